@@ -1,0 +1,258 @@
+"""One error tree, and one table from each leaf to every face's code.
+
+    WaypostError
+    ├── InvalidRequest            what was sent cannot be used as it is
+    │   ├── MalformedJson         not JSON, or JSON that two readers could read differently
+    │   ├── InvalidDocument       a document breaks a rule of its dialect
+    │   ├── UnknownDialect        no dialect recognises the document
+    │   ├── InvalidParameter      a query parameter or header has a bad value
+    │   ├── InvalidCursor         a cursor that this service never gave to this caller
+    │   ├── UnsupportedFilter     a hard filter that cannot be applied
+    │   ├── TooLarge              more bytes, members or depth than `limits` allows
+    │   ├── UriTooLong            the query string is longer than `limits` allows
+    │   ├── UnsupportedMediaType  the body's Content-Type is not one that is read here
+    │   ├── NotAcceptable         no representation fits the Accept header
+    │   └── MethodNotAllowed      the path exists, the method does not
+    ├── Unauthorized              no credential, or one that does not hold
+    ├── Forbidden                 the credential holds, the right is missing
+    │   ├── MissingScope          the token lacks a scope
+    │   └── NotOwner              the record belongs to another subject
+    ├── NotFound                  nothing the caller may see has this name
+    ├── Conflict                  the write collides with what is held
+    │   ├── OwnerConflict         the id is held by another owner
+    │   ├── PreconditionFailed    If-Match names another version
+    │   └── IdempotencyConflict   the key was used for another request
+    ├── StaleMetadata             what is held is newer than what was sent
+    ├── Gone                      it was here, and is past the time it is kept
+    │   └── CursorTooOld          the change log no longer reaches back to the cursor
+    ├── RateLimited               too many requests from one caller
+    │   └── QuotaExceeded         too many records of one owner
+    ├── Unavailable               try again later
+    │   ├── StoreUnavailable      the store cannot be written or read now
+    │   ├── StorageFull           the disk is full: writes are refused, reads go on
+    │   └── Timeout               the other side did not answer in time
+    ├── ConfigurationError        settings that cannot be used (never sent over the wire)
+    └── InternalError             a fault of ours
+
+Every error says what was wrong (`message`), where (`path`, a JSON path or a parameter name) and what to do (`hint`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class WaypostError(Exception):
+    """The root. Raise a leaf; catch a branch."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        retry_after: int | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+        self.retry_after = retry_after
+        self.details = details or {}
+
+    def __str__(self) -> str:
+        where = f" (at {self.path})" if self.path else ""
+        what_to_do = f" {self.hint}" if self.hint else ""
+        return f"{self.message}{where}{what_to_do}"
+
+
+class InvalidRequest(WaypostError):
+    code = "invalid_request"
+
+
+class MalformedJson(InvalidRequest):
+    pass
+
+
+class InvalidDocument(InvalidRequest):
+    pass
+
+
+class UnknownDialect(InvalidRequest):
+    pass
+
+
+class InvalidParameter(InvalidRequest):
+    pass
+
+
+class InvalidCursor(InvalidRequest):
+    pass
+
+
+class UnsupportedFilter(InvalidRequest):
+    code = "unsupported_filter"
+
+
+class TooLarge(InvalidRequest):
+    pass
+
+
+class UriTooLong(InvalidRequest):
+    pass
+
+
+class UnsupportedMediaType(InvalidRequest):
+    pass
+
+
+class NotAcceptable(InvalidRequest):
+    pass
+
+
+class MethodNotAllowed(InvalidRequest):
+    pass
+
+
+class Unauthorized(WaypostError):
+    code = "unauthorized"
+
+
+class Forbidden(WaypostError):
+    code = "forbidden"
+
+
+class MissingScope(Forbidden):
+    pass
+
+
+class NotOwner(Forbidden):
+    pass
+
+
+class NotFound(WaypostError):
+    code = "not_found"
+
+
+class Conflict(WaypostError):
+    code = "conflict"
+
+
+class OwnerConflict(Conflict):
+    pass
+
+
+class PreconditionFailed(Conflict):
+    pass
+
+
+class IdempotencyConflict(Conflict):
+    pass
+
+
+class StaleMetadata(WaypostError):
+    code = "stale_metadata"
+
+
+class Gone(WaypostError):
+    code = "stale_metadata"
+
+
+class CursorTooOld(Gone):
+    pass
+
+
+class RateLimited(WaypostError):
+    code = "rate_limited"
+
+
+class QuotaExceeded(RateLimited):
+    pass
+
+
+class Unavailable(WaypostError):
+    code = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    pass
+
+
+class StorageFull(Unavailable):
+    pass
+
+
+class Timeout(Unavailable):
+    pass
+
+
+class ConfigurationError(WaypostError):
+    code = "configuration"
+
+
+class InternalError(WaypostError):
+    code = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """How one error looks on each face."""
+
+    http: int
+    jsonrpc: int
+    ann: str
+    ws_close: int
+    exit: int
+    ard: str
+    title: str
+
+
+CODES: dict[type[WaypostError], Codes] = {
+    InvalidRequest: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
+    MalformedJson: Codes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
+    InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
+    UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
+    InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
+    InvalidCursor: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid cursor"),
+    UnsupportedFilter: Codes(400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"),
+    TooLarge: Codes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
+    UriTooLong: Codes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
+    UnsupportedMediaType: Codes(
+        415, -32600, "ErrMediaType", 1003, 1, "UNSUPPORTED_MEDIA_TYPE", "Unsupported media type"
+    ),
+    NotAcceptable: Codes(406, -32600, "ErrMediaType", 1003, 1, "INVALID_ARGUMENT", "Not acceptable"),
+    MethodNotAllowed: Codes(405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"),
+    Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
+    Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
+    MissingScope: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
+    NotOwner: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
+    NotFound: Codes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
+    Conflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),
+    OwnerConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
+    PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
+    IdempotencyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"),
+    StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
+    Gone: Codes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
+    CursorTooOld: Codes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
+    RateLimited: Codes(429, -32009, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Rate limited"),
+    QuotaExceeded: Codes(429, -32010, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Quota exceeded"),
+    Unavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Unavailable"),
+    StoreUnavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Store unavailable"),
+    StorageFull: Codes(507, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Storage full"),
+    Timeout: Codes(503, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Timed out"),
+    ConfigurationError: Codes(500, -32603, "ErrUnavailable", 1011, 78, "INTERNAL_ERROR", "Configuration"),
+    InternalError: Codes(500, -32603, "ErrUnavailable", 1011, 1, "INTERNAL_ERROR", "Internal error"),
+}
+
+
+def codes_of(error: WaypostError) -> Codes:
+    """The row of an error: its own, or that of its nearest ancestor."""
+    for kind in type(error).__mro__:
+        row = CODES.get(kind)
+        if row is not None:
+            return row
+    return CODES[InternalError]

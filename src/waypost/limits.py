@@ -1,0 +1,107 @@
+"""Every bound of the product, next to its reason. Nothing else defines one.
+
+A bound without a reason is a guess; a buffer without a bound is a fault. Tests take each one at the limit and one past it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- Documents -----------------------------------------------------------------------------------
+DOCUMENT_BYTES: Final = 256 * KIB  # the largest A2A card seen in the wild is 90 KiB
+BATCH_BYTES: Final = 64 * MIB  # streamed line by line, so this bounds time, not memory
+REQUEST_BYTES: Final = 64 * KIB  # a discovery request or a command; documents have their own bound
+RPC_BYTES: Final = MIB  # a JSON-RPC batch may carry many cards
+RPC_BATCH_CALLS: Final = 100  # one budget for all calls of a batch
+JSON_DEPTH: Final = 32  # deeper than any dialect; far below the interpreter's recursion limit
+JSON_OBJECT_KEYS: Final = 256  # hash flooding and evidence size
+JSON_ARRAY_ITEMS: Final = 1000
+JSON_INTEGER_MAX: Final = 2**53 - 1  # beyond it two readers see two numbers (RFC 8785, RFC 8259 §6)
+
+# --- Record members ------------------------------------------------------------------------------
+ID_CHARS: Final = 1024
+NAME_CHARS: Final = 128
+DESCRIPTION_CHARS: Final = 4096
+TAGS: Final = 32  # tag stuffing stops paying here
+TAG_CHARS: Final = 64
+EXAMPLES: Final = 32
+EXAMPLE_CHARS: Final = 512
+BINDINGS: Final = 16
+ENDPOINT_CHARS: Final = 2048
+VERSION_CHARS: Final = 255  # as the MCP registry
+METADATA_BYTES: Final = 4 * KIB  # announce.md §1, MCP registry's publisher metadata
+ALIASES: Final = 32
+
+# --- RTFS cards (rtfs.md P-5, P-18) --------------------------------------------------------------
+RTFS_TEXT_BYTES: Final = MIB
+RTFS_DEPTH: Final = 64
+RTFS_FORMS: Final = 100_000
+RTFS_INTEGER_DIGITS: Final = 40
+RTFS_CARD_BYTES: Final = 64 * KIB
+RTFS_CAPABILITIES: Final = 256
+RTFS_TAGS: Final = 64
+RTFS_ENDPOINTS: Final = 32
+RTFS_ID_CHARS: Final = 256
+RTFS_QUERY_KEYS: Final = 32
+RTFS_QUERY_DEPTH: Final = 8
+RTFS_LIMIT_DEFAULT: Final = 20
+RTFS_LIMIT_MAX: Final = 100
+VERSION_RANGE_CHARS: Final = 256
+VERSION_RANGES: Final = 16
+
+# --- Leases --------------------------------------------------------------------------------------
+TTL_MIN_SECONDS: Final = 10
+TTL_MAX_SECONDS: Final = 86_400
+TTL_DEFAULT_SECONDS: Final[dict[str, int | None]] = {"rtfs": 3600, "announce": 120}  # others: no lease
+FUTURE_SKEW_SECONDS: Final = 300  # an updated_at further ahead would freeze the record (TUF fast-forward)
+REMEMBER_WITHDRAWN_SECONDS: Final = 86_400  # a withdrawn id keeps its high-water mark this long
+ID_HOLD_MAX_SECONDS: Final = 3600  # an expired id stays its owner's for min(ttl, this)
+
+# --- Queries and pages ---------------------------------------------------------------------------
+QUERY_CHARS: Final = 2000  # a task described in a paragraph
+QUERY_TERMS: Final = 64  # distinct terms that reach the index
+FILTER_VALUES: Final = 64
+DISCOVER_LIMIT_DEFAULT: Final = 10
+DISCOVER_LIMIT_MAX: Final = 100
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 200
+AF_QUERY_CHARS: Final = 256
+AF_QUERY_TERMS: Final = 16
+AF_TAGS: Final = 32
+AF_PAGE_NUMBER_MAX: Final = 1_000_000
+AF_UNPAGED_MAX: Final = 1000
+QUERY_STRING_BYTES: Final = 8 * KIB
+PATH_SEGMENT_BYTES: Final = 3 * KIB  # a percent-encoded id of ID_CHARS
+
+# --- Watch ---------------------------------------------------------------------------------------
+WATCH_KEEP_SECONDS: Final = 86_400
+WATCH_KEEP_CHANGES: Final = 100_000
+WATCH_BOOKMARK_SECONDS: Final = 30
+WATCH_BATCH: Final = 256  # events read from the log at once for one watcher
+WATCH_LAG_MAX: Final = 50_000  # a watcher further behind is cut off with its cursor
+WATCH_STALL_SECONDS: Final = 20  # a socket that takes nothing for so long is closed
+WATCHERS: Final = 2000
+
+# --- Server --------------------------------------------------------------------------------------
+HEADER_BYTES: Final = 16 * KIB
+BODY_READ_SECONDS: Final = 10
+IDLE_SECONDS: Final = 60
+CONNECTIONS: Final = 4000
+BACKLOG: Final = 512
+REQUEST_ID_CHARS: Final = 128
+IDEMPOTENCY_KEY_CHARS: Final = 255
+IDEMPOTENCY_KEEP_SECONDS: Final = 86_400
+GROUP_COMMIT_MAX: Final = 512  # commands that may share one fsync
+WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 with Retry-After
+
+# --- Caches (entries) ----------------------------------------------------------------------------
+RECORD_CACHE: Final = 4096
+RENDERING_CACHE_BYTES: Final = 32 * MIB
+TOKEN_CACHE: Final = 4096
+
+# --- Owners --------------------------------------------------------------------------------------
+TOKEN_TTL_MAX_SECONDS: Final = 86_400
+TOKEN_LEEWAY_SECONDS: Final = 30

@@ -1,0 +1,1 @@
+"""The domain: frozen values and pure rules. It knows no socket, clock, store or protocol."""

@@ -1,0 +1,70 @@
+"""Names of agents: path-safe forms of any id, tags as they are compared, domains inside ids."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+_PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")
+_SLUG = re.compile(r"[uh]-")
+
+
+def is_path_safe(agent_id: str) -> bool:
+    """AF-12: fits one path segment without escaping."""
+    return _PATH_SAFE.match(agent_id) is not None
+
+
+def slug(agent_id: str) -> str:
+    """AF-13: an injective, path-safe form. A path-safe id is its own slug unless it looks like one of ours."""
+    if is_path_safe(agent_id) and not _SLUG.match(agent_id):
+        return agent_id
+    raw = agent_id.encode("utf-8", "surrogatepass")
+    encoded = "u-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return encoded if len(encoded) <= 128 else hash_slug(agent_id)
+
+
+def hash_slug(agent_id: str) -> str:
+    digest = hashlib.sha256(agent_id.encode("utf-8", "surrogatepass")).digest()
+    return "h-" + base64.b32encode(digest).decode().rstrip("=").lower()
+
+
+def unslug(text: str) -> str | None:
+    """The id behind a `u-` slug, or None when the text is not one (an `h-` slug needs a table)."""
+    if not text.startswith("u-"):
+        return None
+    body = text[2:]
+    try:
+        agent_id = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True).decode("utf-8")
+    except ValueError:
+        return None
+    return agent_id if slug(agent_id) == text else None
+
+
+def fold(text: str) -> str:
+    """The form in which names and tags are compared: NFKC, then casefold. Never stored, never signed."""
+    return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def fold_tag(tag: str) -> str:
+    return fold(tag.strip()).lstrip(":")
+
+
+def domain_of(agent_id: str) -> str | None:
+    """The domain an id speaks of: `agent:d`, `https://d/…`, `did:web:d`, `urn:air:d:…`, `spiffe://d/…`."""
+    if agent_id.startswith("agent:"):
+        return agent_id[6:].lower() or None
+    if agent_id.startswith("did:web:"):
+        return agent_id[8:].split(":", 1)[0].split("%3A", 1)[0].lower() or None
+    if agent_id.lower().startswith("urn:air:"):
+        return agent_id[8:].split(":", 1)[0].lower() or None
+    if agent_id.startswith("dns:"):
+        return agent_id[4:].removeprefix("_agent.").lower() or None
+    if "://" in agent_id:
+        try:
+            return urlsplit(agent_id).hostname
+        except ValueError:
+            return None
+    return None

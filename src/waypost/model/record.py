@@ -1,0 +1,254 @@
+"""The canonical record: the profile's Agent Metadata (profile.md §4), with unknown members kept.
+
+Every dialect maps to it and from it. `extra` holds members the profile does not define; residues of a dialect live there
+under `org.waypost.<dialect>` (PRO-19: collision-resistant names), so that a trip through the record loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, kind_of, member
+
+STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
+EXTENSION_PREFIX = "org.waypost."
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the agent (Table 4). A lower `priority` is preferred."""
+
+    protocol: str
+    endpoint: str
+    media_types: tuple[str, ...] = ()
+    interaction_model: str | None = None
+    priority: int | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A concrete task the agent can do (Table 3)."""
+
+    text: str
+    id: str | None = None
+    tags: tuple[str, ...] = ()
+    input_schema: Any = None
+    output_schema: Any = None
+    language: str | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent, as every room knows it (Table 2)."""
+
+    id: str
+    name: str
+    description: str
+    bindings: tuple[Binding, ...] = ()
+    tags: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    auth: Any = None
+    constraints: dict[str, Any] | None = None
+    status: str | None = None
+    expires_at: str | None = None
+    version: str | None = None
+    updated_at: str | None = None
+    signature: Any = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def effective_status(self) -> str:
+        return self.status or "active"
+
+
+_BINDING_FIELDS = ("protocol", "endpoint", "media_types", "interaction_model", "priority")
+_EXAMPLE_FIELDS = ("id", "text", "tags", "input_schema", "output_schema", "language")
+RECORD_FIELDS = (
+    "id",
+    "name",
+    "description",
+    "tags",
+    "examples",
+    "bindings",
+    "auth",
+    "constraints",
+    "status",
+    "expires_at",
+    "version",
+    "updated_at",
+    "signature",
+)
+_KNOWN_BINDING = frozenset(_BINDING_FIELDS)
+_KNOWN_EXAMPLE = frozenset(_EXAMPLE_FIELDS)
+_KNOWN_RECORD = frozenset(RECORD_FIELDS)
+
+
+def record_to_json(record: AgentRecord) -> JsonObject:
+    """The record as a profile document: members in table order, absent ones left out, unknown ones last."""
+    document: JsonObject = {"id": record.id, "name": record.name, "description": record.description}
+    if record.tags:
+        document["tags"] = list(record.tags)
+    if record.examples:
+        document["examples"] = [_part_to_json(example, _EXAMPLE_FIELDS) for example in record.examples]
+    document["bindings"] = [_part_to_json(binding, _BINDING_FIELDS) for binding in record.bindings]
+    for name in RECORD_FIELDS[6:]:
+        value = getattr(record, name)
+        if value is not None:
+            document[name] = value
+    for name, value in record.extra.items():
+        document.setdefault(name, value)
+    return document
+
+
+def _part_to_json(part: Binding | Example, fields: tuple[str, ...]) -> JsonObject:
+    document: JsonObject = {}
+    for name in fields:
+        value = getattr(part, name)
+        if value is None or value == ():
+            continue
+        document[name] = list(value) if isinstance(value, tuple) else value
+    for name, value in part.extra.items():
+        document.setdefault(name, value)
+    return document
+
+
+def record_bytes(record: AgentRecord) -> bytes:
+    return dump_json(record_to_json(record))
+
+
+def record_from_json(document: Mapping[str, Any]) -> AgentRecord:
+    """The record in a profile document that was already checked (by a codec, or by us when it was written)."""
+    return AgentRecord(
+        id=document["id"],
+        name=document["name"],
+        description=document["description"],
+        bindings=tuple(binding_from_json(item) for item in document.get("bindings") or ()),
+        tags=tuple(document.get("tags") or ()),
+        examples=tuple(example_from_json(item) for item in document.get("examples") or ()),
+        auth=document.get("auth"),
+        constraints=document.get("constraints"),
+        status=document.get("status"),
+        expires_at=document.get("expires_at"),
+        version=document.get("version"),
+        updated_at=document.get("updated_at"),
+        signature=document.get("signature"),
+        extra={name: value for name, value in document.items() if name not in _KNOWN_RECORD},
+    )
+
+
+def binding_from_json(item: Mapping[str, Any]) -> Binding:
+    return Binding(
+        protocol=item["protocol"],
+        endpoint=item["endpoint"],
+        media_types=tuple(item.get("media_types") or ()),
+        interaction_model=item.get("interaction_model"),
+        priority=item.get("priority"),
+        extra={name: value for name, value in item.items() if name not in _KNOWN_BINDING},
+    )
+
+
+def example_from_json(item: Mapping[str, Any]) -> Example:
+    return Example(
+        text=item["text"],
+        id=item.get("id"),
+        tags=tuple(item.get("tags") or ()),
+        input_schema=item.get("input_schema"),
+        output_schema=item.get("output_schema"),
+        language=item.get("language"),
+        extra={name: value for name, value in item.items() if name not in _KNOWN_EXAMPLE},
+    )
+
+
+# --- Checks that more than one dialect needs ------------------------------------------------------
+
+
+def need_text(
+    document: Mapping[str, Any],
+    name: str,
+    path: str = "$",
+    *,
+    most: int,
+    blank: bool = False,
+    what: str = "string",
+) -> str:
+    """The string member `name`, or an error that names its path."""
+    where = member(path, name)
+    if name not in document or document[name] is None:
+        raise InvalidDocument(f"The member {name!r} is missing.", path=where, hint=f"Add it as a {what}.")
+    value = document[name]
+    if not isinstance(value, str):
+        raise InvalidDocument(f"{name!r} must be a string, not {kind_of(value)}.", path=where)
+    if not blank and not value.strip():
+        raise InvalidDocument(f"{name!r} is empty.", path=where, hint="Give it a text.")
+    return check_length(value, where, most)
+
+
+def find_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> str | None:
+    """The string member `name`, or None when it is absent or null."""
+    value = document.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidDocument(f"{name!r} must be a string, not {kind_of(value)}.", path=member(path, name))
+    return check_length(value, member(path, name), most)
+
+
+def find_texts(document: Mapping[str, Any], name: str, path: str = "$", *, most: int, chars: int) -> tuple[str, ...]:
+    """The array of strings `name`; empty when it is absent or null."""
+    value = document.get(name)
+    if value is None:
+        return ()
+    where = member(path, name)
+    items = need_array(value, where, most)
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            raise InvalidDocument(
+                f"Each item of {name!r} must be a string, not {kind_of(item)}.", path=f"{where}[{index}]"
+            )
+        check_length(item, f"{where}[{index}]", chars)
+    return tuple(items)
+
+
+def find_object(document: Mapping[str, Any], name: str, path: str = "$") -> JsonObject | None:
+    value = document.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidDocument(f"{name!r} must be an object, not {kind_of(value)}.", path=member(path, name))
+    return value
+
+
+def need_array(value: Any, path: str, most: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidDocument(f"Expected an array, found {kind_of(value)}.", path=path)
+    if len(value) > most:
+        raise InvalidDocument(f"{len(value)} items; at most {most} are allowed.", path=path, hint="Send fewer.")
+    return value
+
+
+def need_object(value: Any, path: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise InvalidDocument(f"Expected an object, found {kind_of(value)}.", path=path)
+    return value
+
+
+def check_length(value: str, path: str, most: int) -> str:
+    if len(value) > most:
+        raise InvalidDocument(f"{len(value)} characters; at most {most} are allowed.", path=path, hint="Shorten it.")
+    return value
+
+
+def check_id(value: str, path: str = "$.id") -> str:
+    """An id is any URI, DNS name or local name without spaces or control characters (PRO-10)."""
+    check_length(value, path, limits.ID_CHARS)
+    if not value or not value.isprintable() or any(char.isspace() for char in value):
+        raise InvalidDocument(
+            "An id is a non-empty text without spaces and control characters.",
+            path=path,
+            hint="Use a URI or a name.",
+        )
+    return value

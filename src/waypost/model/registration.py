@@ -1,0 +1,80 @@
+"""What the registry holds about one agent: the record, and around it owner, visibility, lease, sources and revision."""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.model.principal import record_scopes
+from waypost.model.record import AgentRecord
+from waypost.model.verdict import Verdict
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """One document as it was received. The latest of each dialect is kept, byte for byte."""
+
+    dialect: str
+    document: bytes
+    digest: str  # SHA-256 of `document`, hex
+    id: str  # the agent's id in this dialect
+    received_at: float
+    subject: str
+    via: str  # the face or transport that brought it: http, rtfs, announce, import …
+    sequence: int | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    url: str | None = None
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent has one of these, however many sources tell of it."""
+
+    record: AgentRecord
+    owner: str
+    visibility: str
+    etag: str  # content hash, unquoted
+    revision: int
+    created_at: float
+    changed_at: float  # content or visibility
+    renewed_at: float
+    ttl_seconds: int | None = None
+    lease_expires_at: float | None = None
+    aliases: tuple[str, ...] = ()
+    invitees: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()  # newest first
+    announce_id: str | None = None  # a stable UUIDv4 for records that were never announced
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return record_scopes(self.owner, self.visibility, self.invitees)
+
+    def source(self, dialect: str) -> Source | None:
+        for source in self.sources:
+            if source.dialect == dialect:
+                return source
+        return None
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise."""
+
+    id: str
+    name: str
+    owner: str
+    visibility: str
+    status: str
+    etag: str
+    revision: int
+    changed_at: float
+    expires_at: float | None  # the earlier of lease end and the record's own expires_at
+    aliases: tuple[str, ...]
+    invitees: tuple[str, ...]
+    tags: tuple[str, ...]  # folded
+    protocols: tuple[str, ...]
+    domain: str | None = None  # set when the agent is hosted under this Host
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return record_scopes(self.owner, self.visibility, self.invitees)

@@ -1,0 +1,45 @@
+"""Instants: float Unix seconds inside, RFC 3339 in UTC on the wire."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from waypost.errors import InvalidDocument
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z")
+
+
+def to_rfc3339(instant: float) -> str:
+    """Whole seconds with `Z`."""
+    return datetime.fromtimestamp(int(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_rfc3339_millis(instant: float) -> str:
+    moment = datetime.fromtimestamp(instant, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def parse_rfc3339(text: str, path: str = "$") -> float:
+    """The instant; a missing zone is an error, because a local time says nothing to another host."""
+    if not isinstance(text, str) or not _RFC3339.match(text):
+        raise InvalidDocument(
+            f"{str(text)[:40]!r} is not an RFC 3339 time.",
+            path=path,
+            hint="Write it like 2026-05-08T00:00:00Z.",
+        )
+    try:
+        moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
+    except ValueError:
+        raise InvalidDocument(f"{text!r} is not a date that exists.", path=path) from None
+    return moment.timestamp()
+
+
+def find_instant(text: str | None) -> float | None:
+    """The instant, or None for what is absent or unreadable. For times that only inform."""
+    if text is None:
+        return None
+    try:
+        return parse_rfc3339(text)
+    except InvalidDocument:
+        return None

@@ -1,0 +1,1 @@
+"""Sockets and clocks: what reaches outside of the process."""

@@ -1,0 +1,1 @@
+"""The engine: publish, renew, withdraw, get, list, find, watch. It knows no protocol and no socket."""

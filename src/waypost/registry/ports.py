@@ -1,0 +1,176 @@
+"""What the engine needs from outside: a store, a ranker, a clock.
+
+The store runs `decide` inside its own transaction. Many commands may share one commit; each is all or nothing. A command is
+answered only after its record, its revision and its event are durable together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from waypost.model.events import Event, EventType
+from waypost.model.query import Query, Ranking
+from waypost.model.registration import Entry, Registration
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a record that was withdrawn or expired: enough that stale news cannot raise it again."""
+
+    id: str
+    owner: str
+    at: float
+    type: EventType  # withdrawn or expired
+    hold_until: float  # until then only the owner may take the id
+    forget_at: float
+    updated_at: float | None = None
+    version: str | None = None
+    sequence: int | None = None
+    etag: str = ""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store holds for the keys of a command, at the moment of decision."""
+
+    registrations: Mapping[str, Registration]  # by canonical id, every one that a key or an alias leads to
+    tombstones: Mapping[str, Tombstone]  # by id
+    revision: int  # the last revision taken; a change takes the next one
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision to write. The store fills in the revision: of `registration`, of the event, of nothing else."""
+
+    type: EventType
+    at: float
+    registration: Registration | None = None  # after the change; None removes the record
+    removed: Registration | None = None  # what is removed, for withdrawn and expired
+    tombstone: Tombstone | None = None
+    before: tuple[str, ...] | None = None  # scopes that saw the record before
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command gives back: an outcome word, the state after it, and whether anything was written."""
+
+    outcome: str  # created updated refreshed unchanged withdrawn already …
+    registration: Registration | None = None
+    revision: int = 0
+    replayed: bool = False  # answered from the memory of an idempotency key
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    outcome: str
+    change: Change | None = None  # None: nothing to write
+    registration: Registration | None = None  # what the answer shows when nothing is written
+
+
+class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller's key for a write. Same key and same fingerprint: the first answer again. Other fingerprint: conflict."""
+
+    key: str  # subject and key, joined by the engine
+    fingerprint: str
+    forget_at: float
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One write. `decide` is pure, may be called again after a lost race, and raises a WaypostError to refuse."""
+
+    keys: tuple[str, ...]  # ids and aliases whose registrations `decide` must see
+    decide: Callable[[Held], Decision]
+    idempotency: Idempotency | None = None
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store tells its listener after a commit, in the order of revisions."""
+
+    event: Event
+    registration: Registration | None  # None when the record was removed
+
+
+class Store(Protocol):
+    """memory, sqlite, postgres. One contract suite: tests/contract/test_store.py."""
+
+    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+        """Open, migrate, check. `listener` is called on the event loop after each commit, before its callers are answered,
+        with the changes of this process (and, later, of other nodes) in revision order."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def execute(self, command: Command) -> Answer:
+        """Decide and write, durable when it returns. Raises what `decide` raises, StoreUnavailable or StorageFull."""
+        ...
+
+    async def revision(self) -> int: ...
+
+    def entries(self) -> AsyncIterator[Sequence[Entry]]:
+        """All registrations as compact rows, in pages, expired ones included (their lease may be renewed)."""
+        ...
+
+    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
+        """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out."""
+        ...
+
+    def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        """Registrations in pages (all, or these ids), with sources; for work that must look at every document."""
+        ...
+
+    async def tombstone(self, agent_id: str) -> Tombstone | None: ...
+
+    async def events(self, after: int, limit: int) -> Sequence[Event]:
+        """Events with revision > after, in order."""
+        ...
+
+    async def oldest_event(self) -> int:
+        """The lowest revision still kept, or revision()+1 when the log is empty."""
+        ...
+
+    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+        """Drop events older than `events_before` beyond the newest `keep_events`, forgotten tombstones and old idempotency
+        keys. Returns how many rows went."""
+        ...
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """A secret kept with the data (cursor keys …): made once, the same after every restart and on every node."""
+        ...
+
+    async def healthy(self) -> bool:
+        """True when writes are accepted."""
+        ...
+
+
+class Ranker(Protocol):
+    """A living index. Filled from the change log; a query makes no live call and takes no lock that a write holds."""
+
+    def open(self) -> int:
+        """Open what was saved; returns the revision it reflects (0: nothing, feed everything)."""
+        ...
+
+    def put(self, registration: Registration) -> None: ...
+
+    def remove(self, agent_id: str) -> None: ...
+
+    def rank(
+        self, query: Query, audience: frozenset[str] | None, *, alive: Callable[[str], bool], now: float
+    ) -> Ranking:
+        """Hits for `query` that the audience sees, hard filters applied before ranking. `alive` says whether an id still
+        lives (leases end by comparison on read); ids it refuses are passed over, not counted."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """Changes that a slower signal has not taken in yet. Answers include them all the same."""
+        ...
+
+    def maintain(self, revision: int) -> None:
+        """Fold pending changes in, save, and note the revision. Called in a thread, from time to time."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Believable sample agents in mixed dialects, for `waypost demo` and the tutorial."""

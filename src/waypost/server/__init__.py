@@ -1,0 +1,1 @@
+"""ASGI: one module per face, each of them decode → operation → encode."""

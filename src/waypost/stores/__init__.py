@@ -1,0 +1,1 @@
+"""Where registrations live: memory, sqlite. One contract suite for all."""

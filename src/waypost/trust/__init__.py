@@ -1,0 +1,1 @@
+"""Keys, tokens, sealed cursors and policy. Pure: time and randomness are arguments."""
