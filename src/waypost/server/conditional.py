@@ -1,0 +1,158 @@
+"""Conditional requests (RFC 9110 §8.8, §13): entity tags, HTTP dates, and whether an answer is still fresh.
+
+It knows headers and instants; it does not know what is served. An entity tag is handled in its field form, quotes included.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from waypost.errors import InvalidParameter, PreconditionFailed
+from waypost.server.asgi import Request
+
+_TAG = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")[ \t]*(?:,|\Z)')
+_GAP = re.compile(r"[ \t,]*")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_LONG_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
+_DATE_FORMS = (
+    re.compile(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
+    re.compile(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
+    re.compile(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
+)
+
+
+class TagList(NamedTuple):
+    """What If-Match or If-None-Match names: anything at all, or some tags."""
+
+    anything: bool
+    strong: frozenset[str]
+    weak: frozenset[str]  # without their W/
+
+    def names_strongly(self, etag: str) -> bool:
+        return self.anything or etag in self.strong
+
+    def names(self, etag: str) -> bool:
+        """Weak comparison: W/ makes no difference."""
+        return self.anything or (opaque := etag.removeprefix("W/")) in self.strong or opaque in self.weak
+
+
+def strong_etag(body: bytes, media_type: bytes) -> str:
+    """AF-34: a tag of the representation, never of a clock."""
+    digest = hashlib.sha256(body)
+    digest.update(media_type)
+    return f'"{base64.urlsafe_b64encode(digest.digest())[:22].decode()}"'
+
+
+def quote_etag(opaque: str) -> str:
+    """The field form of a tag that is kept without its quotes."""
+    return f'"{opaque}"'
+
+
+def parse_tags(header: str) -> tuple[TagList, bool]:
+    """The tags of a list, and whether all of it could be read. What cannot be read is passed over."""
+    if header.strip(" \t") == "*":
+        return TagList(True, frozenset(), frozenset()), True
+    strong: set[str] = set()
+    weak: set[str] = set()
+    whole = True
+    position = _end_of_gap(header, 0)
+    while position < len(header):
+        found = _TAG.match(header, position)
+        if found:
+            (weak if found[1] else strong).add(found[2])
+            position = found.end()
+        else:
+            whole = False
+            comma = header.find(",", position)
+            position = comma if comma >= 0 else len(header)
+        position = _end_of_gap(header, position)
+    return TagList(False, frozenset(strong), frozenset(weak)), whole and bool(strong or weak)
+
+
+def parse_if_match(header: str) -> TagList:
+    """The tags that guard a write. A guard that cannot be read must not be passed over, so it is refused."""
+    tags, whole = parse_tags(header)
+    if not whole:
+        raise InvalidParameter(
+            f"If-Match {header[:64]!r} is not a list of entity tags.",
+            path="If-Match",
+            hint='Send the ETag as it was given, quotes included, such as "abc".',
+        )
+    return tags
+
+
+def check_if_match(header: str | None, etag: str | None) -> None:
+    """Refuse a write whose If-Match names another version than `etag` (None: nothing is held)."""
+    if header is None:
+        return
+    tags = parse_if_match(header)
+    if etag is None or not tags.names_strongly(etag):
+        raise PreconditionFailed(
+            "The record is no longer the version that If-Match names.",
+            path="If-Match",
+            hint="Read it again and send its ETag.",
+        )
+
+
+def not_modified(request: Request, etag: str | None, last_modified: float | None, *, now: float | None = None) -> bool:
+    """True when a GET or HEAD may be answered 304. If-Modified-Since counts only without If-None-Match."""
+    wanted = request.header(b"if-none-match")
+    if wanted is not None:
+        return etag is not None and (wanted == etag or parse_tags(wanted)[0].names(etag))
+    since = request.header(b"if-modified-since")
+    if since is None or last_modified is None:
+        return False
+    present = time.time() if now is None else now
+    instant = parse_http_date(since, now=present)
+    return instant is not None and instant <= present and int(last_modified) <= instant
+
+
+@lru_cache(maxsize=1024)
+def _imf_fixdate(second: int) -> bytes:
+    moment = datetime.fromtimestamp(second, UTC)
+    day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]
+    return f"{day}, {moment.day:02d} {month} {moment.year:04d} {moment:%H:%M:%S} GMT".encode()
+
+
+def http_date(instant: float) -> bytes:
+    """The IMF-fixdate of an instant; fractions of a second are cut off."""
+    return _imf_fixdate(int(instant))
+
+
+def parse_http_date(text: str, *, now: float | None = None) -> float | None:
+    """The instant of any of the three HTTP-date forms, or None. `now` places the century of a two-digit year."""
+    for form in _DATE_FORMS:
+        found = form.match(text)
+        if found:
+            return _instant(found, time.time() if now is None else now)
+    return None
+
+
+def _instant(found: re.Match[str], now: float) -> float | None:
+    year = int(found["year"])
+    if len(found["year"]) == 2:
+        present = datetime.fromtimestamp(now, UTC).year
+        year += present - present % 100
+        if year > present + 50:  # RFC 9110 §5.6.7: more than 50 years ahead means the past century
+            year -= 100
+    month = _MONTHS.index(found["month"]) + 1
+    second = 59 if found["second"] == "60" else int(found["second"])  # a leap second
+    try:
+        moment = datetime(year, month, int(found["day"]), int(found["hour"]), int(found["minute"]), second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return moment.timestamp()
+
+
+def _end_of_gap(text: str, position: int) -> int:
+    found = _GAP.match(text, position)
+    return found.end() if found else position

@@ -1,0 +1,98 @@
+"""Entity tags and HTTP dates, as every face compares them."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.errors import InvalidParameter, PreconditionFailed
+from waypost.server.asgi import Message, Request
+from waypost.server.conditional import (
+    check_if_match,
+    http_date,
+    not_modified,
+    parse_http_date,
+    parse_if_match,
+    strong_etag,
+)
+
+NOW = 1_800_000_000.0
+TAG = '"abc"'
+
+
+def asked(**headers: str) -> Request:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": pairs}, receive)
+
+
+@pytest.mark.parametrize(
+    ("header", "fresh"),
+    [
+        ('"abc"', True),
+        ('W/"abc"', True),
+        ("*", True),
+        ('"x", "abc"', True),
+        ('"a,b" ,, W/"abc"', True),
+        ('"x"', False),
+        ("abc", False),
+        ('"abc', False),
+        ('w/"abc"', False),
+        ("", False),
+        ('rubbish, "abc"', True),
+    ],
+)
+def test_if_none_match_compares_weakly_and_passes_over_what_it_cannot_read(header: str, fresh: bool) -> None:
+    assert not_modified(asked(if_none_match=header), TAG, None, now=NOW) is fresh
+
+
+def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
+    request = asked(if_none_match='"x"', if_modified_since=http_date(NOW).decode())
+    assert not not_modified(request, TAG, NOW - 10, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("since", "fresh"),
+    [
+        ("Fri, 15 Jan 2027 08:00:00 GMT", True),
+        ("Friday, 15-Jan-27 08:00:00 GMT", True),
+        ("Fri Jan 15 08:00:00 2027", True),
+        ("Thu, 14 Jan 2027 08:00:00 GMT", False),
+        ("Sat, 15 Jan 2028 08:00:00 GMT", False),
+        ("2027-01-15T08:00:00Z", False),
+        ("Fri, 31 Feb 2027 08:00:00 GMT", False),
+        ("", False),
+    ],
+)
+def test_if_modified_since_reads_three_forms_and_ignores_invalid_and_future_dates(since: str, fresh: bool) -> None:
+    assert not_modified(asked(if_modified_since=since), TAG, NOW - 3600, now=NOW) is fresh
+
+
+def test_nothing_is_fresh_when_the_time_of_change_is_unknown() -> None:
+    assert not not_modified(asked(if_modified_since=http_date(NOW).decode()), TAG, None, now=NOW)
+
+
+def test_a_date_is_written_in_whole_seconds_and_read_back() -> None:
+    assert http_date(784111777.9) == b"Sun, 06 Nov 1994 08:49:37 GMT"
+    assert parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT") == 784111777.0
+    assert parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=NOW) == 784111777.0
+    assert parse_http_date("Sun Nov  6 08:49:37 1994") == 784111777.0
+
+
+def test_a_tag_follows_the_bytes_and_the_media_type() -> None:
+    assert strong_etag(b"{}", b"application/json") == strong_etag(b"{}", b"application/json")
+    assert len({strong_etag(b"{}", b"a/b"), strong_etag(b"{} ", b"a/b"), strong_etag(b"{}", b"a/c")}) == 3
+    assert len(strong_etag(b"", b"")) == 24
+
+
+def test_if_match_compares_strongly_and_refuses_what_it_cannot_read() -> None:
+    assert parse_if_match('"abc", "x"').names_strongly(TAG)
+    assert not parse_if_match('W/"abc"').names_strongly(TAG)
+    check_if_match(None, None)
+    check_if_match("*", TAG)
+    for header, held in (('"x"', TAG), ("*", None), ('W/"abc"', TAG)):
+        with pytest.raises(PreconditionFailed):
+            check_if_match(header, held)
+    with pytest.raises(InvalidParameter):
+        check_if_match("abc", TAG)
