@@ -1,0 +1,415 @@
+"""Settings: the only reader of the environment and of the settings file.
+
+Flags win over `WAYPOST_*` variables, those over `waypost.toml`, that over the defaults of one table, SETTINGS. Whatever is
+unknown or of the wrong type is refused with its origin; nothing is ignored. Nothing here starts, opens or writes anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import ConfigurationError
+from waypost.model.principal import PUBLIC, VISIBILITIES
+
+PREFIX = "WAYPOST_"
+CONFIG_FILE = "waypost.toml"
+ADMIN_TOKEN_FILE = "admin.token"
+
+Kind = Literal["text", "folder", "whole", "seconds", "switch"]
+_KIND_WORDS = {
+    "text": "a text",
+    "folder": "a path",
+    "whole": "a whole number",
+    "seconds": "a number of seconds",
+    "switch": "true or false",
+}
+_TRUE = frozenset(("1", "true", "yes", "on"))
+_FALSE = frozenset(("0", "false", "no", "off"))
+_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT).*|PORT_\d+_.*)\Z")
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table: from it come flag, variable, file key, check and documentation."""
+
+    name: str
+    kind: Kind
+    doc: str
+    default: Any = None
+    shown_default: str | None = None  # where the default is a rule, not a value
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    in_file: bool = True  # a credential, and the address that it is sent to, are never taken from a file
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+SERVICE_SETTINGS = (
+    Setting(
+        name="data",
+        kind="folder",
+        doc="The folder that holds all state: records, keys, the admin token.",
+        shown_default="$XDG_DATA_HOME/waypost, else ~/.local/share/waypost",
+    ),
+    Setting(name="host", kind="text", default="127.0.0.1", doc="The address to listen on."),
+    Setting(
+        name="port", kind="whole", default=8440, least=0, most=65535, doc="The port to listen on; 0 picks a free one."
+    ),
+    Setting(
+        name="base_url",
+        kind="text",
+        shown_default="http://HOST:PORT",
+        doc="The address under which others reach the service, where that differs from host and port.",
+    ),
+    Setting(
+        name="store",
+        kind="text",
+        default="sqlite",
+        choices=("sqlite", "memory"),
+        doc="Where records live: `sqlite` (durable, in the data folder) or `memory` (gone at the end).",
+    ),
+    Setting(
+        name="open",
+        kind="switch",
+        default=False,
+        doc="Turn authentication off. Only on a loopback address, for trying.",
+    ),
+    Setting(
+        name="anonymous_read",
+        kind="switch",
+        default=False,
+        doc="Let callers without a token read what is public.",
+    ),
+    Setting(
+        name="default_visibility",
+        kind="text",
+        default=PUBLIC,
+        choices=VISIBILITIES,
+        doc="The visibility of a record that does not name one.",
+    ),
+    Setting(
+        name="watch_keep_seconds",
+        kind="whole",
+        default=limits.WATCH_KEEP_SECONDS,
+        least=0,
+        doc="How long changes are kept for watchers that come back.",
+    ),
+    Setting(
+        name="watch_keep_changes",
+        kind="whole",
+        default=limits.WATCH_KEEP_CHANGES,
+        least=0,
+        doc="How many changes are kept at least, however old they are.",
+    ),
+    Setting(
+        name="issuer",
+        kind="text",
+        default="waypost",
+        doc="The `iss` of tokens: of those minted here, and of those from `jwks`.",
+    ),
+    Setting(name="audience", kind="text", default="waypost", doc="The `aud` that a token must carry."),
+    Setting(
+        name="jwks",
+        kind="text",
+        doc="A file with the public keys (JWKS) of an external issuer, beside the service's own key.",
+    ),
+    Setting(name="samples", kind="switch", default=False, doc="Register the sample agents at start."),
+    Setting(
+        name="log_level",
+        kind="text",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        doc="How much is written to stderr.",
+    ),
+)
+
+CLIENT_SETTINGS = (
+    Setting(
+        name="server",
+        kind="text",
+        in_file=False,
+        shown_default="http://127.0.0.1:PORT",
+        doc="The service that a command or a `Client` talks to.",
+    ),
+    Setting(
+        name="token",
+        kind="text",
+        in_file=False,
+        shown_default="DATA/admin.token, when the service is on this machine",
+        doc="The bearer token that is sent with each request.",
+    ),
+    Setting(
+        name="timeout",
+        kind="seconds",
+        default=30.0,
+        least=0,
+        in_file=False,
+        doc="How long to wait for an answer, in seconds.",
+    ),
+)
+
+SETTINGS = SERVICE_SETTINGS + CLIENT_SETTINGS
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How one service runs. Made by `load_settings`, or by hand in a test; checked either way."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8440
+    base_url: str | None = None
+    store: str = "sqlite"
+    open: bool = False
+    anonymous_read: bool = False
+    default_visibility: str = PUBLIC
+    watch_keep_seconds: int = limits.WATCH_KEEP_SECONDS
+    watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+    issuer: str = "waypost"
+    audience: str = "waypost"
+    jwks: str | None = None
+    samples: bool = False
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if self.open and not is_loopback(self.host):
+            raise ConfigurationError(
+                f"Authentication can be turned off on a loopback address only, not on {self.host!r}.",
+                path="open",
+                hint="Listen on 127.0.0.1, or leave `open` out and hand out tokens.",
+            )
+        if self.base_url is not None:
+            _check_url(self.base_url, "base_url")
+
+    def public_url(self, port: int | None = None) -> str:
+        """The service's own address without a final slash; `port` is the one that was bound."""
+        if self.base_url is not None:
+            return self.base_url.rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}"
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a client goes, and as whom."""
+
+    base_url: str
+    token: str | None
+    timeout: float
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a service. A flag that is None was not given."""
+    values = _collect(flags or {}, config, os.environ if environ is None else environ)
+    return Settings(**{setting.name: values[setting.name] for setting in SERVICE_SETTINGS})
+
+
+def load_connection(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Connection:
+    """How to reach a service: the one named, else the one that these settings would start on this machine."""
+    values = _collect(flags or {}, config, os.environ if environ is None else environ)
+    server = values["server"]
+    if server is None:
+        host = values["host"] if is_loopback(values["host"]) else "127.0.0.1"
+        server = f"http://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
+    base_url = _check_url(server, "server").rstrip("/")
+    token = values["token"] or find_admin_token(values["data"], base_url)
+    return Connection(base_url=base_url, token=token, timeout=values["timeout"])
+
+
+def find_admin_token(data: Path, base_url: str) -> str | None:
+    """The admin token of the service on this machine. It is never offered to another host."""
+    if not is_loopback(urlsplit(base_url).hostname or ""):
+        return None
+    try:
+        return (data / ADMIN_TOKEN_FILE).read_text("ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def data_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """The default data folder, by the XDG base directory rule: a relative XDG_DATA_HOME does not count."""
+    home = Path((os.environ if environ is None else environ).get("XDG_DATA_HOME", ""))
+    return (home if home.is_absolute() else Path.home() / ".local" / "share") / "waypost"
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _collect(flags: Mapping[str, Any], config: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
+    values["data"] = data_folder(environ)
+    given = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
+    values |= _from_file(_config_path(config, given.pop(f"{PREFIX}CONFIG", None)))
+    values |= _from_environment(given)
+    for name, value in flags.items():
+        if value is not None:
+            setting = _known(name, f"the flag {name!r}")
+            values[name] = _check(setting, value, setting.flag)
+    return values
+
+
+def _config_path(flag: Path | None, variable: str | None) -> Path | None:
+    """The settings file: the one named, which must be there, else the one in the working folder, if there is one."""
+    if flag is not None or variable:
+        return Path(flag if flag is not None else variable or "")
+    here = Path(CONFIG_FILE)
+    return here if here.is_file() else None
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"The settings file {path} cannot be read: {error.strerror}.", path="config", hint="Check --config."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The settings file {path} is not TOML: {error}.", path="config") from None
+    values = {}
+    for name, value in document.items():
+        origin = f"{name!r} in {path}"
+        setting = _known(name, origin)
+        if not setting.in_file:
+            raise ConfigurationError(
+                f"{origin} cannot be set in a file.", path=name, hint=f"Use {setting.flag} or {setting.variable}."
+            )
+        values[name] = _check(setting, value, origin)
+    if "data" in values:
+        values["data"] = path.parent / values["data"]  # a relative path belongs to the file that says it
+    return values
+
+
+def _from_environment(given: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for variable, text in given.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if _SERVICE_LINK.match(name.upper()) or (name == "port" and text.startswith("tcp://")):
+            raise ConfigurationError(
+                f"The variable {variable} is a Kubernetes service link, not a setting.",
+                path=variable,
+                hint="Set enableServiceLinks: false in the pod.",
+            )
+        setting = _known(name, f"the variable {variable}", as_variable=True)
+        if text:
+            values[name] = _check(setting, _parse(setting, text, variable), variable)
+    return values
+
+
+def _known(name: str, origin: str, *, as_variable: bool = False) -> Setting:
+    setting = _BY_NAME.get(name)
+    if setting is not None:
+        return setting
+    near = get_close_matches(name.replace("-", "_"), _BY_NAME, n=1, cutoff=0.0)
+    nearest = _BY_NAME[near[0]].variable if as_variable else near[0]
+    raise ConfigurationError(
+        f"There is no setting for {origin}.", path=name, hint=f"The nearest known one is {nearest!r}."
+    )
+
+
+def _parse(setting: Setting, text: str, origin: str) -> Any:
+    """A variable's text as the setting's kind."""
+    folded = text.strip().lower()
+    try:
+        match setting.kind:
+            case "whole":
+                return int(folded)
+            case "seconds":
+                return float(folded)
+            case "switch" if folded in _TRUE | _FALSE:
+                return folded in _TRUE
+            case "switch":
+                raise ValueError
+    except ValueError:
+        raise _wrong_kind(setting, text, origin) from None
+    return text
+
+
+def _check(setting: Setting, value: Any, origin: str) -> Any:
+    match setting.kind:
+        case "switch":
+            fits = isinstance(value, bool)
+        case "whole":
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        case "seconds":
+            fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "folder":
+            fits = isinstance(value, (str, Path)) and bool(str(value))
+        case "text":
+            fits = isinstance(value, str) and bool(value.strip())
+    if not fits:
+        raise _wrong_kind(setting, value, origin)
+    _check_choice(setting, value, origin)
+    _check_range(setting, value, origin)
+    if setting.kind == "folder":
+        return Path(value).expanduser()
+    return float(value) if setting.kind == "seconds" else value
+
+
+def _wrong_kind(setting: Setting, value: Any, origin: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{origin} must be {_KIND_WORDS[setting.kind]}, not {value!r}.", path=setting.name, hint=setting.doc
+    )
+
+
+def _check_choice(setting: Setting, value: Any, origin: str) -> None:
+    if setting.choices and value not in setting.choices:
+        raise ConfigurationError(
+            f"{origin} must be one of {', '.join(setting.choices)}, not {value!r}.",
+            path=setting.name,
+            hint=setting.doc,
+        )
+
+
+def _check_range(setting: Setting, value: Any, origin: str) -> None:
+    too_small = setting.least is not None and value < setting.least
+    if too_small or (setting.most is not None and value > setting.most):
+        bounds = f"at least {setting.least}" if setting.most is None else f"between {setting.least} and {setting.most}"
+        raise ConfigurationError(f"{origin} must be {bounds}, not {value}.", path=setting.name, hint=setting.doc)
+
+
+def _check_url(url: str, name: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+        _ = parts.port  # raises when it is not a number
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(
+            f"{url!r} is not the address of a service.", path=name, hint="Write it like http://127.0.0.1:8440."
+        )
+    return url
