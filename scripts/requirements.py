@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""The requirements as data: read them, mark them, draw the README's matrix from them.
+
+    scripts/requirements.py matrix            writes the matrix into README.md, between its markers
+    scripts/requirements.py matrix --check    fails when README.md shows another one
+    scripts/requirements.py mark done AF-5 AF-6
+    scripts/requirements.py open [WORD]       lists what is planned, of one capability or of all
+
+Knows tests/conformance/<spec>/requirements.toml and the README; nothing of the product. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFORMANCE = ROOT / "tests" / "conformance"
+README = ROOT / "README.md"
+BEGIN = "<!-- matrix: begin (scripts/requirements.py matrix) -->"
+END = "<!-- matrix: end -->"
+
+LEVELS = ("MUST", "SHOULD", "MAY", "PROPOSED", "INFO")
+STATUSES = ("done", "planned", "departed")
+
+# The order of the README, and where each specification is spoken. The counts come from the data.
+SPOKEN = {
+    "profile": "`/profile/v1/…`, dialect `profile`",
+    "agentframework": "`/.well-known/agentframework/v1/…`, cards, `waypost.Discovery`, dialect `af`",
+    "rtfs": "`/rtfs`, dialect `rtfs`",
+    "announce": "dialect `announce`",
+    "adp": "`/.well-known/agent.json`, dialect `adp`",
+    "ard": "`/.well-known/ai-catalog.json`, dialect `ard`",
+    "neighbours": "`/.well-known/agent-card.json`, dialects `a2a`, `mcp`, `oasf`",
+    "dns-aid": "not yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One rule of one specification, and what the project says about it."""
+
+    spec: str
+    id: str
+    level: str
+    text: str
+    status: str
+    issue: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    stem: str
+    title: str
+    requirements: tuple[Requirement, ...]
+
+
+def read_specifications(folder: Path = CONFORMANCE) -> list[Specification]:
+    """Every requirements.toml, in the order in which the README shows them."""
+    found = [_read(path) for path in sorted(folder.glob("*/requirements.toml"))]
+    order = list(SPOKEN)
+    return sorted(found, key=lambda spec: (order.index(spec.stem) if spec.stem in order else len(order), spec.stem))
+
+
+def _read(path: Path) -> Specification:
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    stem = path.parent.name
+    rows = tuple(Requirement(spec=stem, **row) for row in data["requirement"])
+    return Specification(stem, data["title"], rows)
+
+
+def render_matrix(specifications: list[Specification]) -> str:
+    """The block between the markers: one row for each specification, and the departures below it."""
+    lines = ["| specification | where | done | planned | departed |", "|---|---|--:|--:|--:|"]
+    departed: list[Requirement] = []
+    for spec in specifications:
+        count = Counter(row.status for row in spec.requirements)
+        where = SPOKEN.get(spec.stem, "")
+        lines.append(f"| {spec.title} | {where} | {count['done']} | {count['planned']} | {count['departed']} |")
+        departed += [row for row in spec.requirements if row.status == "departed"]
+    if departed:
+        names = ", ".join(row.id for row in departed)
+        lines += ["", f"Departed from, with the reasons in [docs/not-supported.md](docs/not-supported.md): {names}."]
+    return "\n".join(lines)
+
+
+def with_matrix(readme: str, matrix: str) -> str:
+    """The README with the block replaced; a README without markers is an error."""
+    head, begin, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"README.md has no block between {BEGIN!r} and {END!r}.")
+    return f"{head}{BEGIN}\n{matrix}\n{END}{tail}"
+
+
+def mark(status: str, ids: list[str], folder: Path = CONFORMANCE) -> list[str]:
+    """Writes a status into the data; returns the ids that no specification knows."""
+    unknown = set(ids)
+    for path in folder.glob("*/requirements.toml"):
+        text = path.read_text(encoding="utf-8")
+        for requirement_id in ids:
+            pattern = rf'(id = "{re.escape(requirement_id)}"\n(?:(?!\[\[).*\n)*?status = )"\w+"'
+            text, hits = re.subn(pattern, rf'\1"{status}"', text)
+            if hits:
+                unknown.discard(requirement_id)
+        path.write_text(text, encoding="utf-8")
+    return sorted(unknown)
+
+
+def _run_matrix(check: bool) -> int:
+    readme = README.read_text(encoding="utf-8")
+    wanted = with_matrix(readme, render_matrix(read_specifications()))
+    if check:
+        if wanted != readme:
+            print("README.md shows another matrix than the requirements: run scripts/requirements.py matrix.")
+        return int(wanted != readme)
+    README.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+def _run_mark(status: str, ids: list[str]) -> int:
+    unknown = mark(status, ids)
+    if unknown:
+        print(f"No specification has {', '.join(unknown)}.")
+    return int(bool(unknown))
+
+
+def _run_open(word: str | None) -> int:
+    for spec in read_specifications():
+        for row in spec.requirements:
+            if row.status == "planned" and word in (None, row.issue):
+                print(f"{row.id:<10} {row.level:<9} {row.issue:<11} {row.text}")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="The requirements as data.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("matrix").add_argument("--check", action="store_true")
+    marking = commands.add_parser("mark")
+    marking.add_argument("status", choices=STATUSES)
+    marking.add_argument("ids", nargs="+")
+    commands.add_parser("open").add_argument("word", nargs="?")
+    given = parser.parse_args(arguments)
+    if given.command == "matrix":
+        return _run_matrix(given.check)
+    if given.command == "mark":
+        return _run_mark(given.status, given.ids)
+    return _run_open(given.word)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
