@@ -1,1 +1,66 @@
-"""Document <-> record. One module per dialect; every dialect maps to the record and from it, never to another."""
+"""Document <-> record. One module per dialect; every dialect maps to the record and from it, never to another.
+
+This is the table of dialects and the way into it: `recognise` names the dialect of an unknown document from its content,
+`decode_document` reads bytes of any dialect. A new dialect is a module and a row here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from waypost.dialects.codec import Codec, DecodeContext, Decoded
+from waypost.dialects.profile import PROFILE
+from waypost.dialects.profile_reader import check_times
+from waypost.dialects.refusals import refuse_what_is_no_agent
+from waypost.errors import UnknownDialect
+from waypost.model.json import JsonObject, parse_object
+
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE,)}
+
+# The most distinctive first: what is left at the end is told apart by having less.
+_RECOGNITION = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")
+
+_LOOKS = {
+    "profile": "id, name, description, bindings",
+    "af": "id, name and endpoints, summary, owner or capabilities",
+    "rtfs": "agent_id, name, capabilities [{capability_id}], or an (agent-profile …) text",
+    "announce": "agent_id (UUID), capabilities {}, transport",
+    "adp": "protocol ADP/1.x, identity, endpoints",
+    "a2a": "name, skills and supportedInterfaces or url",
+    "ard": "identifier, displayName, type, url or data",
+    "mcp": "name ns/name, description, version, remotes or packages",
+    "oasf": "schema_version, name, skills, authors",
+}
+
+
+def codec(name: str) -> Codec:
+    """The codec of a dialect, or an error that names the nearest one."""
+    found = CODECS.get(name)
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(name.lower()[:64], CODECS, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise UnknownDialect(f"{name[:64]!r} is not a dialect.", path="dialect", hint=f"{hint}Known: {', '.join(CODECS)}.")
+
+
+def recognise(document: Mapping[str, Any]) -> str:
+    """The dialect of a document, from its content alone."""
+    refuse_what_is_no_agent(document)
+    for name in _RECOGNITION:
+        if name in CODECS and CODECS[name].recognises(document):
+            return name
+    looks = "; ".join(f"{name}: {look}" for name, look in _LOOKS.items())
+    raise UnknownDialect(
+        "No dialect recognises this document.", path="$", hint=f"What each looks like: {looks}. Or name the dialect."
+    )
+
+
+def decode_document(data: bytes, dialect: str | None, context: DecodeContext) -> tuple[str, JsonObject | None, Decoded]:
+    """The dialect, the parsed document (None for a text that is not JSON) and what it says."""
+    document = parse_object(data)
+    name = dialect or recognise(document)
+    decoded = codec(name).decode(document, context)
+    check_times(decoded.record, context.now)
+    return name, document, decoded

@@ -1,0 +1,106 @@
+"""JSON Schema and examples of the profile's Agent Metadata (profile.md Tables 2–4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waypost import limits
+from waypost.model.json import JsonObject
+from waypost.model.record import STATUSES
+
+_TAGS: Final[JsonObject] = {
+    "type": "array",
+    "maxItems": limits.TAGS,
+    "items": {"type": "string", "minLength": 1, "maxLength": limits.TAG_CHARS},
+}
+
+_EXAMPLE: Final[JsonObject] = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {
+        "id": {"type": "string"},
+        "text": {"type": "string", "minLength": 1, "maxLength": limits.EXAMPLE_CHARS},
+        "tags": _TAGS,
+        "input_schema": {"type": "object"},
+        "output_schema": {"type": "object"},
+        "language": {"type": "string", "description": "A language tag."},
+    },
+}
+
+_BINDING: Final[JsonObject] = {
+    "type": "object",
+    "required": ["protocol", "endpoint"],
+    "properties": {
+        "protocol": {"type": "string", "minLength": 1, "description": "An id of the binding profile, such as https."},
+        "endpoint": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
+        "media_types": {"type": "array", "items": {"type": "string"}},
+        "interaction_model": {"type": "string"},
+        "priority": {"type": "integer", "description": "Lower is preferred."},
+    },
+}
+
+SCHEMA: Final[JsonObject] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Agent Metadata",
+    "type": "object",
+    "required": ["id", "name", "description", "bindings"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1, "maxLength": limits.ID_CHARS},
+        "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
+        "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
+        "tags": _TAGS,
+        "examples": {"type": "array", "maxItems": limits.EXAMPLES, "items": {"$ref": "#/$defs/Example"}},
+        "bindings": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": limits.BINDINGS,
+            "items": {"$ref": "#/$defs/Binding"},
+        },
+        "auth": {"type": "object"},
+        "constraints": {"type": "object"},
+        "status": {"enum": list(STATUSES)},
+        "expires_at": {"type": "string", "format": "date-time"},
+        "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
+        "updated_at": {"type": "string", "format": "date-time"},
+        "signature": {"type": "object"},
+    },
+    "$defs": {"Example": _EXAMPLE, "Binding": _BINDING},
+}
+
+EXAMPLES: Final[tuple[JsonObject, ...]] = (
+    {
+        "id": "https://agents.example.net/id/hr-core-automator",
+        "name": "HR Core Automator",
+        "description": "Optimizes HR workflows and onboarding checks.",
+        "tags": ["hr", "workflow", "onboarding", "hcm", "api-automation"],
+        "examples": [
+            {
+                "id": "ex-1",
+                "text": "Prepare a new employee onboarding workflow.",
+                "tags": ["onboarding", "workflow"],
+            },
+            {
+                "id": "ex-2",
+                "text": "Check an employee record for missing payroll fields.",
+                "tags": ["employee-record", "validation"],
+            },
+        ],
+        "bindings": [
+            {
+                "protocol": "https",
+                "endpoint": "https://agents.example.net/hr-core/invoke",
+                "media_types": ["application/json"],
+                "interaction_model": "request-response",
+            }
+        ],
+        "status": "active",
+        "version": "1.0.0",
+        "updated_at": "2026-05-08T00:00:00Z",
+    },
+    {
+        "id": "https://example.net/agents/minimal",
+        "name": "Minimal Agent",
+        "description": "Answers short factual questions.",
+        "bindings": [{"protocol": "https", "endpoint": "https://example.net/agent/invoke"}],
+    },
+)
