@@ -19,7 +19,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     received_at: float
     subject: str
     via: str  # the face or transport that brought it: http, rtfs, announce, import …
-    sequence: int | None = None
+    sequence: int | None = None  # the three marks of freshness, as this source gave them
+    updated_at: float | None = None
+    version: str | None = None
     verdicts: tuple[Verdict, ...] = ()
     url: str | None = None
 
@@ -41,6 +43,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     invitees: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()  # newest first
     announce_id: str | None = None  # a stable UUIDv4 for records that were never announced
+    hosted: str | None = None  # the domain under which the service answers for this agent by `Host`
 
     @property
     def id(self) -> str:

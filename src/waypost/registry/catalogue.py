@@ -1,0 +1,252 @@
+"""Every agent in brief, in memory: names, order, filters, deadlines. Filled from the store, then by the change log.
+
+Reads take no lock and make no call. Deadlines are compared on each read: an agent whose time is over is gone at once, and
+the store learns of it later (a full disk must not keep the dead alive).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from pyroaring import BitMap
+from sortedcontainers import SortedList
+
+from waypost.model.names import fold, hash_slug, slug, unslug
+from waypost.model.registration import Entry
+from waypost.search.tags import TagIndex
+
+LISTED = ("active", "testing", "deprecated")
+_EVERYTHING = "*"
+_SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
+
+Position = tuple[str, str]  # (folded name, id): the order of every list
+
+
+class Catalogue:
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._aliases: dict[str, str] = {}
+        self._orders: dict[str, SortedList[Position]] = {_EVERYTHING: SortedList()}
+        self._deadlines: list[tuple[float, str, int]] = []
+        self._changes: dict[str, int] = {}
+        self._modified: dict[str, float] = {}
+        self._expired: list[str] = []
+        self.tags = TagIndex()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # --- Filling ---------------------------------------------------------------------------------
+
+    def load(self, entries: Sequence[Entry]) -> None:
+        """Take many entries at once, at start. Much faster than `put` one by one."""
+        positions: dict[str, list[Position]] = {_EVERYTHING: []}
+        for entry in entries:
+            self._remember(entry)
+            if entry.status in LISTED:
+                position = (fold(entry.name), entry.id)
+                positions[_EVERYTHING].append(position)
+                for scope in entry.scopes:
+                    positions.setdefault(scope, []).append(position)
+            for scope in entry.scopes:
+                self._touch(scope, entry.changed_at)
+            self._touch(_EVERYTHING, entry.changed_at)
+        for scope, found in positions.items():
+            self._order(scope).update(found)
+
+    def put(self, entry: Entry, at: float) -> None:
+        before = self._entries.get(entry.id)
+        if before is not None:
+            self._forget(before, at)
+        self._remember(entry)
+        for scope in (*entry.scopes, _EVERYTHING):
+            self._touch(scope, at)
+        if entry.status in LISTED:
+            position = (fold(entry.name), entry.id)
+            for scope in (*entry.scopes, _EVERYTHING):
+                self._order(scope).add(position)
+
+    def renew(self, entry: Entry) -> None:
+        """A new deadline and nothing else: order, filters and change times stay."""
+        self._entries[entry.id] = entry
+        self._watch_deadline(entry)
+
+    def remove(self, agent_id: str, at: float) -> None:
+        entry = self._entries.pop(agent_id, None)
+        if entry is not None:
+            self._forget(entry, at)
+            self._entries.pop(agent_id, None)
+
+    def _remember(self, entry: Entry) -> None:
+        self._entries[entry.id] = entry
+        for alias in entry.aliases:
+            self._aliases.setdefault(alias, entry.id)
+        published = slug(entry.id)
+        if published.startswith("h-"):
+            self._aliases[published] = entry.id
+        self.tags.put(entry.id, entry.tags, entry.protocols, entry.status, entry.scopes)
+        self._watch_deadline(entry)
+
+    def _watch_deadline(self, entry: Entry) -> None:
+        if entry.expires_at is not None:
+            heapq.heappush(self._deadlines, (entry.expires_at, entry.id, entry.revision))
+            if len(self._deadlines) > 2 * len(self._entries) + 1000:
+                self._deadlines = [
+                    (held.expires_at, held.id, held.revision)
+                    for held in self._entries.values()
+                    if held.expires_at is not None
+                ]
+                heapq.heapify(self._deadlines)
+
+    def _forget(self, entry: Entry, at: float) -> None:
+        for alias in entry.aliases:
+            if self._aliases.get(alias) == entry.id:
+                del self._aliases[alias]
+        self._aliases.pop(hash_slug(entry.id) if len(entry.id) > 90 else "", None)
+        self.tags.remove(entry.id)
+        position = (fold(entry.name), entry.id)
+        for scope in (*entry.scopes, _EVERYTHING):
+            self._touch(scope, at)
+            if entry.status in LISTED:
+                self._order(scope).discard(position)
+
+    def _order(self, scope: str) -> SortedList[Position]:
+        found = self._orders.get(scope)
+        if found is None:
+            found = self._orders[scope] = SortedList()
+        return found
+
+    def _touch(self, scope: str, at: float) -> None:
+        self._changes[scope] = self._changes.get(scope, 0) + 1
+        if at > self._modified.get(scope, 0.0):
+            self._modified[scope] = at
+
+    # --- Deadlines -------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Drop what has run out. Cheap when nothing has: one comparison."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, agent_id, _ = heapq.heappop(self._deadlines)
+            entry = self._entries.get(agent_id)
+            if entry is not None and entry.expires_at is not None and entry.expires_at <= now:
+                self.remove(agent_id, deadline)
+                self._expired.append(agent_id)
+
+    def take_expired(self, most: int) -> list[str]:
+        """Ids that ran out and that the store has not been told of."""
+        taken, self._expired = self._expired[:most], self._expired[most:]
+        return taken
+
+    def put_back_expired(self, ids: Iterable[str]) -> None:
+        self._expired.extend(ids)
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def resolve(self, key: str) -> str | None:
+        """The canonical id behind a canonical id, a path-safe id or an alias."""
+        if key in self._entries:
+            return key
+        known = self._aliases.get(key)
+        if known is not None:
+            return known
+        plain = unslug(key)
+        if plain is not None:
+            return plain if plain in self._entries else self._aliases.get(plain)
+        return None
+
+    def find(self, agent_id: str) -> Entry | None:
+        return self._entries.get(agent_id)
+
+    def is_alive(self, agent_id: str) -> bool:
+        return agent_id in self._entries
+
+    def ids(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def count(self, audience: frozenset[str] | None, statuses: Sequence[str] = LISTED) -> int:
+        return len(self.tags.select(statuses=tuple(statuses), audience=audience))
+
+    def generation(self, audience: frozenset[str] | None) -> int:
+        """A number that changes when something the audience sees changes, and by nothing else."""
+        if audience is None:
+            return self._changes.get(_EVERYTHING, 0)
+        return sum(self._changes.get(scope, 0) for scope in audience)
+
+    def last_modified(self, audience: frozenset[str] | None) -> float | None:
+        """The newest change in what the audience sees, removals included."""
+        scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
+        found = [self._modified[scope] for scope in scopes if scope in self._modified]
+        return max(found) if found else None
+
+    def note_change(self, scopes: Iterable[str], at: float) -> None:
+        """A change from before the start (a removal in the log) that still counts for `last_modified`."""
+        for scope in (*scopes, _EVERYTHING):
+            self._modified[scope] = max(at, self._modified.get(scope, 0.0))
+
+    def page(
+        self,
+        audience: frozenset[str] | None,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: Position | None = None,
+        tags: Sequence[str] = (),
+        protocols: Sequence[str] = (),
+        statuses: Sequence[str] = LISTED,
+        owner: str | None = None,
+        ids: Iterable[str] | None = None,
+    ) -> tuple[list[Entry], int]:
+        """One page in the order of (folded name, id), and how many there are in all."""
+        if not tags and not protocols and owner is None and ids is None and tuple(statuses) == LISTED:
+            return self._plain_page(audience, limit, offset, after)
+        chosen = self.tags.select(
+            required=tuple(tags), protocols=tuple(protocols), statuses=tuple(statuses), audience=audience
+        )
+        if ids is not None:
+            chosen &= BitMap(
+                ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None
+            )
+        if owner is not None:
+            chosen = BitMap(
+                ordinal
+                for ordinal in chosen
+                if (entry := self._entries.get(self.tags.id_of(ordinal) or "")) and entry.owner == owner
+            )
+        listed_only = set(statuses) <= set(LISTED)
+        positions = self._positions_of(chosen, audience, ordered=listed_only)
+        if after is not None:
+            positions = (position for position in positions if position > after)
+        return self._take(islice(positions, offset, offset + limit)), len(chosen)
+
+    def _plain_page(
+        self, audience: frozenset[str] | None, limit: int, offset: int, after: Position | None
+    ) -> tuple[list[Entry], int]:
+        orders = self._visible_orders(audience)
+        total = sum(map(len, orders))
+        if len(orders) == 1:
+            order = orders[0]
+            start = offset + (order.bisect_right(after) if after is not None else 0)
+            return self._take(order.islice(start, start + limit)), total
+        parts = [order if after is None else order.irange(after, inclusive=(False, True)) for order in orders]
+        return self._take(islice(heapq.merge(*parts), offset, offset + limit)), total
+
+    def _visible_orders(self, audience: frozenset[str] | None) -> list[SortedList[Position]]:
+        if audience is None:
+            return [self._orders[_EVERYTHING]]
+        return [self._orders[scope] for scope in sorted(audience) if self._orders.get(scope)] or [SortedList()]
+
+    def _positions_of(self, chosen: BitMap, audience: frozenset[str] | None, *, ordered: bool) -> Iterator[Position]:
+        if len(chosen) <= _SORT_BELOW or not ordered:
+            found = (self._entries.get(self.tags.id_of(ordinal) or "") for ordinal in chosen)
+            return iter(sorted((fold(entry.name), entry.id) for entry in found if entry is not None))
+        merged = heapq.merge(*self._visible_orders(audience))
+        return (position for position in merged if self.tags.ordinal(position[1]) in chosen)
+
+    def _take(self, positions: Iterable[Position]) -> list[Entry]:
+        return [self._entries[agent_id] for _, agent_id in positions if agent_id in self._entries]
+
+
+def position_of(entry: Entry) -> Position:
+    return (fold(entry.name), entry.id)

@@ -1,0 +1,367 @@
+"""The rules of a write, pure: what is held + what is asked → what to do. The store calls them inside its transaction."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects import decode_document
+from waypost.dialects.codec import DecodeContext
+from waypost.errors import (
+    InvalidParameter,
+    OwnerConflict,
+    PreconditionFailed,
+    StaleMetadata,
+    WaypostError,
+)
+from waypost.model.freshness import Marks, staleness
+from waypost.model.json import parse_json
+from waypost.model.lease import earliest, granted_ttl
+from waypost.model.merge import merge_records
+from waypost.model.names import domain_of, fold_tag
+from waypost.model.principal import VISIBILITIES, Principal
+from waypost.model.record import AgentRecord, record_bytes
+from waypost.model.registration import Entry, Registration, Source
+from waypost.model.times import find_instant
+from waypost.registry.ports import Change, Decision, Held, Tombstone
+from waypost.registry.publication import Publication, content_part
+from waypost.trust.policy import may_change, no_such_agent, require_owner
+
+def expiry_of(registration: Registration) -> float | None:
+    """When a registration stops being returned: the end of its lease, or the record's own `expires_at` (PRO-22)."""
+    return earliest(registration.lease_expires_at, find_instant(registration.record.expires_at))
+
+
+def entry_of(registration: Registration) -> Entry:
+    record = registration.record
+    return Entry(
+        record.id,
+        record.name,
+        registration.owner,
+        registration.visibility,
+        record.effective_status,
+        registration.etag,
+        registration.revision,
+        registration.changed_at,
+        expiry_of(registration),
+        registration.aliases,
+        registration.invitees,
+        tuple(dict.fromkeys(map(fold_tag, record.tags))),
+        tuple(dict.fromkeys(binding.protocol.lower() for binding in record.bindings)),
+        registration.hosted,
+    )
+
+
+def publish(publication: Publication, *, now: float, default_visibility: str, announce_id: str) -> Callable[[Held], Decision]:
+    """The rule for a registration or an update (PRO-40…42)."""
+
+    def decide(held: Held) -> Decision:
+        current = _find_current(publication, held)
+        if current is not None and _has_ended(current, now):
+            _check_hold(publication.principal, current.owner, _hold_until(current))
+            current = None
+        _check_preconditions(publication, current)
+        if current is None:
+            _check_tombstones(publication, held, now)
+            return _create(publication, now=now, default_visibility=default_visibility, announce_id=announce_id)
+        if not may_change(publication.principal, current.owner):
+            raise OwnerConflict(
+                "This id is held by another owner.", path="$.id", hint="Choose another id, or ask the owner to change it."
+            )
+        return _update(publication, current, now)
+
+    return decide
+
+
+def _find_current(publication: Publication, held: Held) -> Registration | None:
+    record_id = publication.decoded.record.id
+    if record_id in held.registrations:
+        return held.registrations[record_id]
+    names = {record_id, *publication.decoded.aliases}
+    for registration in held.registrations.values():
+        if registration.id in names or not names.isdisjoint(registration.aliases):
+            return registration
+    return None
+
+
+def _has_ended(registration: Registration, now: float) -> bool:
+    ends = expiry_of(registration)
+    return ends is not None and ends <= now
+
+
+def _hold_until(registration: Registration) -> float:
+    ends = expiry_of(registration) or 0.0
+    return ends + min(registration.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)
+
+
+def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: float | None = None) -> None:
+    if (now is None or now < hold_until) and not may_change(principal, owner):
+        raise OwnerConflict(
+            "This id was held by another owner a short while ago.", path="$.id", hint="Choose another id, or wait an hour."
+        )
+
+
+def _check_preconditions(publication: Publication, current: Registration | None) -> None:
+    wanted = publication.if_match
+    if wanted is not None and (
+        current is None or ("*" not in wanted and current.etag not in map(content_part, wanted))
+    ):
+        raise PreconditionFailed(
+            "The agent is not in the version that If-Match names.", path="If-Match", hint="Read it again, then retry."
+        )
+    if publication.if_none_match_any and current is not None:
+        raise PreconditionFailed("The agent is registered already.", path="If-None-Match", hint="Leave If-None-Match out.")
+
+
+def _check_tombstones(publication: Publication, held: Held, now: float) -> None:
+    tombstone = held.tombstones.get(publication.decoded.record.id)
+    if tombstone is None or now >= tombstone.forget_at:
+        return
+    _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
+    marks = _marks_of(publication)
+    # A version alone is no proof of age once the record is gone: an owner may go back to an older release.
+    why = staleness(
+        Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at)
+    )
+    if why is not None and tombstone.owner == publication.principal.subject:
+        raise _stale(why, "withdrawn")
+
+
+def _stale(why: str, held: str) -> StaleMetadata:
+    return StaleMetadata(
+        f"This is older than what is {held}: {why}.",
+        path="$.updated_at",
+        hint="Read the current record, then send a newer one (a later updated_at, a higher version).",
+    )
+
+
+def _marks_of(publication: Publication) -> Marks:
+    record = publication.decoded.record
+    return Marks(publication.decoded.sequence, find_instant(record.updated_at), record.version)
+
+
+def _create(publication: Publication, *, now: float, default_visibility: str, announce_id: str) -> Decision:
+    decoded = publication.decoded
+    ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
+    registration = Registration(
+        record=decoded.record,
+        owner=publication.principal.subject or "anonymous",
+        visibility=_visibility(publication, default_visibility),
+        etag="",
+        revision=0,
+        created_at=now,
+        changed_at=now,
+        renewed_at=now,
+        ttl_seconds=ttl,
+        lease_expires_at=None if ttl is None else float(int(now) + ttl),
+        aliases=_aliases(decoded.record.id, decoded.aliases, decoded.source_id),
+        sources=(_source_of(publication, now),),
+        announce_id=announce_id,
+        hosted=_hosted(publication),
+    )
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration))
+    change = Change(type="registered", at=now, registration=registration, before=None)
+    return Decision(outcome="created", change=change)
+
+
+def _update(publication: Publication, current: Registration, now: float) -> Decision:
+    decoded = publication.decoded
+    same_dialect = current.source(publication.dialect)
+    visibility = _visibility(publication, current.visibility)
+    if same_dialect is not None:
+        if visibility == current.visibility and _same_document(publication.document, same_dialect):
+            return renew_decision(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
+        held_marks = Marks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
+    else:
+        held_marks = Marks(updated_at=find_instant(current.record.updated_at))
+    why = staleness(_marks_of(publication), held_marks)
+    if why is not None:
+        raise _stale(why, "held")
+    others = [source for source in current.sources if source.dialect != publication.dialect]
+    record = merge_records(decoded.record, (_decode_again(source, now) for source in others))
+    if record.id != current.id:
+        record = msgspec.structs.replace(record, id=current.id)
+    ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect) or current.ttl_seconds
+    registration = msgspec.structs.replace(
+        current,
+        record=record,
+        visibility=visibility,
+        changed_at=now,
+        renewed_at=now,
+        ttl_seconds=ttl,
+        lease_expires_at=None if ttl is None else float(int(now) + ttl),
+        aliases=_aliases(current.id, (*current.aliases, *decoded.aliases), decoded.record.id, decoded.source_id),
+        sources=(_source_of(publication, now), *others),
+        hosted=current.hosted or _hosted(publication),
+    )
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration))
+    change = Change(type="updated", at=now, registration=registration, before=current.scopes)
+    return Decision(outcome="updated", change=change)
+
+
+def _hosted(publication: Publication) -> str | None:
+    """An ADP document of an admin is served under its domain at once; anybody else has to prove the domain first."""
+    if publication.dialect == "adp" and publication.principal.is_admin:
+        return domain_of(publication.decoded.source_id)
+    return None
+
+
+def _same_document(data: bytes, source: Source) -> bool:
+    if hashlib.sha256(data).hexdigest() == source.digest:
+        return True
+    try:
+        return bool(parse_json(data) == parse_json(source.document))
+    except WaypostError:
+        return False
+
+
+def _decode_again(source: Source, now: float) -> AgentRecord:
+    """A source that was accepted once decodes again; the time is its own, so that it is not judged by today."""
+    context = DecodeContext(now=source.received_at, source_url=source.url)
+    return decode_document(source.document, source.dialect, context)[2].record
+
+
+def _visibility(publication: Publication, otherwise: str) -> str:
+    value = publication.visibility or publication.decoded.visibility or otherwise
+    if value not in VISIBILITIES:
+        raise InvalidParameter(
+            f"{value[:40]!r} is not a visibility.", path="Waypost-Visibility", hint=f"Use {', '.join(VISIBILITIES)}."
+        )
+    return value
+
+
+def _aliases(agent_id: str, *names: str | tuple[str, ...]) -> tuple[str, ...]:
+    flat = [name for part in names for name in ((part,) if isinstance(part, str) else part)]
+    return tuple(name for name in dict.fromkeys(flat) if name != agent_id)[: limits.ALIASES]
+
+
+def _source_of(publication: Publication, now: float) -> Source:
+    marks = _marks_of(publication)
+    return Source(
+        dialect=publication.dialect,
+        document=publication.document,
+        digest=hashlib.sha256(publication.document).hexdigest(),
+        id=publication.decoded.source_id,
+        received_at=now,
+        subject=publication.principal.subject or "anonymous",
+        via=publication.via,
+        sequence=marks.sequence,
+        updated_at=marks.updated_at,
+        version=marks.version,
+        url=publication.source_url,
+    )
+
+
+def content_etag(registration: Registration) -> str:
+    """A hash of what readers can see: record, visibility, invitees and the bytes of each source. Never of a clock."""
+    digest = hashlib.sha256(record_bytes(registration.record))
+    digest.update("\0".join((registration.visibility, *registration.invitees, *registration.aliases)).encode())
+    for source in sorted(registration.sources, key=lambda item: item.dialect):
+        digest.update(f"\0{source.dialect}:{source.digest}".encode())
+    return base64.urlsafe_b64encode(digest.digest())[:22].decode()
+
+
+# --- Renew, withdraw, expire ----------------------------------------------------------------------
+
+
+def renew_decision(current: Registration, now: float, asked: int | None, dialect: str) -> Decision:
+    """Equal content: a lease runs on, and without a lease nothing happens at all."""
+    ttl = granted_ttl(asked, dialect) if asked is not None or current.ttl_seconds is None else current.ttl_seconds
+    if ttl is None:
+        return Decision(outcome="unchanged", registration=current)
+    registration = msgspec.structs.replace(
+        current, ttl_seconds=ttl, lease_expires_at=float(int(now) + ttl), renewed_at=now
+    )
+    change = Change(type="renewed", at=now, registration=registration, before=current.scopes)
+    return Decision(outcome="refreshed", change=change)
+
+
+def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float) -> Callable[[Held], Decision]:
+    def decide(held: Held) -> Decision:
+        current = _need_current(principal, key, held, now)
+        return renew_decision(current, now, ttl_seconds, current.sources[0].dialect if current.sources else "")
+
+    return decide
+
+
+def withdraw(
+    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float
+) -> Callable[[Held], Decision]:
+    def decide(held: Held) -> Decision:
+        gone = held.tombstones.get(key)
+        if not held.registrations and gone is not None and gone.type == "withdrawn" and may_change(principal, gone.owner):
+            return Decision(outcome="already")
+        current = _need_current(principal, key, held, now)
+        if if_match is not None and "*" not in if_match and current.etag not in map(content_part, if_match):
+            raise PreconditionFailed(
+                "The agent is not in the version that If-Match names.", path="If-Match", hint="Read it again, then retry."
+            )
+        change = Change(
+            type="withdrawn",
+            at=now,
+            removed=current,
+            tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
+            before=current.scopes,
+        )
+        return Decision(outcome="withdrawn", change=change)
+
+    return decide
+
+
+def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:
+    def decide(held: Held) -> Decision:
+        current = held.registrations.get(agent_id)
+        if current is None or not _has_ended(current, now):
+            return Decision(outcome="unchanged", registration=current)
+        change = Change(
+            type="expired",
+            at=now,
+            removed=current,
+            tombstone=_tombstone(current, "expired", now, hold_until=_hold_until(current)),
+            before=current.scopes,
+        )
+        return Decision(outcome="expired", change=change)
+
+    return decide
+
+
+def host(principal: Principal, key: str, domain: str | None, *, now: float) -> Callable[[Held], Decision]:
+    """Serve an agent under a domain by `Host`, or stop doing so. Only admins may: a Host must not be claimed."""
+
+    def decide(held: Held) -> Decision:
+        current = _need_current(principal, key, held, now)
+        registration = msgspec.structs.replace(current, hosted=domain, changed_at=now)
+        return Decision(
+            outcome="updated",
+            change=Change(type="updated", at=now, registration=registration, before=current.scopes),
+        )
+
+    return decide
+
+
+def _need_current(principal: Principal, key: str, held: Held, now: float) -> Registration:
+    current = held.registrations.get(key) or next(iter(held.registrations.values()), None)
+    if current is None or _has_ended(current, now):
+        raise no_such_agent(key)
+    require_owner(principal, current.owner, current.scopes, key)
+    return current
+
+
+def _tombstone(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
+    newest = max((source.sequence for source in current.sources if source.sequence is not None), default=None)
+    return Tombstone(
+        id=current.id,
+        owner=current.owner,
+        at=now,
+        type="withdrawn" if kind == "withdrawn" else "expired",
+        hold_until=hold_until,
+        forget_at=now + limits.TTL_MAX_SECONDS + limits.REMEMBER_WITHDRAWN_SECONDS,
+        updated_at=find_instant(current.record.updated_at),
+        version=current.record.version,
+        sequence=newest,
+        etag=current.etag,
+    )

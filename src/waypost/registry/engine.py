@@ -1,0 +1,445 @@
+"""The registry: publish, renew, withdraw, get, list, find, watch. Every face, the command and the SDK end up here.
+
+Writes go to the store, which answers when they are durable; what was committed comes back through `_on_commit` and only
+then is seen by readers. Reads come from memory and, for whole documents, from a bounded cache over the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects import decode_document
+from waypost.dialects.codec import DecodeContext, Decoded
+from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
+from waypost.model.principal import PUBLIC, Principal, audience
+from waypost.model.query import Candidate, Findings, Query
+from waypost.model.registration import Entry, Registration
+from waypost.model.verdict import summary
+from waypost.registry import decisions
+from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
+from waypost.registry.changes import ChangeLog, WatchItem
+from waypost.registry.constraints import compile_constraints
+from waypost.registry.lru import Lru
+from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
+from waypost.registry.publication import Page, Publication, Receipt, shown_etag
+from waypost.search.evidence import explain
+from waypost.trust.policy import may_see, no_such_agent
+from waypost.trust.seal import KEY_BYTES, Seal
+
+log = logging.getLogger("waypost.registry")
+
+_SWEEP_SECONDS = 0.5
+_MAINTAIN_SECONDS = 0.5
+_PRUNE_SECONDS = 60.0
+_SWEEP_BATCH = 256
+_CANDIDATES_MAX = 1000  # how many hits constraints may look through
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    default_visibility: str = PUBLIC
+    watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS
+    watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+
+
+class Registry:
+    def __init__(self, store: Store, ranker: Ranker, clock: Clock, options: Options | None = None) -> None:
+        self.store = store
+        self.ranker = ranker
+        self.clock = clock
+        self.options = options or Options()
+        self.catalogue = Catalogue()
+        self.seal: Seal
+        self.changes: ChangeLog
+        self._cache: Lru[str, Registration] = Lru(limits.RECORD_CACHE)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._domains: dict[str, str] = {}
+        self._observers: list[Callable[[Committed], None]] = []
+        self.ready = False
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, fill the catalogue, catch the index up with the log, start the housekeeping."""
+        await self.store.open(self._on_commit)
+        self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
+        revision = await self.store.revision()
+        self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
+        async for entries in self.store.entries():
+            self.catalogue.load(entries)
+            self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
+        await self._recall_removals(revision)
+        await self._catch_up(revision)
+        self.ready = True
+        self._tasks = [
+            asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
+            asyncio.create_task(self._every(_MAINTAIN_SECONDS, self._maintain), name="maintain"),
+            asyncio.create_task(self._every(_PRUNE_SECONDS, self.prune), name="prune"),
+        ]
+
+    async def stop(self) -> None:
+        self.ready = False
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if hasattr(self, "changes"):
+            self.changes.close()
+            await self._maintain()
+        self.ranker.close()
+        await self.store.close()
+
+    async def _recall_removals(self, revision: int) -> None:
+        """`Last-Modified` of a list counts removals; the newest ones are in the log."""
+        for event in await self.store.events(max(0, revision - 1000), 1000):
+            self.catalogue.note_change({*event.scopes, *(event.before or ())}, event.at)
+
+    async def _catch_up(self, revision: int) -> None:
+        """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
+        indexed = self.ranker.open()
+        if indexed > revision or indexed + 1 < await self.store.oldest_event():
+            indexed = 0
+        if indexed == 0:
+            self.ranker.clear()
+            async for registrations in self.store.scan():
+                for registration in registrations:
+                    self.ranker.put(registration)
+            return
+        changed: set[str] = set()
+        while indexed < revision:
+            events = await self.store.events(indexed, limits.WATCH_BATCH)
+            if not events:
+                break
+            changed.update(event.id for event in events if event.type != "renewed")
+            indexed = events[-1].revision
+        found = await self.store.fetch(sorted(changed), sources=False) if changed else {}
+        for agent_id in changed:
+            registration = found.get(agent_id)
+            if registration is None:
+                self.ranker.remove(agent_id)
+            else:
+                self.ranker.put(registration)
+
+    async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except WaypostError as error:
+                log.warning("housekeeping: %s", error)
+
+    def observe(self, observer: Callable[[Committed], None]) -> None:
+        """Tell `observer` of every committed change, on the event loop. For caches of faces."""
+        self._observers.append(observer)
+
+    def _on_commit(self, batch: Sequence[Committed]) -> None:
+        for committed in batch:
+            event, registration = committed.event, committed.registration
+            if registration is None:
+                self._cache.drop(event.id)
+                self.catalogue.remove(event.id, event.at)
+                self.ranker.remove(event.id)
+            elif event.type == "renewed" and self.catalogue.is_alive(event.id):
+                self._cache.put(event.id, registration)
+                self.catalogue.renew(decisions.entry_of(registration))
+            else:
+                self._cache.put(event.id, registration)
+                self.catalogue.put(decisions.entry_of(registration), event.at)
+                self.ranker.put(registration)
+                if registration.hosted:
+                    self._domains[registration.hosted] = event.id
+            for observer in self._observers:
+                observer(committed)
+        self.changes.append([committed.event for committed in batch])
+
+    async def sweep(self) -> None:
+        """Tell the store of leases that ran out. Readers do not wait for this: they compare."""
+        self.catalogue.expire(self.clock.now())
+        ids = self.catalogue.take_expired(_SWEEP_BATCH)
+        if not ids:
+            return
+        now = self.clock.now()
+        commands = [Command(keys=(agent_id,), decide=decisions.expire(agent_id, now=now)) for agent_id in ids]
+        results = await asyncio.gather(*map(self.store.execute, commands), return_exceptions=True)
+        failed = [agent_id for agent_id, result in zip(ids, results, strict=True) if isinstance(result, WaypostError)]
+        self.catalogue.put_back_expired(failed)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, WaypostError):
+                raise result
+
+    async def _maintain(self) -> None:
+        if self.ranker.pending:
+            await asyncio.to_thread(self.ranker.maintain, self.changes.revision)
+
+    async def prune(self) -> None:
+        now = self.clock.now()
+        await self.store.prune(
+            events_before=now - self.options.watch_keep_seconds, keep_events=self.options.watch_keep_changes, now=now
+        )
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def decode(
+        self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
+    ) -> tuple[str, Decoded]:
+        """Any document in any dialect. Raises what is wrong with it."""
+        context = DecodeContext(now=self.clock.now(), source_url=source_url, base_url=base_url)
+        name, _, decoded = decode_document(document, dialect, context)
+        return name, decoded
+
+    async def publish(self, publication: Publication) -> Receipt:
+        """Register or update. Durable when it returns."""
+        now = self.clock.now()
+        decoded = publication.decoded
+        command = Command(
+            keys=tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases))),
+            decide=decisions.publish(
+                publication,
+                now=now,
+                default_visibility=self.options.default_visibility,
+                announce_id=str(uuid.uuid4()),
+            ),
+            idempotency=self._idempotency(publication, now),
+        )
+        answer = await self.store.execute(command)
+        return self._receipt(answer, publication.dialect, decoded)
+
+    def _idempotency(self, publication: Publication, now: float) -> Idempotency | None:
+        key = publication.idempotency_key
+        if key is None:
+            return None
+        if not 0 < len(key) <= limits.IDEMPOTENCY_KEY_CHARS:
+            raise InvalidParameter(
+                f"An idempotency key has 1 to {limits.IDEMPOTENCY_KEY_CHARS} characters.", path="Idempotency-Key"
+            )
+        what = f"{publication.dialect}\0{publication.visibility}\0{publication.ttl_seconds}\0".encode()
+        return Idempotency(
+            key=f"{publication.principal.subject or ''}\0{key}",
+            fingerprint=hashlib.sha256(what + publication.document).hexdigest(),
+            forget_at=now + limits.IDEMPOTENCY_KEEP_SECONDS,
+        )
+
+    def _receipt(self, answer: Answer, dialect: str, decoded: Decoded | None = None) -> Receipt:
+        registration = answer.registration
+        if registration is None:
+            raise IdempotencyConflict(
+                "The agent that this idempotency key created is gone.", path="Idempotency-Key", hint="Use a new key."
+            )
+        ends = decisions.expiry_of(registration)
+        warnings = list(decoded.warnings) if decoded else []
+        return Receipt(
+            id=registration.id,
+            dialect=dialect,
+            outcome=answer.outcome,
+            etag=shown_etag(registration.etag, ends),
+            aliases=registration.aliases,
+            losses=decoded.losses if decoded else (),
+            warnings=tuple(warnings),
+            trust=self.trust_of(registration),
+            expires_at=ends,
+            ttl_seconds=registration.ttl_seconds,
+            registration=registration,
+        )
+
+    async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> Receipt:
+        """Let a lease run on without sending the document again."""
+        agent_id = self._known(key)
+        decide = decisions.renew(principal, agent_id, ttl_seconds, now=self.clock.now())
+        answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
+        registration = answer.registration
+        dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
+        return self._receipt(answer, dialect)
+
+    async def withdraw(
+        self, principal: Principal, key: str, if_match: tuple[str, ...] | None = None, *, repeat_ok: bool = False
+    ) -> str:
+        """Remove an agent. The answer is `withdrawn`, or `already` when the owner repeats it and `repeat_ok`."""
+        agent_id = self.catalogue.resolve(key) or key
+        decide = decisions.withdraw(principal, agent_id, if_match, now=self.clock.now())
+        answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
+        if answer.outcome == "already" and not repeat_ok:
+            raise no_such_agent(key)
+        return answer.outcome
+
+    async def host(self, principal: Principal, key: str, domain: str | None) -> None:
+        agent_id = self._known(key)
+        decide = decisions.host(principal, agent_id, domain, now=self.clock.now())
+        await self.store.execute(Command(keys=(agent_id,), decide=decide))
+
+    def _known(self, key: str) -> str:
+        self.catalogue.expire(self.clock.now())
+        agent_id = self.catalogue.resolve(key)
+        if agent_id is None:
+            raise no_such_agent(key)
+        return agent_id
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def resolve(self, principal: Principal, key: str) -> Entry:
+        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it."""
+        self.catalogue.expire(self.clock.now())
+        agent_id = self.catalogue.resolve(key)
+        entry = self.catalogue.find(agent_id) if agent_id is not None else None
+        if entry is None or not may_see(principal, entry.scopes):
+            raise no_such_agent(key)
+        return entry
+
+    async def get(self, principal: Principal, key: str) -> Registration:
+        entry = self.resolve(principal, key)
+        found = await self.registrations((entry.id,))
+        if not found:
+            raise no_such_agent(key)
+        return found[0]
+
+    async def registrations(self, ids: Sequence[str]) -> list[Registration]:
+        """Whole registrations in the order of `ids`; those that are gone are left out."""
+        found = {agent_id: self._cache.get(agent_id) for agent_id in ids}
+        missing = [agent_id for agent_id, registration in found.items() if registration is None]
+        if missing:
+            for agent_id, registration in (await self.store.fetch(missing)).items():
+                self._cache.put(agent_id, registration)
+                found[agent_id] = registration
+        return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
+
+    def page(
+        self,
+        principal: Principal,
+        *,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+        tags: Sequence[str] = (),
+        protocols: Sequence[str] = (),
+        statuses: Sequence[str] = LISTED,
+        owner: str | None = None,
+    ) -> Page:
+        """One page of what the caller sees. The cursor fits only the same caller and filters."""
+        self.catalogue.expire(self.clock.now())
+        context = self._cursor_context(principal, tags, protocols, statuses, owner)
+        after: Position | None = None
+        if cursor is not None:
+            after = msgspec.msgpack.decode(self.seal.open("page", cursor, *context), type=tuple[str, str])
+        entries, total = self.catalogue.page(
+            audience(principal),
+            limit=limit + 1,
+            after=after,
+            tags=tags,
+            protocols=protocols,
+            statuses=statuses,
+            owner=owner,
+        )
+        next_cursor = None
+        if len(entries) > limit:
+            entries = entries[:limit]
+            next_cursor = self.seal.seal("page", msgspec.msgpack.encode(position_of(entries[-1])), *context)
+        return Page(entries=entries, total=total, next_cursor=next_cursor)
+
+    def _cursor_context(
+        self,
+        principal: Principal,
+        tags: Sequence[str],
+        protocols: Sequence[str],
+        statuses: Sequence[str],
+        owner: str | None,
+    ) -> tuple[str, ...]:
+        who = "admin" if principal.is_admin else f"subject {principal.subject}" if principal.subject else "anonymous"
+        return (who, "\0".join(tags), "\0".join(protocols), "\0".join(statuses), owner or "")
+
+    def hosted(self, host: str) -> Entry | None:
+        """The public agent that is served under a domain."""
+        self.catalogue.expire(self.clock.now())
+        agent_id = self._domains.get(host.lower().rstrip("."))
+        entry = self.catalogue.find(agent_id) if agent_id else None
+        return entry if entry is not None and entry.domain == host.lower().rstrip(".") else None
+
+    def trust_of(self, registration: Registration) -> dict[str, Any]:
+        return summary(tuple(verdict for source in registration.sources for verdict in source.verdicts))
+
+    # --- Finding ---------------------------------------------------------------------------------
+
+    async def find(self, query: Query, principal: Principal) -> Findings:
+        """Ranked candidates that the caller sees, and what was and was not applied."""
+        now = self.clock.now()
+        self.catalogue.expire(now)
+        predicates, applied_constraints, unsupported = compile_constraints(query.constraints, now)
+        wider = msgspec.structs.replace(query, limit=_CANDIDATES_MAX) if predicates else query
+        ranking = self.ranker.rank(wider, audience(principal), alive=self.catalogue.is_alive, now=now)
+        registrations = {
+            registration.id: registration
+            for registration in await self.registrations([hit.id for hit in ranking.hits])
+        }
+        candidates: list[Candidate] = []
+        for hit in ranking.hits:
+            registration = registrations.get(hit.id)
+            if registration is None or not all(holds(registration) for holds in predicates):
+                continue
+            candidates.append(
+                Candidate(
+                    record=registration.record,
+                    score=hit.score,
+                    etag=registration.etag,
+                    changed_at=registration.changed_at,
+                    expires_at=decisions.expiry_of(registration),
+                    evidence=explain(query, registration.record) if query.include_evidence else None,
+                    trust=self.trust_of(registration) if query.include_evidence else {},
+                )
+            )
+            if len(candidates) == query.limit:
+                break
+        return Findings(
+            candidates=tuple(candidates),
+            applied_filters=_applied(query, applied_constraints),
+            generated_at=now,
+            unsupported_filters=tuple(unsupported),
+            warnings=ranking.warnings,
+        )
+
+    # --- Watching --------------------------------------------------------------------------------
+
+    async def watch(
+        self, principal: Principal, cursor: str | None = None, *, renewals: bool = False
+    ) -> AsyncIterator[WatchItem]:
+        """Changes after a cursor. A bad cursor is refused before the first item."""
+        after = await self.changes.parse_cursor(cursor)
+        return self.changes.follow(after, audience(principal), renewals=renewals)
+
+    def stats(self, principal: Principal) -> dict[str, Any]:
+        """Figures over what the caller sees. The revision is for admins: its gaps would tell of hidden records."""
+        self.catalogue.expire(self.clock.now())
+        tokens = audience(principal)
+        every = ("active", "testing", "deprecated", "inactive", "suspended")
+        figures: dict[str, Any] = {
+            "agents": self.catalogue.count(tokens, every),
+            "by_status": {status: count for status in every if (count := self.catalogue.count(tokens, (status,)))},
+            "indexing_pending": self.ranker.pending if principal.is_admin else 0,
+        }
+        if principal.is_admin:
+            figures["revision"] = self.changes.revision
+        return figures
+
+    async def check_ready(self) -> None:
+        """Raise when writes would be refused."""
+        if not self.ready:
+            raise Unavailable("The registry is starting.", retry_after=1)
+        if not await self.store.healthy():
+            raise Unavailable("The store accepts no writes.", retry_after=5, hint="See the log of the service.")
+
+
+def _applied(query: Query, constraints: dict[str, Any]) -> dict[str, Any]:
+    applied: dict[str, Any] = {}
+    for name in ("required_tags", "preferred_tags", "excluded_tags", "protocols"):
+        values: Iterable[str] = getattr(query, name)
+        if values:
+            applied[name] = list(values)
+    if constraints:
+        applied["constraints"] = constraints
+    return applied

@@ -1,0 +1,45 @@
+"""Opaque cursors: a position sealed so that it tells nothing and cannot be made up.
+
+AES-SIV is deterministic: the same event has the same cursor each time it is sent, so that readers can drop repeats. Where
+equality itself would tell something (bookmarks), the caller adds a nonce to the payload.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from waypost.errors import InvalidCursor
+
+KEY_BYTES = 64
+_PAYLOAD_MAX = 4096
+
+
+def new_key(random: bytes) -> bytes:
+    """A key from 64 random bytes (randomness is an argument here)."""
+    if len(random) != KEY_BYTES:
+        raise ValueError(f"a seal key has {KEY_BYTES} bytes")
+    return random
+
+
+class Seal:
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESSIV(key)
+
+    def seal(self, purpose: str, payload: bytes, *context: str) -> str:
+        """`context` must be given again to open: a cursor of one caller or filter does not fit another."""
+        sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+    def open(self, purpose: str, text: str, *context: str) -> bytes:
+        if not text.isascii() or not 16 <= len(text) <= _PAYLOAD_MAX:
+            raise InvalidCursor("This cursor was not given by this service.", path="cursor", hint="Start without one.")
+        try:
+            sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            return self._cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
+        except (InvalidTag, ValueError):
+            raise InvalidCursor(
+                "This cursor was not given by this service for this request.", path="cursor", hint="Start without one."
+            ) from None
