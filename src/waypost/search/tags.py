@@ -1,0 +1,214 @@
+"""The tag index: which agents carry a tag, speak a protocol, have a status, are seen by an audience. Bitmaps over ordinals.
+
+It compares keys as they are given: fold tags and protocols first (`model.names`). It knows no text and no score. One thread
+owns it; a bitmap that it returned is a copy and stays valid, but its ordinals mean the same agents only until the next
+`put` or `remove`, because the ordinal of a removed agent is given to the next new one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pyroaring import BitMap
+
+_Traits = tuple[
+    tuple[str, ...], str, tuple[str, ...]
+]  # protocols, status, scopes: few distinct ones, shared by all rows
+
+_SHARED_TRAITS: Final = 65_536  # scopes name owners, so the combinations are many, but not endless
+
+
+class Postings:
+    """Key → ordinals. Most keys of a real registry have one agent, so a single ordinal is kept as a plain int."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self) -> None:
+        self._sets: dict[str, int | BitMap] = {}
+
+    def add(self, key: str, ordinal: int) -> None:
+        held = self._sets.get(key)
+        if held is None:
+            self._sets[key] = ordinal
+        elif isinstance(held, int):
+            if held != ordinal:
+                self._sets[key] = BitMap((held, ordinal))
+        else:
+            held.add(ordinal)
+
+    def discard(self, key: str, ordinal: int) -> None:
+        held = self._sets.get(key)
+        if held is None:
+            return
+        if isinstance(held, int):
+            if held == ordinal:
+                del self._sets[key]
+            return
+        held.discard(ordinal)
+        if not held:
+            del self._sets[key]
+
+    def get(self, key: str) -> BitMap:
+        """The ordinals of a key. Not a copy: read it, never change it."""
+        held = self._sets.get(key)
+        if held is None:
+            return BitMap()
+        return BitMap((held,)) if isinstance(held, int) else held
+
+    def union(self, keys: Iterable[str]) -> BitMap:
+        """The ordinals of any of the keys. Not a copy when there is one key."""
+        sets = [held for key in keys if (held := self.get(key))]
+        return sets[0] if len(sets) == 1 else BitMap.union(BitMap(), *sets)
+
+    def count(self, key: str) -> int:
+        held = self._sets.get(key)
+        if held is None:
+            return 0
+        return 1 if isinstance(held, int) else len(held)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+
+class TagIndex:
+    """Ids get dense ordinals; every trait of an agent is a bitmap of ordinals."""
+
+    def __init__(self) -> None:
+        self._ordinals: dict[str, int] = {}
+        self._ids: list[str | None] = []
+        self._tags_of: list[tuple[str, ...]] = []  # the caller's own tuples: no copy
+        self._traits_of: list[_Traits | None] = []
+        self._shared: dict[_Traits, _Traits] = {}
+        self._free: list[int] = []
+        self._live = BitMap()
+        self._tags = Postings()
+        self._protocols = Postings()
+        self._statuses = Postings()
+        self._scopes = Postings()
+
+    def put(
+        self, agent_id: str, tags: tuple[str, ...], protocols: tuple[str, ...], status: str, scopes: tuple[str, ...]
+    ) -> int:
+        """Set all traits of an agent, known or new; returns its ordinal."""
+        traits = self._share((protocols, status, scopes))
+        ordinal = self._ordinals.get(agent_id)
+        if ordinal is None:
+            ordinal = self._new_ordinal(agent_id)
+        elif self._tags_of[ordinal] == tags and self._traits_of[ordinal] == traits:
+            return ordinal
+        else:
+            self._clear(ordinal)
+        self._tags_of[ordinal] = tags
+        self._traits_of[ordinal] = traits
+        for tag in tags:
+            self._tags.add(tag, ordinal)
+        for protocol in protocols:
+            self._protocols.add(protocol, ordinal)
+        self._statuses.add(status, ordinal)
+        for scope in scopes:
+            self._scopes.add(scope, ordinal)
+        return ordinal
+
+    def remove(self, agent_id: str) -> None:
+        """Forget an agent; one that is not here is passed over."""
+        ordinal = self._ordinals.pop(agent_id, None)
+        if ordinal is None:
+            return
+        self._clear(ordinal)
+        self._ids[ordinal] = None
+        self._tags_of[ordinal] = ()
+        self._traits_of[ordinal] = None
+        self._live.discard(ordinal)
+        self._free.append(ordinal)
+
+    def select(
+        self,
+        required: Sequence[str] = (),
+        excluded: Sequence[str] = (),
+        protocols: Sequence[str] = (),
+        statuses: Sequence[str] = (),
+        audience: frozenset[str] | None = None,
+    ) -> BitMap:
+        """Agents with every required tag, no excluded one, any of the protocols, any of the statuses, seen by the audience.
+
+        An empty sequence does not filter. Audience None sees everything; an empty audience sees nothing.
+        """
+        wanted = [self._tags.get(tag) for tag in required]
+        if protocols:
+            wanted.append(self._protocols.union(protocols))
+        if statuses:
+            wanted.append(self._statuses.union(statuses))
+        if audience is not None:
+            wanted.append(self._scopes.union(audience))
+        wanted.sort(key=len)
+        chosen = BitMap.intersection(*wanted) if len(wanted) > 1 else (wanted[0] if wanted else self._live).copy()
+        for tag in excluded:
+            chosen -= self._tags.get(tag)
+        return chosen
+
+    def ordinal(self, agent_id: str) -> int | None:
+        return self._ordinals.get(agent_id)
+
+    def id_of(self, ordinal: int) -> str:
+        """The id behind an ordinal of a current bitmap."""
+        agent_id = self._ids[ordinal]
+        if agent_id is None:
+            raise KeyError(ordinal)
+        return agent_id
+
+    def ids_of(self, ordinals: Iterable[int]) -> list[str]:
+        return [agent_id for ordinal in ordinals if (agent_id := self._ids[ordinal]) is not None]
+
+    def tags_of(self, ordinal: int) -> tuple[str, ...]:
+        return self._tags_of[ordinal]
+
+    def tag_counts(self, among: BitMap) -> Counter[str]:
+        """How many agents of `among` carry each tag: a facet. Cost grows with the smaller of agents and tags."""
+        if len(among) <= len(self._tags):
+            return Counter(tag for ordinal in among for tag in self._tags_of[ordinal])
+        counts = ((tag, self._tags.get(tag).intersection_cardinality(among)) for tag in self._tags)
+        return Counter({tag: count for tag, count in counts if count})
+
+    def tag_count(self, tag: str) -> int:
+        return self._tags.count(tag)
+
+    def __contains__(self, agent_id: object) -> bool:
+        return agent_id in self._ordinals
+
+    def __len__(self) -> int:
+        return len(self._ordinals)
+
+    def _share(self, traits: _Traits) -> _Traits:
+        if len(self._shared) >= _SHARED_TRAITS:
+            self._shared.clear()  # rows keep what they hold; sharing starts anew
+        return self._shared.setdefault(traits, traits)
+
+    def _new_ordinal(self, agent_id: str) -> int:
+        if self._free:
+            ordinal = self._free.pop()
+            self._ids[ordinal] = agent_id
+        else:
+            ordinal = len(self._ids)
+            self._ids.append(agent_id)
+            self._tags_of.append(())
+            self._traits_of.append(None)
+        self._ordinals[agent_id] = ordinal
+        self._live.add(ordinal)
+        return ordinal
+
+    def _clear(self, ordinal: int) -> None:
+        for tag in self._tags_of[ordinal]:
+            self._tags.discard(tag, ordinal)
+        traits = self._traits_of[ordinal]
+        if traits is None:
+            return
+        for protocol in traits[0]:
+            self._protocols.discard(protocol, ordinal)
+        self._statuses.discard(traits[1], ordinal)
+        for scope in traits[2]:
+            self._scopes.discard(scope, ordinal)
