@@ -1,3 +1,77 @@
-"""Waypost: register an agent once, in any protocol, and find it through all of them."""
+"""Waypost: register an agent once, in any protocol, and find it through all of them.
+
+The public names are these and no others (tests/unit/test_public_names.py). Each is loaded when it is first used, so that
+`import waypost` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from waypost import errors as errors
+    from waypost.client.agent import Agent as Agent
+    from waypost.client.aio.client import Client as Client
+    from waypost.client.results import Candidate as Candidate
+    from waypost.client.results import Change as Change
+    from waypost.client.results import Document as Document
+    from waypost.client.results import Failure as Failure
+    from waypost.client.results import Found as Found
+    from waypost.client.results import Page as Page
+    from waypost.client.results import Receipt as Receipt
+    from waypost.client.results import Stats as Stats
+    from waypost.client.retry import Retry as Retry
+    from waypost.client.sync.client import SyncClient as SyncClient
+    from waypost.errors import WaypostError as WaypostError
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Agent": "waypost.client.agent",
+    "Client": "waypost.client.aio.client",
+    "SyncClient": "waypost.client.sync.client",
+    "Retry": "waypost.client.retry",
+    "Receipt": "waypost.client.results",
+    "Failure": "waypost.client.results",
+    "Document": "waypost.client.results",
+    "Page": "waypost.client.results",
+    "Found": "waypost.client.results",
+    "Candidate": "waypost.client.results",
+    "Change": "waypost.client.results",
+    "Stats": "waypost.client.results",
+    "WaypostError": "waypost.errors",
+}
+
+__all__ = (
+    "Agent",
+    "Client",
+    "SyncClient",
+    "Retry",
+    "Receipt",
+    "Failure",
+    "Document",
+    "Page",
+    "Found",
+    "Candidate",
+    "Change",
+    "Stats",
+    "WaypostError",
+    "errors",
+    "__version__",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("waypost.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'waypost' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -105,3 +105,14 @@ TOKEN_CACHE: Final = 4096
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
+
+# --- Client --------------------------------------------------------------------------------------
+CLIENT_TIMEOUT_SECONDS: Final = 30.0
+CLIENT_ATTEMPTS: Final = 4  # with the back-off below a dead service is reported in under a second
+CLIENT_BACKOFF_SECONDS: Final = 0.1  # doubled at each attempt, then drawn from 0 to it (full jitter)
+CLIENT_BACKOFF_MAX_SECONDS: Final = 10.0
+CLIENT_RETRY_AFTER_MAX_SECONDS: Final = 60  # asked to wait longer, the caller is told instead
+CLIENT_WATCH_ATTEMPTS: Final = 60  # a watcher rides out a restart or a short outage, not a removal
+CLIENT_BATCH_LINES: Final = 500  # enough to share fsyncs, few enough for steady progress
+CLIENT_BATCH_BYTES: Final = 4 * MIB
+CLIENT_LINE_BYTES: Final = 16 * MIB  # far beyond any document in any dialect; a line without end is cut off

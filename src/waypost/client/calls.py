@@ -1,0 +1,244 @@
+"""Each operation as a request, and each answer as a value: shared by the async client and its sync twin. No sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from waypost import limits
+from waypost.client.agent import Agent
+from waypost.client.problems import error_of_line
+from waypost.client.results import Change, Document, Failure, Loss, Page, Receipt
+from waypost.client.streams import ServerEvent
+from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
+from waypost.model.json import dump_json
+
+AGENTS = "/api/v1/agents"
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+Registrable: TypeAlias = Mapping[str, Any] | bytes | str | os.PathLike[str]
+"""A document as a mapping, as bytes, or the path of a file that holds one."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `repeatable`: doing it twice is the same as doing it once."""
+
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    content: bytes | None = None
+    repeatable: bool = True
+    read_seconds: float | None = None  # instead of the client's own timeout
+
+
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a document is to be registered."""
+
+    dialect: str | None = None
+    visibility: str | None = None
+    ttl_seconds: int | None = None
+    if_match: str | None = None
+    idempotency_key: str | None = None
+    base: str | None = None
+
+    def params(self) -> tuple[tuple[str, str], ...]:
+        return present(dialect=self.dialect, ttl_seconds=self.ttl_seconds, base=self.base)
+
+    def headers(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in (
+                ("Waypost-Visibility", self.visibility),
+                ("If-Match", quoted(self.if_match)),
+                ("Idempotency-Key", self.idempotency_key),
+            )
+            if value is not None
+        }
+
+
+def present(**values: Any) -> tuple[tuple[str, str], ...]:
+    """Query parameters: None is left out, a sequence repeats."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, (list, tuple, set, frozenset)):
+            pairs.extend((name, str(item)) for item in value)
+        elif isinstance(value, bool):
+            pairs.append((name, "true" if value else "false"))
+        elif value is not None:
+            pairs.append((name, str(value)))
+    return tuple(pairs)
+
+
+def agent_path(agent_id: str, verb: str = "") -> str:
+    """The path of one agent; any id fits one segment."""
+    segment = quote(agent_id, safe="")
+    if not segment.strip("."):
+        segment = segment.replace(".", "%2E")  # "." and ".." would be taken for folders
+    return f"{AGENTS}/{segment}{verb}"
+
+
+def quoted(etag: str | None) -> str | None:
+    if etag is None or etag == "*" or etag.startswith(('"', "W/")):
+        return etag
+    return f'"{etag}"'
+
+
+def document_bytes(document: Registrable) -> bytes:
+    """The document as it is sent: bytes and files untouched, mappings as JSON."""
+    if isinstance(document, bytes):
+        content = document
+    elif isinstance(document, Mapping):
+        content = dump_json(dict(document))
+    else:
+        content = _file_bytes(Path(document))
+    if len(content) > limits.DOCUMENT_BYTES:
+        raise TooLarge(
+            f"The document has {len(content)} bytes; at most {limits.DOCUMENT_BYTES} are taken.",
+            path="$",
+            hint="Shorten it, or send several documents with register_many.",
+        )
+    return content
+
+
+def _file_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"The file {path} cannot be read: {error.strerror}.", path=str(path)) from None
+
+
+def media_type(content: bytes) -> str:
+    """JSON, unless the text starts as an S-expression or a comment of one does."""
+    return "application/rtfs" if content.lstrip()[:1] in (b"(", b";") else JSON
+
+
+def register_call(content: bytes, writing: Writing) -> Call:
+    return Call(
+        method="POST",
+        path=AGENTS,
+        params=writing.params(),
+        headers={"Content-Type": media_type(content), **writing.headers()},
+        content=content,
+        repeatable=writing.idempotency_key is not None,
+    )
+
+
+def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:
+    return Call(
+        method="POST",
+        path=f"{AGENTS}:batch",
+        params=writing.params(),
+        headers={"Content-Type": NDJSON, "Accept": NDJSON, **writing.headers()},
+        content=b"".join(line + b"\n" for line in lines),
+        repeatable=False,
+    )
+
+
+def discover_call(request: Mapping[str, Any]) -> Call:
+    return Call(
+        method="POST",
+        path="/profile/v1/discover",
+        headers={"Content-Type": JSON},
+        content=dump_json({name: value for name, value in request.items() if value not in (None, (), {})}),
+    )
+
+
+def batches(documents: Iterable[Registrable]) -> Iterator[list[bytes]]:
+    """Documents as lines, in groups that share a request."""
+    lines: list[bytes] = []
+    size = 0
+    for document in documents:
+        line = one_line(document_bytes(document))
+        if lines and (len(lines) >= limits.CLIENT_BATCH_LINES or size + len(line) > limits.CLIENT_BATCH_BYTES):
+            yield lines
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    if lines:
+        yield lines
+
+
+def one_line(content: bytes) -> bytes:
+    """A document without line ends. Between tokens a line end is white space; inside a JSON string it cannot stand."""
+    stripped = content.strip()
+    if b"\n" in stripped or b"\r" in stripped:
+        return stripped.replace(b"\r", b" ").replace(b"\n", b" ")
+    return stripped
+
+
+def json_of(response: httpx.Response) -> dict[str, Any]:
+    value = loads(response.content)
+    if not isinstance(value, dict):
+        raise InvalidDocument("The service's answer is not a JSON object.", hint="Is this the address of a Waypost?")
+    return value
+
+
+def loads(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        raise InvalidDocument(
+            "The service's answer is not JSON.", hint="Is this the address of a Waypost service?"
+        ) from None
+
+
+def receipt_of(document: Mapping[str, Any]) -> Receipt:
+    return msgspec.convert(document, Receipt)
+
+
+def line_result(line: bytes) -> Receipt | Failure:
+    document = loads(line)
+    if "error" in document:
+        return Failure(error=error_of_line(document["error"]))
+    return receipt_of(document)
+
+
+def document_of(response: httpx.Response, dialect: str) -> Document:
+    return Document(
+        dialect=dialect,
+        content=response.content,
+        body=json_of(response),
+        etag=_unquoted(response.headers.get("etag")),
+        last_modified=response.headers.get("last-modified"),
+        losses=_losses(response.headers.get("waypost-losses")),
+    )
+
+
+def page_of(document: Mapping[str, Any]) -> Page:
+    agents = tuple(Agent.from_document(item) for item in document.get("agents", ()))
+    return Page(agents=agents, next_cursor=document.get("next_cursor"))
+
+
+def change_of(event: ServerEvent) -> Change:
+    document = loads(event.data.encode())
+    agent = document.get("agent")
+    return Change(
+        type=document["type"],
+        id=document["id"],
+        at=document["at"],
+        etag=document.get("etag"),
+        cursor=event.id or "",
+        agent=None if agent is None else Agent.from_document(agent),
+    )
+
+
+def _losses(header: str | None) -> tuple[Loss, ...]:
+    if not header:
+        return ()
+    try:
+        return msgspec.convert(json.loads(header), tuple[Loss, ...])
+    except (ValueError, msgspec.ValidationError):
+        return ()
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return None if etag is None else etag.removeprefix("W/").strip('"')

@@ -1,0 +1,138 @@
+"""What the client gives back: typed values read off the service's answers. Members it does not know are no error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from waypost.client.agent import Agent
+from waypost.errors import WaypostError
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A member that a dialect cannot carry."""
+
+    path: str
+    reason: str
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a write."""
+
+    id: str
+    outcome: str  # created updated refreshed unchanged
+    etag: str = ""
+    dialect: str | None = None
+    aliases: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    warnings: tuple[str, ...] = ()
+    trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    expires_at: str | None = None
+    ttl_seconds: int | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of a batch that was refused. The others are not touched by it."""
+
+    error: WaypostError
+
+    @property
+    def outcome(self) -> str:
+        return "failed"
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent in one dialect, as it was sent: `content` byte for byte, `body` as JSON."""
+
+    dialect: str
+    content: bytes
+    body: dict[str, Any]
+    etag: str | None = None
+    last_modified: str | None = None
+    losses: tuple[Loss, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list. `next_cursor` is None on the last one."""
+
+    agents: tuple[Agent, ...]
+    next_cursor: str | None = None
+
+
+class MatchedExample(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = ""
+    score: float | None = None
+    id: str | None = None
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent that was found, and why. `document` is the candidate as it was sent."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    bindings: tuple[dict[str, Any], ...] = ()
+    score: float | None = None
+    score_components: dict[str, float] = msgspec.field(default_factory=dict)
+    matched_tags: tuple[str, ...] = ()
+    expanded_tags: tuple[str, ...] = ()
+    matched_examples: tuple[MatchedExample, ...] = ()
+    snippets: tuple[str, ...] = ()
+    status: str | None = None
+    freshness: dict[str, Any] = msgspec.field(default_factory=dict)
+    trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    redacted: bool = False
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a question: candidates, best first, and what was and was not applied."""
+
+    candidates: tuple[Candidate, ...]
+    request_id: str | None = None
+    generated_at: str | None = None
+    applied_filters: dict[str, Any] = msgspec.field(default_factory=dict)
+    unsupported_filters: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the registry. `cursor` continues after it."""
+
+    type: str  # registered updated renewed withdrawn expired
+    id: str
+    at: str
+    cursor: str
+    etag: str | None = None
+    agent: Agent | None = None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the service. `revision` is told to admin only."""
+
+    agents: int
+    indexing_pending: int = 0
+    revision: int | None = None
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
+    token: str
+    expires_at: str | None = None
+
+
+def candidate_of(document: Mapping[str, Any]) -> Candidate:
+    """Evidence may stand beside the candidate's members or in their member `evidence`."""
+    evidence = document.get("evidence")
+    members = {**(evidence if isinstance(evidence, dict) else {}), **document, "document": dict(document)}
+    return msgspec.convert(members, Candidate)
+
+
+def found_of(document: Mapping[str, Any]) -> Found:
+    candidates = tuple(candidate_of(item) for item in document["candidates"])
+    return msgspec.structs.replace(
+        msgspec.convert({**document, "candidates": ()}, Found), candidates=candidates, document=dict(document)
+    )

@@ -1,0 +1,251 @@
+# Generated from waypost/client/aio by scripts/unasync.py. Edit that, then run the script.
+"""`SyncClient`: the registry as methods, each blocking until it is answered."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from waypost.client.agent import Agent
+from waypost.client.calls import (
+    AGENTS,
+    Call,
+    Registrable,
+    Writing,
+    agent_path,
+    batch_call,
+    batches,
+    discover_call,
+    document_bytes,
+    document_of,
+    json_of,
+    line_result,
+    loads,
+    page_of,
+    present,
+    quoted,
+    receipt_of,
+    register_call,
+)
+from waypost.client.results import Change, Document, Failure, Found, MintedToken, Page, Receipt, Stats, found_of
+from waypost.client.retry import Retry
+from waypost.client.sync.connection import Connection
+from waypost.client.sync.watch import changes
+from waypost.model.json import dump_json
+from waypost.model.query import Detail
+from waypost.settings import load_connection
+
+
+class SyncClient:
+    """A Waypost service. Without arguments: the one that the command would use, with the same token."""
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        token: str | None = None,
+        timeout: float | None = None,
+        *,
+        data: Path | None = None,
+        retry: Retry | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        address = load_connection({"server": base_url, "token": token, "timeout": timeout, "data": data})
+        self.base_url = address.base_url
+        self._connection = Connection(address, retry or Retry(), transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Leaving the `with` block does it."""
+        self._connection.close()
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        document: Registrable,
+        *,
+        dialect: str | None = None,
+        visibility: str | None = None,
+        ttl_seconds: int | None = None,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+        base: str | None = None,
+    ) -> Receipt:
+        """Register a document of any dialect: a mapping, bytes, or the path of a file.
+
+        An idempotency key is made when none is given, so that a lost answer may be asked for again.
+        """
+        writing = Writing(
+            dialect=dialect,
+            visibility=visibility,
+            ttl_seconds=ttl_seconds,
+            if_match=if_match,
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+            base=base,
+        )
+        return receipt_of(json_of(self._connection.send(register_call(document_bytes(document), writing))))
+
+    def register_many(
+        self, documents: Iterable[Registrable], *, dialect: str | None = None, visibility: str | None = None
+    ) -> Iterator[Receipt | Failure]:
+        """Register documents in batches; one result for each, in order. One that is refused does not stop the others."""
+        writing = Writing(dialect=dialect, visibility=visibility)
+        for lines in batches(documents):
+            for line in self._connection.lines(batch_call(lines, writing)):
+                yield line_result(line)
+
+    def renew(self, id: str, ttl_seconds: int | None = None) -> Receipt:  # noqa: A002
+        """Prolong the lease of an agent."""
+        content = dump_json({} if ttl_seconds is None else {"ttl_seconds": ttl_seconds})
+        headers = {"Content-Type": "application/json"}
+        call = Call(method="POST", path=agent_path(id, ":renew"), headers=headers, content=content)
+        return receipt_of(json_of(self._connection.send(call)))
+
+    def withdraw(self, id: str, if_match: str | None = None) -> None:  # noqa: A002
+        """Remove an agent. Only its owner (or admin) may."""
+        etag = quoted(if_match)
+        headers = {} if etag is None else {"If-Match": etag}
+        self._connection.send(Call(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, id: str) -> Agent:  # noqa: A002
+        """The agent with this id, or with this alias."""
+        return Agent.from_document((self.document(id)).body)
+
+    def document(self, id: str, as_: str = "profile") -> Document:  # noqa: A002
+        """The agent in a dialect: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf."""
+        response = self._connection.send(Call(method="GET", path=agent_path(id), params=present(**{"as": as_})))
+        return document_of(response, as_)
+
+    def page(
+        self,
+        *,
+        tags: Iterable[str] = (),
+        protocol: str | None = None,
+        status: str | None = None,
+        owner: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_: str | None = None,
+    ) -> Page:
+        """One page of the agents that the caller may see. All `tags` must be there."""
+        params = present(
+            tag=tuple(tags),
+            protocol=protocol,
+            status=status,
+            owner=owner,
+            limit=limit,
+            cursor=cursor,
+            **{"as": as_},
+        )
+        return page_of(json_of(self._connection.send(Call(method="GET", path=AGENTS, params=params))))
+
+    def list(
+        self,
+        *,
+        tags: Iterable[str] = (),
+        protocol: str | None = None,
+        status: str | None = None,
+        owner: str | None = None,
+        as_: str | None = None,
+    ) -> Iterator[Agent]:
+        """Every agent that the caller may see, page after page."""
+        wanted = tuple(tags)
+        cursor: str | None = None
+        while True:
+            page = self.page(
+                tags=wanted, protocol=protocol, status=status, owner=owner, limit=200, cursor=cursor, as_=as_
+            )
+            yield from page.agents
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+    def find(
+        self,
+        text: str,
+        *,
+        tags: Iterable[str] = (),
+        preferred_tags: Iterable[str] = (),
+        excluded_tags: Iterable[str] = (),
+        protocols: Iterable[str] = (),
+        constraints: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        detail: Detail = "summary",
+        explain: bool = False,
+    ) -> Found:
+        """The agents that fit a task, best first. `tags` must be there, `preferred_tags` help; `explain` tells why."""
+        request = {
+            "query": text,
+            "required_tags": tuple(tags),
+            "preferred_tags": tuple(preferred_tags),
+            "excluded_tags": tuple(excluded_tags),
+            "protocols": tuple(protocols),
+            "constraints": dict(constraints or {}),
+            "limit": limit,
+            "detail": detail,
+            "include_evidence": explain,
+        }
+        return found_of(json_of(self._connection.send(discover_call(request))))
+
+    def watch(
+        self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
+    ) -> Iterator[Change]:
+        """Changes as they happen, after `cursor` ("0": all that are kept; None: from now on), without end.
+
+        A broken connection is taken up where it broke. CursorTooOld means: list anew, then watch from now on.
+        """
+        params = present(renewals=renewals or None, include="agent" if include_agent else None)
+        yield from changes(self._connection, params, cursor)
+
+    def export(self, as_: str = "profile") -> Iterator[dict[str, Any]]:
+        """Every agent that the caller may see, in a dialect, or ("source") as it was received."""
+        for line in self.export_lines(as_):
+            yield loads(line)
+
+    def export_lines(self, as_: str = "profile") -> Iterator[bytes]:
+        """The same, as the lines that were sent."""
+        call = Call(method="GET", path=f"{AGENTS}:export", params=present(**{"as": as_}))
+        yield from self._connection.lines(call)
+
+    # --- The service itself ------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Figures of the service."""
+        document = json_of(self._connection.send(Call(method="GET", path="/api/v1/stats")))
+        return Stats(
+            agents=document["agents"],
+            indexing_pending=document.get("indexing_pending", 0),
+            revision=document.get("revision"),
+            document=document,
+        )
+
+    def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
+        """A token for a subject. Only admin may."""
+        content = dump_json({"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds})
+        headers = {"Content-Type": "application/json"}
+        call = Call(method="POST", path="/api/v1/tokens", headers=headers, content=content)
+        document = json_of(self._connection.send(call))
+        return MintedToken(token=document["token"], expires_at=document.get("expires_at"))
+
+    def health(self) -> dict[str, Any]:
+        """What the service says of itself when it is ready; Unavailable when it is not."""
+        return json_of(self._connection.send(Call(method="GET", path="/readyz")))
+
+    def version(self) -> str | None:
+        """The version of the service, as far as it tells."""
+        document = json_of(self._connection.send(Call(method="GET", path="/healthz")))
+        return document.get("version")

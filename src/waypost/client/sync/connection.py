@@ -1,0 +1,117 @@
+# Generated from waypost/client/aio by scripts/unasync.py. Edit that, then run the script.
+"""One connection pool to one service: sends calls, tries again what may be tried again, turns failures into errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from waypost.client.calls import Call
+from waypost.client.pause import pause
+from waypost.client.problems import error_of_answer, error_of_transport
+from waypost.client.retry import Retry
+from waypost.client.streams import Lines
+from waypost.errors import WaypostError
+from waypost.settings import Connection as Address
+from waypost.settings import is_loopback
+
+
+class Connection:
+    """Knows how to ask; knows nothing of what is asked."""
+
+    def __init__(self, address: Address, retry: Retry, transport: httpx.BaseTransport | None = None) -> None:
+        self.base_url = address.base_url
+        self.retry = retry
+        headers = {"User-Agent": "waypost", "Accept": "application/json"}
+        if address.token:
+            headers["Authorization"] = f"Bearer {address.token}"
+        self._http = httpx.Client(
+            base_url=address.base_url,
+            headers=headers,
+            timeout=address.timeout,
+            transport=transport,
+            trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
+        )
+        self._timeout = address.timeout
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, call: Call) -> httpx.Response:
+        """The whole answer of a call that succeeded."""
+        attempt = 1
+        while True:
+            try:
+                return self._answer(call)
+            except WaypostError as error:
+                self._pause_or_give_up(error, call, attempt)
+            attempt += 1
+
+    @contextmanager
+    def stream(self, call: Call) -> Iterator[Iterator[bytes]]:
+        """The body of an answer as it arrives. Only its opening is tried again."""
+        response = self._open_again(call)
+        try:
+            yield self._chunks(response)
+        finally:
+            response.close()
+
+    def lines(self, call: Call) -> Iterator[bytes]:
+        """The lines of an answer as they arrive, blank ones left out."""
+        lines = Lines()
+        with self.stream(call) as chunks:
+            for chunk in chunks:
+                for line in lines.feed(chunk):
+                    if line:
+                        yield line
+        if rest := lines.rest():
+            yield rest
+
+    def _open_again(self, call: Call) -> httpx.Response:
+        attempt = 1
+        while True:
+            try:
+                return self._open(call)
+            except WaypostError as error:
+                self._pause_or_give_up(error, call, attempt)
+            attempt += 1
+
+    def _pause_or_give_up(self, error: WaypostError, call: Call, attempt: int) -> None:
+        delay = self.retry.delay(error, attempt, repeatable=call.repeatable, chance=random.random())
+        if delay is None:
+            raise error
+        pause(delay)
+
+    def _answer(self, call: Call) -> httpx.Response:
+        response = self._open(call)
+        try:
+            response.read()
+        except httpx.HTTPError as error:
+            raise error_of_transport(error, self.base_url) from error
+        finally:
+            response.close()
+        return response
+
+    def _open(self, call: Call) -> httpx.Response:
+        """The answer with its body unread, or the error that it tells of."""
+        timeout = httpx.Timeout(self._timeout, read=call.read_seconds or self._timeout)
+        request = self._http.build_request(
+            call.method, call.path, params=call.params, headers=call.headers, content=call.content, timeout=timeout
+        )
+        try:
+            response = self._http.send(request, stream=True)
+            if response.is_success:
+                return response
+            body = response.read()
+        except httpx.HTTPError as error:
+            raise error_of_transport(error, self.base_url) from error
+        raise error_of_answer(response.status_code, response.headers, body)
+
+    def _chunks(self, response: httpx.Response) -> Iterator[bytes]:
+        try:
+            yield from response.iter_bytes()
+        except httpx.HTTPError as error:
+            raise error_of_transport(error, self.base_url) from error

@@ -1,0 +1,130 @@
+"""A real service in its own process, for tests that go through the front door."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+
+@dataclass
+class RunningServer:
+    """A service that said that it is ready."""
+
+    url: str
+    data: Path
+    process: subprocess.Popen[str]
+    log: Path  # what it wrote to stderr
+
+    @property
+    def admin_token(self) -> str:
+        return (self.data / "admin.token").read_text("ascii").strip()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of admin."""
+        return {"Authorization": f"Bearer {self.admin_token}"}
+
+    def environment(self) -> dict[str, str]:
+        """The environment of a command that talks to this service as admin."""
+        return clean_environment({"WAYPOST_SERVER": self.url, "WAYPOST_DATA": str(self.data)})
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without any setting of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
+    return {**kept, "NO_COLOR": "1", **(extra or {})}
+
+
+@contextmanager
+def running_server(
+    *flags: str, data: Path | None = None, environment: Mapping[str, str] | None = None, command: str = "serve"
+) -> Iterator[RunningServer]:
+    """`waypost serve --port 0 --data DATA FLAGS…`, ready; stopped at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
+        server = start_server(*flags, folder=Path(folder), data=data, environment=environment, command=command)
+        try:
+            yield server
+        finally:
+            stop_server(server)
+
+
+def start_server(
+    *flags: str,
+    folder: Path,
+    data: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    command: str = "serve",
+) -> RunningServer:
+    """Start without stopping: for tests that kill. `folder` holds the log, and the data unless it is named."""
+    data = data or folder / "data"
+    log = folder / f"stderr-{time.monotonic_ns()}.log"
+    arguments = [sys.executable, "-m", "waypost", command, "--port", "0", "--data", str(data), *flags]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            arguments,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            cwd=folder,
+            env=clean_environment(environment),
+        )
+    try:
+        url = _ready_url(process, log)
+    except BaseException:
+        process.kill()
+        process.wait(STOP_SECONDS)
+        _close(process)
+        raise
+    return RunningServer(url=url, data=data, process=process, log=log)
+
+
+def stop_server(server: RunningServer) -> int:
+    """Stop as a service manager would; the exit code."""
+    if server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+        try:
+            server.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            server.process.wait(STOP_SECONDS)
+            raise AssertionError(f"the service did not stop:\n{server.log.read_text()}") from None
+        finally:
+            _close(server.process)
+    else:
+        _close(server.process)
+    return server.process.returncode
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _ready_url(process: subprocess.Popen[str], log: Path) -> str:
+    """The address in the first line on stdout, waited for no longer than READY_SECONDS."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(READY_SECONDS):
+            raise AssertionError(f"the service was not ready in {READY_SECONDS} s:\n{log.read_text()}")
+    line = process.stdout.readline()
+    if not line.startswith("waypost ready "):
+        raise AssertionError(f"the first line was {line!r}:\n{log.read_text()}")
+    return line.removeprefix("waypost ready ").strip()
