@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Writes the parts of docs/reference that the code already knows: settings, errors, operations, commands, dialects.
+
+    scripts/reference.py            writes them, between the markers of each page
+    scripts/reference.py --check    fails when a page says something else than the code
+
+A page keeps its own prose around the block `<!-- generated: NAME -->` … `<!-- /generated -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from waypost import settings
+from waypost.errors import CODES, WaypostError
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def render_settings(rows: Iterable[settings.Setting]) -> str:
+    return table(
+        ("setting", "flag", "variable", "default", "meaning"),
+        ((f"`{row.name}`", f"`{row.flag}`", f"`{row.variable}`", _default(row), _meaning(row)) for row in rows),
+    )
+
+
+def _default(row: settings.Setting) -> str:
+    if row.shown_default:
+        return row.shown_default
+    if row.default is None:
+        return "none"
+    shown = str(row.default).lower() if isinstance(row.default, bool) else row.default
+    return f"`{shown}`"
+
+
+def _meaning(row: settings.Setting) -> str:
+    where = "" if row.in_file else " Not read from a file."
+    choices = f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if row.choices else ""
+    return f"{row.doc}{choices}{where}"
+
+
+def render_errors() -> str:
+    head = ("error", "`code`", "HTTP", "JSON-RPC", "announce", "WebSocket", "ARD", "exit", "title")
+    return table(head, (_error_row(kind) for kind in CODES))
+
+
+def _error_row(kind: type[WaypostError]) -> tuple[object, ...]:
+    row = CODES[kind]
+    return (
+        f"`{kind.__name__}`",
+        f"`{kind.code}`",
+        row.http,
+        row.jsonrpc,
+        f"`{row.ann}`",
+        row.ws_close,
+        f"`{row.ard}`",
+        row.exit,
+        row.title,
+    )
+
+
+RENDERERS: dict[str, Callable[[], str]] = {
+    "service-settings": lambda: render_settings(settings.SERVICE_SETTINGS),
+    "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
+    "errors": render_errors,
+}
+
+
+def rewritten(page: str) -> str:
+    """The page with every generated block as the code gives it now."""
+    return BLOCK.sub(lambda found: f"{found[1]}{RENDERERS[found['name']]()}\n{found[3]}", page)
+
+
+def main(arguments: list[str]) -> int:
+    check = arguments == ["--check"]
+    outdated = []
+    for path in sorted(REFERENCE.glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        wanted = rewritten(page)
+        if wanted == page:
+            continue
+        outdated.append(path.name)
+        if not check:
+            path.write_text(wanted, encoding="utf-8")
+    if check and outdated:
+        print(f"docs/reference: {', '.join(outdated)} differ from the code: run scripts/reference.py.")
+    return int(check and bool(outdated))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
