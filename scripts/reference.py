@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the parts of docs/reference that the code already knows: settings, errors, operations, commands, dialects.
+"""Writes the parts of the documents that the code already knows: settings, errors, operations, commands, dialects, leases.
 
     scripts/reference.py            writes them, between the markers of each page
     scripts/reference.py --check    fails when a page says something else than the code
@@ -16,8 +16,9 @@ from pathlib import Path
 
 from waypost import settings
 from waypost.errors import CODES, WaypostError
+from waypost.model.lease import TRANSITIONS
 
-REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -70,10 +71,17 @@ def _error_row(kind: type[WaypostError]) -> tuple[object, ...]:
     )
 
 
+def render_lease() -> str:
+    """The lease's table of states as a diagram."""
+    lines = [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
+    return "\n".join(("```mermaid", "stateDiagram-v2", *lines, "```"))
+
+
 RENDERERS: dict[str, Callable[[], str]] = {
     "service-settings": lambda: render_settings(settings.SERVICE_SETTINGS),
     "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
     "errors": render_errors,
+    "lease": render_lease,
 }
 
 
@@ -85,16 +93,16 @@ def rewritten(page: str) -> str:
 def main(arguments: list[str]) -> int:
     check = arguments == ["--check"]
     outdated = []
-    for path in sorted(REFERENCE.glob("*.md")):
+    for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
         wanted = rewritten(page)
         if wanted == page:
             continue
-        outdated.append(path.name)
+        outdated.append(str(path.relative_to(DOCS)))
         if not check:
             path.write_text(wanted, encoding="utf-8")
     if check and outdated:
-        print(f"docs/reference: {', '.join(outdated)} differ from the code: run scripts/reference.py.")
+        print(f"docs: {', '.join(outdated)} differ from the code: run scripts/reference.py.")
     return int(check and bool(outdated))
 
 
