@@ -3,7 +3,10 @@
     WaypostError
     ├── InvalidRequest            what was sent cannot be used as it is
     │   ├── MalformedJson         not JSON, or JSON that two readers could read differently
+    │   ├── InvalidCall           a JSON-RPC request that is not one
     │   ├── InvalidDocument       a document breaks a rule of its dialect
+    │   │   └── InvalidCapability one capability of an otherwise good card
+    │   ├── EndpointRejected      the address of an agent breaks the address policy
     │   ├── UnknownDialect        no dialect recognises the document
     │   ├── InvalidParameter      a query parameter or header has a bad value
     │   ├── InvalidCursor         a cursor that this service never gave to this caller
@@ -78,7 +81,19 @@ class MalformedJson(InvalidRequest):
     pass
 
 
+class InvalidCall(InvalidRequest):
+    pass
+
+
 class InvalidDocument(InvalidRequest):
+    pass
+
+
+class InvalidCapability(InvalidDocument):
+    pass
+
+
+class EndpointRejected(InvalidRequest):
     pass
 
 
@@ -214,6 +229,9 @@ class Codes:
 CODES: dict[type[WaypostError], Codes] = {
     InvalidRequest: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
     MalformedJson: Codes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
+    InvalidCall: Codes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid call"),
+    InvalidCapability: Codes(400, -32006, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid capability"),
+    EndpointRejected: Codes(400, -32005, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Endpoint rejected"),
     InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
     UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
     InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),

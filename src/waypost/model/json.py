@@ -86,7 +86,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     except json.JSONDecodeError as error:
         raise MalformedJson(f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}.", path="$") from None
     except RecursionError:
-        raise TooLarge(f"The document is nested deeper than {depth}.", path="$") from None
+        raise TooLarge(f"The document is nested deeper than {depth}.", path="$", details={"bound": "depth"}) from None
     if len(data) > 2 * limits.JSON_OBJECT_KEYS:
         _check_size(value, "$")
     if _SURROGATE_ESCAPE.search(data):
@@ -142,7 +142,9 @@ def _check_depth(text: str, most: int) -> None:
             depth += 1
             if depth > most:
                 line = text.count("\n", 0, part.start()) + 1
-                raise TooLarge(f"The document is nested deeper than {most} (line {line}).", path="$")
+                raise TooLarge(
+                    f"The document is nested deeper than {most} (line {line}).", path="$", details={"bound": "depth"}
+                )
         else:
             depth -= 1
 
