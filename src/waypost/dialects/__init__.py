@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from waypost.dialects.af import AF
 from waypost.dialects.codec import Codec, DecodeContext, Decoded
 from waypost.dialects.profile import PROFILE
 from waypost.dialects.profile_reader import check_times
@@ -17,7 +18,7 @@ from waypost.dialects.refusals import refuse_what_is_no_agent
 from waypost.errors import UnknownDialect
 from waypost.model.json import JsonObject, parse_object
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE,)}
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF)}
 
 # The most distinctive first: what is left at the end is told apart by having less.
 _RECOGNITION = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")

@@ -22,6 +22,7 @@ from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
 
 CARRY = "org.waypost.record"
+DERIVED = "org.waypost.derived"  # names members of the record that no publisher wrote: a codec made them up
 
 
 class Loss(msgspec.Struct, frozen=True):

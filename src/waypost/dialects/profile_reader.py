@@ -73,14 +73,14 @@ def read_bindings(value: Any, path: str) -> tuple[Binding, ...]:
 
 def _binding(value: Any, path: str) -> Binding:
     item = need_object(value, path)
-    need_text(item, "protocol", path, most=limits.TAG_CHARS)
-    endpoint = need_text(item, "endpoint", path, most=limits.ENDPOINT_CHARS)
-    if not endpoint.isprintable() or " " in endpoint:
-        raise InvalidDocument(
-            "An endpoint has no spaces and no control characters.",
-            path=member(path, "endpoint"),
-            hint="Percent-encode them.",
-        )
+    for name, most in (("protocol", limits.TAG_CHARS), ("endpoint", limits.ENDPOINT_CHARS)):
+        text = need_text(item, name, path, most=most)
+        if not text.isprintable() or " " in text:
+            raise InvalidDocument(
+                f"{name!r} has no spaces and no control characters.",
+                path=member(path, name),
+                hint="Percent-encode them." if name == "endpoint" else "Use a protocol id such as https.",
+            )
     find_texts(item, "media_types", path, most=limits.FILTER_VALUES, chars=MEDIA_TYPE_CHARS)
     find_text(item, "interaction_model", path, most=limits.TAG_CHARS)
     priority = item.get("priority")

@@ -16,7 +16,7 @@ import msgspec
 from waypost.dialects.codec import residue_name
 from waypost.dialects.profile_reader import read_record
 from waypost.errors import InvalidDocument
-from waypost.model.json import JsonObject, kind_of, member
+from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.record import RECORD_FIELDS, AgentRecord, record_to_json
 
 # --- The remainder: record members that the native document does not give back --------------------
@@ -72,6 +72,38 @@ def overlay(record: AgentRecord, carried: Any, path: str) -> AgentRecord:
         document.pop(name, None)
     document.update(members)
     return read_record(document, path=member(path, "members"))
+
+
+# What a format that is too small gives up first; among equals the largest goes first.
+_GIVEN_UP_LAST = ("id", "name", "status", "version", "updated_at", "expires_at", "description", "bindings", "tags")
+
+
+def shrink(carried: JsonObject, most_bytes: int) -> tuple[JsonObject, tuple[str, ...]]:
+    """The remainder cut to `most_bytes` by leaving whole members out, and their names."""
+    members = dict(carried.get("members", {}))
+    rest = {name: value for name, value in carried.items() if name != "members"}
+    dropped: list[str] = []
+    while members and len(dump_json({"members": members, **rest})) > most_bytes:
+        name = max(members, key=lambda name: _ease_of_loss(name, members[name]))
+        del members[name]
+        dropped.append(name)
+    shrunk = {"members": members, **rest} if members else rest
+    return shrunk, tuple(dropped)
+
+
+def _ease_of_loss(name: str, value: Any) -> tuple[int, int]:
+    rank = _GIVEN_UP_LAST.index(name) if name in _GIVEN_UP_LAST else len(_GIVEN_UP_LAST)
+    return rank, len(dump_json(value))
+
+
+def differing(record: AgentRecord, back: AgentRecord) -> tuple[str, ...]:
+    """The top-level members in which two records differ."""
+    one, other = record_to_json(record), record_to_json(back)
+    return tuple(
+        name
+        for name in dict.fromkeys((*one, *other))
+        if name not in one or name not in other or one[name] != other[name]
+    )
 
 
 def carries_id(carried: Any) -> bool:
