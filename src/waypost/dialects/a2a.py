@@ -1,0 +1,351 @@
+"""A2A agent cards (neighbours.md §1, §5): 1.0 is written; 1.0, 0.3 and 0.2 are read.
+
+A card has no id: it is the URL it was fetched from, else that of its first interface (with `#tenant`).
+
+What a card has no word for rides in one entry of `capabilities.extensions`, under the URI of `EXTENSION`. A2A means that list
+for data-only additions and tells clients to ignore what they do not know, the entry is never `required`, and it is left out
+when the card alone says everything; so cards stay clean, and a card that we wrote reads back as the same record.
+
+`signatures` stay verbatim in the residue. The first also shows as the record's `signature`, with the source `a2a-jws`; whether
+it holds is for trust to say, never for this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from waypost import limits
+from waypost.dialects.a2a_auth import read_auth, write_auth
+from waypost.dialects.a2a_older import modern
+from waypost.dialects.a2a_schema import EXAMPLES, SCHEMA
+from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
+from waypost.dialects.profile_reader import MEDIA_TYPE_CHARS, check_times
+from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
+from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, need_endpoint, reword, unsaid
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.names import hash_slug
+from waypost.model.record import (
+    AgentRecord,
+    Binding,
+    Example,
+    check_id,
+    find_object,
+    find_text,
+    find_texts,
+    need_array,
+    need_object,
+    need_text,
+)
+
+EXTENSION = "urn:waypost:record"
+PROTOCOL_VERSION = "1.0"
+TAG = "a2a"
+
+_RESIDUE = residue_name("a2a")
+_PROTOCOLS = {"JSONRPC": "a2a+jsonrpc", "GRPC": "a2a+grpc", "HTTP+JSON": "a2a+http-json"}
+_BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()}
+_INTERFACE_TEXTS = ("protocolVersion", "tenant")
+_DEFAULT_MODES = ("text/plain",)
+_DEFAULT_VERSION = "1.0.0"
+_FACETS = (
+    Facet(
+        ("supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes"), ("bindings", "constraints")
+    ),
+    Facet(("description", "skills"), ("description", "tags", "examples")),
+    Facet(("securitySchemes", "securityRequirements"), ("auth",)),
+    Facet(("signatures",), ("signature",)),
+    Facet(("provider", "documentationUrl", "iconUrl"), ()),
+)
+_NO_BINDING = "An A2A card needs an interface; the record has no binding."
+
+
+class A2ACodec:
+    name = "a2a"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ("$.bindings",)
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        if "supportedInterfaces" in document or "supported_interfaces" in document:
+            return True
+        older = "url" in document and isinstance(document.get("skills"), list) and "schema_version" not in document
+        return older and ("capabilities" in document or "defaultInputModes" in document)
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        card, carried, path = _uncarried(modern(document))
+        native = read_card(card)
+        record = overlay(_with_residue(native, card), carried, path)
+        if carries_id(carried):
+            aliases: tuple[str, ...] = ()
+        else:
+            record, aliases = _located(record, context.source_url)
+        check_times(record, context.now, updated_at=path, expires_at=path)
+        return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document, card)))
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        card = reword(_write(record), residue_of(record, self.name), record, _FACETS, read_card)
+        if not record.bindings:
+            return Encoded(document=card, losses=(Loss("$.bindings", _NO_BINDING),))
+        carried = remainder(record, _with_residue(read_card(card), card))
+        return Encoded(document=_carrying(card, carried) if carried else card)
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+def _with_residue(record: AgentRecord, card: JsonObject) -> AgentRecord:
+    return attach(record, "a2a", unsaid(card, _write(record)))
+
+
+def _located(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
+    """A card that was fetched is named by its URL; the interface stays as an alias."""
+    if source_url is None or source_url == record.id:
+        return record, ()
+    from_card = record.id
+    return replace(record, id=check_id(source_url, "$")), (from_card,)
+
+
+# --- Card -> record -------------------------------------------------------------------------------
+
+
+def read_card(card: JsonObject) -> AgentRecord:
+    """What a 1.0 card says by its own members."""
+    capabilities = find_object(card, "capabilities") or {}
+    interfaces = _interfaces(card)
+    skills = _skills(card)
+    _check_unmapped(card)
+    return AgentRecord(
+        id=_identity(interfaces[0]),
+        name=need_text(card, "name", most=limits.NAME_CHARS),
+        description=_description(card, skills),
+        bindings=_read_bindings(card, interfaces, capabilities),
+        tags=_tags(skills),
+        examples=_examples(skills),
+        auth=read_auth(card),
+        constraints=_constraints(capabilities, interfaces[0]),
+        version=need_text(card, "version", most=limits.VERSION_CHARS),
+        signature=_signature(card),
+    )
+
+
+def _check_unmapped(card: JsonObject) -> None:
+    find_object(card, "provider")
+    for name in ("documentationUrl", "iconUrl"):
+        find_text(card, name, most=limits.ENDPOINT_CHARS)
+
+
+def _interfaces(card: JsonObject) -> list[JsonObject]:
+    path = "$.supportedInterfaces"
+    items = need_array(card.get("supportedInterfaces"), path, limits.JSON_ARRAY_ITEMS)
+    if not items:
+        raise InvalidDocument(
+            "The card names no interface.",
+            path=path,
+            hint='Add {"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}.',
+        )
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        need_endpoint(need_object(item, where), "url", where)
+        need_text(item, "protocolBinding", where, most=limits.TAG_CHARS)
+        find_text(item, "protocolVersion", where, most=limits.TAG_CHARS)
+        find_text(item, "tenant", where, most=limits.ID_CHARS)
+    return items
+
+
+def _identity(interface: JsonObject) -> str:
+    """The interface's URL and tenant; a digest when they are longer than an id may be."""
+    tenant = interface.get("tenant")
+    name = interface["url"] + (f"#{tenant}" if tenant else "")
+    return check_id(name if len(name) <= limits.ID_CHARS else hash_slug(name), "$.supportedInterfaces[0]")
+
+
+def _read_bindings(card: JsonObject, interfaces: list[JsonObject], capabilities: JsonObject) -> tuple[Binding, ...]:
+    modes = [
+        mode
+        for name in ("defaultInputModes", "defaultOutputModes")
+        for mode in find_texts(card, name, most=limits.JSON_ARRAY_ITEMS, chars=MEDIA_TYPE_CHARS)
+    ]
+    media_types = tuple(dict.fromkeys(modes))
+    model = "streaming" if capabilities.get("streaming") is True else None
+    return tuple(
+        Binding(
+            protocol=_protocol(item["protocolBinding"]),
+            endpoint=item["url"],
+            media_types=media_types[: limits.FILTER_VALUES],
+            interaction_model=model,
+            priority=index,
+            extra=_interface_residue(item),
+        )
+        for index, item in enumerate(interfaces[: limits.BINDINGS])
+    )
+
+
+def _protocol(binding: str) -> str:
+    return _PROTOCOLS.get(binding, binding)
+
+
+def _interface_residue(item: JsonObject) -> dict[str, Any]:
+    rest = leftover(item, ("url", "protocolBinding"))
+    if rest.get("protocolVersion") == PROTOCOL_VERSION:
+        del rest["protocolVersion"]
+    return {_RESIDUE: rest} if rest else {}
+
+
+def _skills(card: JsonObject) -> list[JsonObject]:
+    path = "$.skills"
+    items = need_array(card.get("skills") or [], path, limits.JSON_ARRAY_ITEMS)
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        need_text(need_object(item, where), "id", where, most=limits.ID_CHARS)
+        need_text(item, "name", where, most=limits.ID_CHARS)
+        need_text(item, "description", where, most=limits.DOCUMENT_BYTES, blank=True)
+        for name in ("tags", "examples", "inputModes", "outputModes"):
+            find_texts(item, name, where, most=limits.JSON_ARRAY_ITEMS, chars=limits.DOCUMENT_BYTES)
+    return items
+
+
+def _description(card: JsonObject, skills: list[JsonObject]) -> str:
+    """The card's own text, then a line for each skill that adds to it, while they fit."""
+    text = need_text(card, "description", most=limits.DESCRIPTION_CHARS)
+    for skill in skills:
+        line = f"\n{skill['name']}: {skill['description'].strip()}"
+        if skill["description"].strip() not in text and len(text) + len(line) <= limits.DESCRIPTION_CHARS:
+            text += line
+    return text
+
+
+def _tags(skills: list[JsonObject]) -> tuple[str, ...]:
+    own = [tag for skill in skills for tag in skill.get("tags") or ()]
+    tags = gather_tags(own, [skill["id"] for skill in skills])
+    return (*[tag for tag in tags if tag != TAG][: limits.TAGS - 1], TAG)
+
+
+def _examples(skills: list[JsonObject]) -> tuple[Example, ...]:
+    examples = [
+        Example(
+            id=f"{skill['id']}-{number}"[: limits.ID_CHARS],
+            text=clip(text, limits.EXAMPLE_CHARS),
+            tags=gather_tags(skill.get("tags") or ()),
+        )
+        for skill in skills
+        for number, text in enumerate(skill.get("examples") or (), 1)
+        if text.strip()
+    ]
+    return tuple(examples[: limits.EXAMPLES])
+
+
+def _constraints(capabilities: JsonObject, first: JsonObject) -> JsonObject | None:
+    constraints: JsonObject = {}
+    uris = [item["uri"] for item in _extensions(capabilities) if item.get("required") is True]
+    if uris:
+        constraints["required_extensions"] = uris
+    if first.get("tenant"):
+        constraints["tenant"] = first["tenant"]
+    return constraints or None
+
+
+def _extensions(capabilities: JsonObject) -> list[JsonObject]:
+    path = "$.capabilities.extensions"
+    items = need_array(capabilities.get("extensions") or [], path, limits.JSON_ARRAY_ITEMS)
+    for index, item in enumerate(items):
+        need_text(need_object(item, f"{path}[{index}]"), "uri", f"{path}[{index}]", most=limits.ENDPOINT_CHARS)
+    return items
+
+
+def _signature(card: JsonObject) -> JsonObject | None:
+    items = need_array(card.get("signatures") or [], "$.signatures", limits.JSON_ARRAY_ITEMS)
+    for index, item in enumerate(items):
+        for name in ("protected", "signature"):
+            need_text(
+                need_object(item, f"$.signatures[{index}]"),
+                name,
+                f"$.signatures[{index}]",
+                most=limits.DOCUMENT_BYTES,
+            )
+    return {**items[0], "source": "a2a-jws"} if items else None
+
+
+def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
+    missing = ("capabilities", "defaultInputModes", "defaultOutputModes", "skills")
+    warnings = [f"$.{name}: A2A demands it; read as empty." for name in missing if name not in card]
+    if "supportedInterfaces" not in document and "supported_interfaces" not in document:
+        warnings.append("$.url: a card from before A2A 1.0; it is written in the 1.0 form.")
+    return warnings
+
+
+# --- Record -> card -------------------------------------------------------------------------------
+
+
+def _write(record: AgentRecord) -> JsonObject:
+    """The card by the record's own members alone, every REQUIRED member present."""
+    streaming = any(binding.interaction_model == "streaming" for binding in record.bindings)
+    modes = list(dict.fromkeys(mode for binding in record.bindings for mode in binding.media_types))
+    card: JsonObject = {
+        "name": record.name,
+        "description": record.description,
+        "supportedInterfaces": [_write_interface(binding) for binding in by_preference(record.bindings)],
+        "version": record.version if record.version and record.version.strip() else _DEFAULT_VERSION,
+        "capabilities": {"streaming": True} if streaming else {},
+        "defaultInputModes": modes[: limits.FILTER_VALUES] or [*_DEFAULT_MODES],
+        "defaultOutputModes": modes[: limits.FILTER_VALUES] or [*_DEFAULT_MODES],
+        "skills": [_write_skill(record)],
+    }
+    return card | write_auth(record.auth)
+
+
+def _write_interface(binding: Binding) -> JsonObject:
+    """A protocol that is not A2A's keeps its own name: the list is open, and to claim JSONRPC would be a lie."""
+    interface = {
+        "url": binding.endpoint,
+        "protocolBinding": _BINDINGS.get(binding.protocol, binding.protocol),
+        "protocolVersion": PROTOCOL_VERSION,
+    }
+    rest = binding.extra.get(_RESIDUE)
+    for name, value in rest.items() if isinstance(rest, dict) else ():
+        if name not in ("url", "protocolBinding") and (name not in _INTERFACE_TEXTS or isinstance(value, str)):
+            interface[name] = value
+    return interface
+
+
+def _write_skill(record: AgentRecord) -> JsonObject:
+    skill: JsonObject = {
+        "id": re.sub(r"[^a-z0-9]+", "-", record.name.lower()).strip("-") or "agent",
+        "name": record.name,
+        "description": record.description,
+        "tags": list(record.tags),
+    }
+    if record.examples:
+        skill["examples"] = [example.text for example in record.examples]
+    return skill
+
+
+# --- The remainder --------------------------------------------------------------------------------
+
+
+def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
+    capabilities = dict(card["capabilities"])
+    entry = {"uri": EXTENSION, "description": "What A2A has no member for.", "params": carried}
+    capabilities["extensions"] = [*(capabilities.get("extensions") or ()), entry]
+    return card | {"capabilities": capabilities}
+
+
+def _uncarried(card: JsonObject) -> tuple[JsonObject, Any, str]:
+    """The card without our extension, the remainder in it, and its path."""
+    capabilities = find_object(card, "capabilities") or {}
+    for index, item in enumerate(_extensions(capabilities)):
+        if item["uri"] != EXTENSION:
+            continue
+        rest = [other for other in capabilities["extensions"] if other is not item]
+        bare = leftover(capabilities, ("extensions",)) | ({"extensions": rest} if rest else {})
+        return card | {"capabilities": bare}, item.get("params"), f"$.capabilities.extensions[{index}].params"
+    return card, None, "$"
+
+
+A2A = A2ACodec()

@@ -1,0 +1,337 @@
+"""MCP server.json (neighbours.md §2, §5): the 2025-12-11 form is written; the snake_case form of 2025-07 and a registry's
+envelope `{"server": …, "_meta": …}` are read too.
+
+Remotes become `mcp` bindings, packages `mcp-package` bindings with a package URL; what else they say rides with the binding.
+`_meta` is the format's free-form place: what is left of a record travels there as `org.waypost/record`, among it the id of a
+record whose id is no server name, and a description of more than 100 characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from msgspec.structs import replace
+
+from waypost import limits
+from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
+from waypost.dialects.mcp_older import OFFICIAL, is_wrapped, modern
+from waypost.dialects.mcp_schema import EXAMPLES, SCHEMA, SCHEMA_URL
+from waypost.dialects.profile_reader import check_times
+from waypost.dialects.purl import from_purl, to_purl
+from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
+from waypost.dialects.wording import Facet, clip, gather_tags, need_endpoint, reword, unsaid
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.names import domain_of
+from waypost.model.record import (
+    AgentRecord,
+    Binding,
+    check_id,
+    find_object,
+    find_text,
+    need_array,
+    need_object,
+    need_text,
+)
+from waypost.model.times import find_instant
+
+CARRY = "org.waypost/record"
+REMOTE = "mcp"
+PACKAGE = "mcp-package"
+DESCRIPTION_CHARS = 100
+TITLE_CHARS = 100
+NAME_CHARS = 200
+
+_RESIDUE = residue_name("mcp")
+_NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
+_RANGE = re.compile(r"[\^~<>=*|]|\b[xX]\b|\A(?:latest|next)\Z|\s-\s")
+_REMOTE_TYPES = ("streamable-http", "sse")
+_STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
+_DEFAULT_VERSION = "1.0.0"
+_PACKAGE_IDENTITY = ("registryType", "identifier", "version")
+_STDIO = {"type": "stdio"}
+_FACETS = (
+    Facet(("packages", "remotes"), ("bindings", "auth", "constraints")),
+    Facet(("description",), ("description",)),
+    Facet(("_meta",), ("status", "updated_at")),
+    Facet(("websiteUrl", "icons", "repository"), ()),
+)
+_MARKS = ("packages", "remotes", "version_detail", "_meta", "repository", "version")
+_OTHERS = ("bindings", "skills", "schema_version", "supportedInterfaces", "identifier", "agent_id", "protocol")
+_NO_BINDING = "Neither a remote nor a package: the record has no binding."
+
+
+class McpCodec:
+    name = "mcp"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ("$.bindings",)
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        server = document["server"] if isinstance(document.get("server"), dict) else document
+        name = server.get("name")
+        if not isinstance(name, str) or not _NAME.match(name) or any(other in server for other in _OTHERS):
+            return False
+        return any(mark in server for mark in _MARKS)
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        server, carried = _uncarried(modern(document))
+        record = overlay(_with_residue(read_server(server), server), carried, f"$._meta[{CARRY!r}]")
+        if not record.bindings:
+            raise InvalidDocument(
+                "The server has neither a remote nor a package.",
+                path="$.remotes",
+                hint='Add [{"type":"streamable-http","url":"https://…"}], or a package.',
+            )
+        record, aliases = (record, ()) if carries_id(carried) else _located(record, document, context.source_url)
+        check_times(record, context.now, updated_at="$._meta", expires_at="$._meta")
+        return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document)))
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        written = _write(record, context.host)
+        server = reword(written, residue_of(record, self.name), record, _FACETS, read_server)
+        carried = remainder(record, _with_residue(read_server(server), server))
+        if carried:
+            server = server | {"_meta": {**server.get("_meta", {}), CARRY: carried}}
+        losses = () if record.bindings else (Loss("$.bindings", _NO_BINDING),)
+        return Encoded(document=server, losses=losses)
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+def _with_residue(record: AgentRecord, server: JsonObject) -> AgentRecord:
+    residue = unsaid(server, _write(record, "localhost"))
+    residue.pop("$schema", None)  # says the form, not the server
+    return attach(record, "mcp", residue)
+
+
+def _uncarried(server: JsonObject) -> tuple[JsonObject, Any]:
+    meta = find_object(server, "_meta") or {}
+    if CARRY not in meta:
+        return server, None
+    rest = leftover(meta, (CARRY,))
+    return leftover(server, ("_meta",)) | ({"_meta": rest} if rest else {}), meta[CARRY]
+
+
+def _located(record: AgentRecord, document: JsonObject, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
+    """A server that came from a registry is named by its place there; its own name stays as an alias."""
+    base, found, _ = (source_url or "").partition("/servers")
+    if not found or not is_wrapped(document):
+        return record, ()
+    name = record.id
+    return replace(record, id=check_id(f"{base}/servers/{quote(name, safe='')}", "$.name")), (name,)
+
+
+def _warnings(document: JsonObject) -> list[str]:
+    server = document.get("server", document)
+    old = [name for name in ("version_detail", "status") if name in server]
+    old += [name for name in ("packages", "remotes") for item in server.get(name) or () if _is_old(item)]
+    return [f"$.{old[0]}: the spelling of 2025; it is written in the present form."] if old else []
+
+
+def _is_old(item: Any) -> bool:
+    return isinstance(item, dict) and any("_" in name for name in item)
+
+
+# --- Server -> record -----------------------------------------------------------------------------
+
+
+def read_server(server: JsonObject) -> AgentRecord:
+    """What a server.json in its present form says by its own members."""
+    name = _name(server)
+    remotes, packages = _remotes(server), _packages(server)
+    official = find_object(find_object(server, "_meta") or {}, OFFICIAL, "$._meta") or {}
+    _check_unmapped(server)
+    return AgentRecord(
+        id=name,
+        name=find_text(server, "title", most=limits.NAME_CHARS) or clip(name, limits.NAME_CHARS),
+        description=need_text(server, "description", most=limits.DESCRIPTION_CHARS),
+        bindings=read_bindings(remotes, packages),
+        tags=gather_tags([REMOTE, name.partition("/")[2]], [item["registryType"] for item in packages]),
+        auth=_auth(remotes),
+        constraints=_constraints(remotes, packages),
+        status=_STATUSES.get(str(official.get("status"))),
+        version=_version(server),
+        updated_at=_updated_at(official),
+    )
+
+
+def _name(server: JsonObject) -> str:
+    name = need_text(server, "name", most=NAME_CHARS)
+    if not _NAME.match(name):
+        raise InvalidDocument(
+            f"{name[:60]!r} is not a server name.", path="$.name", hint="Write it like io.github.owner/server."
+        )
+    return name
+
+
+def _version(server: JsonObject) -> str:
+    version = need_text(server, "version", most=limits.VERSION_CHARS)
+    if _RANGE.search(version):
+        raise InvalidDocument(
+            f"{version[:40]!r} is a range, not a version.", path="$.version", hint="Name one version, such as 1.0.2."
+        )
+    return version
+
+
+def _updated_at(official: JsonObject) -> str | None:
+    text = official.get("updatedAt")
+    return text if isinstance(text, str) and find_instant(text) is not None else None
+
+
+def _check_unmapped(server: JsonObject) -> None:
+    find_text(server, "websiteUrl", most=limits.ENDPOINT_CHARS)
+    need_array(server.get("icons") or [], "$.icons", limits.JSON_ARRAY_ITEMS)
+    find_object(server, "repository")
+
+
+def _remotes(server: JsonObject) -> list[JsonObject]:
+    items = need_array(server.get("remotes") or [], "$.remotes", limits.JSON_ARRAY_ITEMS)
+    for index, item in enumerate(items):
+        path = f"$.remotes[{index}]"
+        need_endpoint(need_object(item, path), "url", path)
+        _check_transport(item, path, _REMOTE_TYPES)
+        need_array(item.get("headers") or [], f"{path}.headers", limits.JSON_ARRAY_ITEMS)
+        find_object(item, "variables", path)
+    return items
+
+
+def _packages(server: JsonObject) -> list[JsonObject]:
+    items = need_array(server.get("packages") or [], "$.packages", limits.JSON_ARRAY_ITEMS)
+    for index, item in enumerate(items):
+        path = f"$.packages[{index}]"
+        need_text(need_object(item, path), "registryType", path, most=limits.TAG_CHARS)
+        need_endpoint(item, "identifier", path)
+        find_text(item, "version", path, most=limits.VERSION_CHARS)
+        if "transport" not in item:
+            raise InvalidDocument(
+                "The package names no transport.", path=f"{path}.transport", hint='Add {"type":"stdio"}.'
+            )
+        _check_transport(
+            need_object(item["transport"], f"{path}.transport"), f"{path}.transport", ("stdio", *_REMOTE_TYPES)
+        )
+    return items
+
+
+def _check_transport(item: JsonObject, path: str, known: tuple[str, ...]) -> None:
+    kind = need_text(item, "type", path, most=limits.TAG_CHARS)
+    if kind not in known:
+        raise InvalidDocument(f"{kind!r} is not a transport.", path=f"{path}.type", hint=f"Use {' or '.join(known)}.")
+
+
+def read_bindings(remotes: list[JsonObject], packages: list[JsonObject]) -> tuple[Binding, ...]:
+    bindings = [*map(_remote_binding, remotes), *map(_package_binding, packages)]
+    return tuple(bindings[: limits.BINDINGS])
+
+
+def _remote_binding(item: JsonObject) -> Binding:
+    rest = leftover(item, ("url",) if item["type"] != _REMOTE_TYPES[0] else ("url", "type"))
+    extra = {_RESIDUE: rest} if rest else {}
+    return Binding(protocol=REMOTE, endpoint=item["url"], interaction_model="streaming", extra=extra)
+
+
+def _package_binding(item: JsonObject) -> Binding:
+    endpoint = to_purl(item["registryType"], item["identifier"], item.get("version"))[: limits.ENDPOINT_CHARS]
+    told = from_purl(endpoint) or {}
+    exact = bool(told) and all(told.get(name) == item.get(name) for name in _PACKAGE_IDENTITY)
+    rest = leftover(item, _PACKAGE_IDENTITY if exact else ())
+    if rest.get("transport") == _STDIO:
+        del rest["transport"]
+    return Binding(protocol=PACKAGE, endpoint=endpoint, extra={_RESIDUE: rest} if rest else {})
+
+
+def _auth(remotes: list[JsonObject]) -> JsonObject | None:
+    """Secret headers are what a caller must bring."""
+    secret = [
+        header
+        for item in remotes
+        for header in item.get("headers") or ()
+        if isinstance(header, dict) and header.get("isSecret") is True and isinstance(header.get("name"), str)
+    ]
+    if not secret:
+        return None
+    names = dict.fromkeys(header["name"] for header in secret)
+    schemes = [{"type": "apiKey", "in": "header", "name": name} for name in names]
+    return {"schemes": schemes, "required": any(header.get("isRequired") is True for header in secret)}
+
+
+def _constraints(remotes: list[JsonObject], packages: list[JsonObject]) -> JsonObject | None:
+    runtimes = [item["runtimeHint"] for item in packages if isinstance(item.get("runtimeHint"), str)]
+    variables = [name for item in remotes for name in item.get("variables") or ()]
+    digests = [item["fileSha256"] for item in packages if isinstance(item.get("fileSha256"), str)]
+    constraints = {
+        name: list(dict.fromkeys(values))
+        for name, values in (("runtimes", runtimes), ("variables", variables), ("package_sha256", digests))
+        if values
+    }
+    return constraints or None
+
+
+# --- Record -> server -----------------------------------------------------------------------------
+
+
+def _write(record: AgentRecord, host: str) -> JsonObject:
+    name = server_name(record.id, host)
+    server: JsonObject = {"$schema": SCHEMA_URL, "name": name}
+    if record.name != name:
+        server["title"] = clip(record.name, TITLE_CHARS)
+    server["description"] = clip(record.description, DESCRIPTION_CHARS)
+    version = record.version or ""
+    server["version"] = version if version.strip() and not _RANGE.search(version) else _DEFAULT_VERSION
+    packages = [_write_package(binding) for binding in record.bindings if binding.protocol == PACKAGE]
+    remotes = [_write_remote(binding) for binding in record.bindings if binding.protocol == REMOTE]
+    return server | ({"packages": packages} if packages else {}) | ({"remotes": remotes} if remotes else {})
+
+
+def _residue_of(binding: Binding) -> JsonObject:
+    rest = binding.extra.get(_RESIDUE)
+    return rest if isinstance(rest, dict) else {}
+
+
+def _write_remote(binding: Binding) -> JsonObject:
+    rest = _residue_of(binding)
+    kind = rest.get("type")
+    remote = {"type": kind if kind in _REMOTE_TYPES else _REMOTE_TYPES[0], "url": binding.endpoint}
+    kinds = {"headers": list, "variables": dict}
+    return remote | {
+        name: value for name, value in rest.items() if name not in remote and isinstance(value, kinds.get(name, object))
+    }
+
+
+def _write_package(binding: Binding) -> JsonObject:
+    told = from_purl(binding.endpoint) or {"registryType": "mcpb", "identifier": binding.endpoint}
+    rest = _residue_of(binding)
+    package: JsonObject = (rest if "identifier" in rest else told | rest) | {"transport": rest.get("transport", _STDIO)}
+    own = (isinstance(package.get(name), str) and package[name].strip() for name in ("registryType", "identifier"))
+    transport = package["transport"]
+    if all(own) and isinstance(transport, dict) and transport.get("type") in ("stdio", *_REMOTE_TYPES):
+        return package
+    return told | {"transport": _STDIO}
+
+
+def server_name(agent_id: str, host: str) -> str:
+    """The server name in an id, or one minted from it: its domain reversed (else the service's), then what is left."""
+    if _NAME.match(agent_id) and 3 <= len(agent_id) <= NAME_CHARS:
+        return agent_id
+    listed = unquote(agent_id.rpartition("/servers/")[2])
+    if "/servers/" in agent_id and _NAME.match(listed) and 3 <= len(listed) <= NAME_CHARS:
+        return listed
+    domain = domain_of(agent_id)
+    publisher = domain if domain and re.fullmatch(r"[a-z0-9.-]+", domain) else host
+    space = ".".join(reversed(re.sub(r"[^a-zA-Z0-9.-]", "-", publisher).split("."))) or "localhost"
+    rest = agent_id.partition(publisher)[2] if domain == publisher else agent_id
+    local = re.sub(r"[^a-zA-Z0-9._-]+", "-", rest).strip("-")
+    if local == rest.lstrip("/") and len(space) + len(local) < NAME_CHARS and local:
+        return f"{space}/{local}"
+    digest = hashlib.sha256(agent_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{space[:100]}/" + f"{local[:80]}-{digest}".lstrip("-")
+
+
+MCP = McpCodec()
