@@ -14,7 +14,11 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import click
+
+import requirements
 from waypost import settings
+from waypost.cli.main import COMMANDS, cli
 from waypost.errors import CODES, WaypostError
 from waypost.model.lease import TRANSITIONS
 
@@ -71,6 +75,67 @@ def _error_row(kind: type[WaypostError]) -> tuple[object, ...]:
     )
 
 
+def render_commands() -> str:
+    """One section for each command, as its --help tells it."""
+    context = click.Context(cli, info_name="waypost")
+    return "\n\n".join(_command_section(cli.get_command(context, name), context, name) for name in COMMANDS)
+
+
+def _command_section(command: click.Command | None, parent: click.Context, name: str) -> str:
+    if command is None:
+        raise SystemExit(f"the command {name} is listed and cannot be loaded")
+    context = click.Context(command, parent=parent, info_name=name)
+    usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    parts = [f"## {context.command_path}", f"```\n{usage}\n```", _paragraphs(command.help or "")]
+    rows = [row for row in map(_option_row, _own_parameters(command)) if row]
+    if rows:
+        parts.append(table(("option", "meaning"), rows))
+    if command.epilog:
+        parts.append(f"```sh\n{_examples(command.epilog)}\n```")
+    if isinstance(command, click.Group):
+        nested = (_command_section(command.get_command(context, sub), context, sub) for sub in command.commands)
+        parts += [section.replace("## ", "### ", 1) for section in nested]
+    return "\n\n".join(parts)
+
+
+def _own_parameters(command: click.Command) -> list[click.Option]:
+    shared = {parameter.name for parameter in cli.params}
+    return [item for item in command.params if isinstance(item, click.Option) and item.name not in shared]
+
+
+def _option_row(option: click.Option) -> tuple[str, str]:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    return names, (option.help or "").replace("  [default", " [default")
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.replace("\b", "").split("\n\n"))
+
+
+def _examples(epilog: str) -> str:
+    lines = epilog.replace("\b", "").strip().splitlines()
+    return "\n".join(line.strip() for line in lines if line.strip() != "Examples:")
+
+
+def render_shared_options() -> str:
+    return table(("option", "meaning"), (_option_row(item) for item in cli.params if isinstance(item, click.Option)))
+
+
+def render_planned() -> str:
+    """How much of each specification is planned, by capability."""
+    rows = [row for spec in requirements.read_specifications() for row in spec.requirements if row.status == "planned"]
+    words = dict.fromkeys(row.issue for row in rows)
+    grouped = ((word, ", ".join(row.id for row in rows if row.issue == word)) for word in words)
+    return table(("capability", "requirements"), grouped)
+
+
+def render_departed() -> str:
+    rows = [row for spec in requirements.read_specifications() for row in spec.requirements if row.status == "departed"]
+    if not rows:
+        return "Nothing."
+    return table(("requirement", "says", "instead, and why"), ((row.id, row.text, row.reason) for row in rows))
+
+
 def render_lease() -> str:
     """The lease's table of states as a diagram."""
     lines = [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
@@ -82,6 +147,10 @@ RENDERERS: dict[str, Callable[[], str]] = {
     "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
     "errors": render_errors,
     "lease": render_lease,
+    "commands": render_commands,
+    "shared-options": render_shared_options,
+    "planned": render_planned,
+    "departed": render_departed,
 }
 
 
