@@ -34,6 +34,7 @@ ENDPOINT_CHARS: Final = 2048
 VERSION_CHARS: Final = 255  # as the MCP registry
 METADATA_BYTES: Final = 4 * KIB  # announce.md §1, MCP registry's publisher metadata
 ALIASES: Final = 32
+CATALOG_ENTRIES: Final = 50_000  # entries of one AI catalog that are taken in (ard.md P-5)
 
 # --- RTFS cards (rtfs.md P-5, P-18) --------------------------------------------------------------
 RTFS_TEXT_BYTES: Final = MIB
@@ -73,6 +74,10 @@ AF_QUERY_TERMS: Final = 16
 AF_TAGS: Final = 32
 AF_PAGE_NUMBER_MAX: Final = 1_000_000
 AF_UNPAGED_MAX: Final = 1000
+AF_SEGMENT_BYTES: Final = 1024  # an id in a path, after decoding (AF-15)
+AF_GZIP_BYTES: Final = 32 * KIB  # a page of fifty summaries is sent faster plain
+AF_ANONYMOUS_PER_MINUTE: Final = 60  # per address, where the limiter is on (AF-54)
+AF_PRINCIPAL_PER_MINUTE: Final = 600
 QUERY_STRING_BYTES: Final = 8 * KIB
 PATH_SEGMENT_BYTES: Final = 3 * KIB  # a percent-encoded id of ID_CHARS
 
@@ -100,6 +105,10 @@ WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 wi
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
 RENDERING_CACHE_BYTES: Final = 32 * MIB
+AF_TEXT_CACHE_BYTES: Final = 64 * MIB  # folded texts of 100k agents, kept once somebody searches by substring
+AF_SCANS: Final = 32  # answers of recent substring searches, so that walking their pages scans once
+AF_SCAN_IDS: Final = 10_000  # an answer longer than this is not kept
+RATE_CALLERS: Final = 10_000  # callers whose rate is remembered
 TOKEN_CACHE: Final = 4096
 
 # --- Owners --------------------------------------------------------------------------------------

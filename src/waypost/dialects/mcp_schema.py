@@ -1,4 +1,4 @@
-"""JSON Schema and examples of MCP server.json (neighbours.md §2). Open at every level; older forms are accepted, never written."""
+"""JSON Schema and examples of MCP server.json (neighbours.md §2). Open at every level; older forms are accepted only."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ own values. This module knows no dialect: a codec lists its facets and hands ove
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from waypost import limits
@@ -22,6 +23,7 @@ class Facet(NamedTuple):
 
     members: tuple[str, ...]
     fields: tuple[str, ...]
+    instead: Mapping[str, str] = MappingProxyType({})  # a member of the document that takes the place of a written one
 
 
 def unsaid(document: Mapping[str, Any], written: Mapping[str, Any]) -> JsonObject:
@@ -44,8 +46,10 @@ def reword(
             document.setdefault(name, value)
     for facet in facets:
         own = {name: residue[name] for name in facet.members if name in residue}
-        if own and _tells(document | own, record, facet, read):
-            document |= own
+        ousted = {facet.instead[name] for name in own if name in facet.instead}
+        trial = {name: value for name, value in document.items() if name not in ousted} | own
+        if own and _tells(trial, record, facet, read):
+            document = trial
     return document
 
 

@@ -1,0 +1,273 @@
+"""ARD catalog entries (ard.md §1–3, §10): one entry <-> one record; whole catalogs are in `ard_catalog`.
+
+An entry points at an artifact. What lies behind `url` is not fetched here: its binding is marked `unresolved`. Inline `data` is
+read by the dialect that its type names. Written, an entry points at the best native document this service has of the record.
+
+`metadata` holds scalars only, so what an entry has no word for rides in a member of its own, named CARRY: the entry's schema is
+open. Catalogs leave it out and stay small. A trust manifest is kept verbatim and never made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from waypost import limits
+from waypost.dialects import a2a, a2a_older, mcp, mcp_older
+from waypost.dialects.ard_names import OLD_PREFIX, find_urn, mint_urn, parse_urn
+from waypost.dialects.ard_schema import ENTRY_SCHEMA, EXAMPLES
+from waypost.dialects.codec import CARRY, DecodeContext, Decoded, EncodeContext, Encoded
+from waypost.dialects.profile_reader import VISIBILITY, check_times, read_record, read_time, read_visibility
+from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
+from waypost.dialects.wording import Facet, clip, gather_tags, need_endpoint, reword, unsaid
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.names import slug
+from waypost.model.record import (
+    AgentRecord,
+    Binding,
+    Example,
+    check_id,
+    find_object,
+    find_text,
+    find_texts,
+    need_text,
+)
+
+ID = "org.agentdiscovery.id"
+MINTED = "org.agentdiscovery.minted"
+A2A_TYPE = "application/a2a-agent-card+json"
+MCP_TYPE = "application/mcp-server-card+json"
+PROFILE_TYPE = "application/agent-metadata+json"
+DESCRIPTION_CHARS = 1000
+QUERIES = (2, 5)
+QUERY_CHARS = 200
+
+_PROTOCOLS = {
+    A2A_TYPE: "a2a",
+    "application/agent-card+json": "a2a",
+    MCP_TYPE: "mcp",
+    "application/ai-registry": "ard-registry",
+    "application/ai-registry+json": "ard-registry",
+    "application/ai-catalog+json": "ai-catalog",
+}
+_FACETS = (
+    Facet(("type", "mediaType", "url", "data"), ("bindings",), {"data": "url"}),
+    Facet(("identifier", "metadata"), ("id", "constraints")),
+    Facet(("description",), ("description",)),
+    Facet(("tags", "capabilities"), ("tags",)),
+    Facet(("representativeQueries",), ("examples",)),
+    Facet(("trustManifest", "publisher"), ()),
+)
+
+
+class ArdCodec:
+    name = "ard"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ()
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        return (
+            "identifier" in document and "displayName" in document and ("type" in document or "mediaType" in document)
+        )
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        entry = _modern(document)
+        carried = entry.pop(CARRY, None)
+        record = overlay(_with_residue(read_entry(entry), entry), carried, f"$[{CARRY!r}]")
+        check_times(record, context.now, updated_at="$.updatedAt", expires_at=f"$[{CARRY!r}]")
+        names = (entry["identifier"], document["identifier"])
+        return Decoded(
+            record=record,
+            source_id=record.id if carries_id(carried) else entry["identifier"],
+            aliases=() if _is_minted(entry) else tuple(dict.fromkeys(name for name in names if name != record.id)),
+            warnings=tuple(_warnings(document)),
+            visibility=read_visibility(find_object(document, "metadata") or {}, "$.metadata"),
+        )
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        entry = reword(_write(record, context), residue_of(record, self.name), record, _FACETS, read_entry)
+        carried = remainder(record, _with_residue(read_entry(entry), entry))
+        return Encoded(document=entry | {CARRY: carried} if carried else entry)
+
+    def schema(self) -> JsonObject:
+        return ENTRY_SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+def _with_residue(record: AgentRecord, entry: JsonObject) -> AgentRecord:
+    return attach(record, "ard", unsaid(entry, _write(record, EncodeContext(now=0))))
+
+
+def _modern(document: JsonObject) -> JsonObject:
+    """ARD's own spelling: `type` for AIC's `mediaType`, a canonical identifier, no wish for visibility."""
+    entry = dict(document)
+    need_text(entry, "identifier", most=limits.ID_CHARS)
+    entry["identifier"] = str(parse_urn(entry["identifier"]))
+    if "type" not in entry and "mediaType" in entry:
+        entry["type"] = entry.pop("mediaType")
+    metadata = find_object(entry, "metadata")
+    if metadata is not None and VISIBILITY in metadata:
+        entry["metadata"] = leftover(metadata, (VISIBILITY,))
+    return entry
+
+
+def _is_minted(entry: JsonObject) -> bool:
+    return (find_object(entry, "metadata") or {}).get(MINTED) is True
+
+
+def _warnings(document: JsonObject) -> list[str]:
+    warnings = []
+    if document["identifier"].lower().startswith(OLD_PREFIX):
+        warnings.append("$.identifier: urn:ai is the old scheme; it is written as urn:air (ARD-16).")
+    if "type" in document and document.get("mediaType", document["type"]) != document["type"]:
+        warnings.append("$.mediaType: it differs from type, which wins (ARD-6).")
+    queries = document.get("representativeQueries")
+    if queries is not None and not QUERIES[0] <= len(queries) <= QUERIES[1]:
+        warnings.append("$.representativeQueries: two to five are wanted (ARD-4).")
+    return warnings
+
+
+# --- Entry -> record ------------------------------------------------------------------------------
+
+
+def read_entry(entry: JsonObject) -> AgentRecord:
+    """What an entry in ARD's spelling says by its own members."""
+    identifier = str(parse_urn(need_text(entry, "identifier", most=limits.ID_CHARS)))
+    name = need_text(entry, "displayName", most=limits.NAME_CHARS)
+    kind = need_text(entry, "type", most=255)
+    metadata = find_object(entry, "metadata") or {}
+    data = _artifact(entry)
+    _check_unmapped(entry)
+    return AgentRecord(
+        id=check_id(find_text(metadata, ID, "$.metadata", most=limits.ID_CHARS) or identifier, "$.identifier"),
+        name=name,
+        description=_description(entry, data) or name,
+        bindings=_bindings(entry, kind, identifier, data),
+        tags=gather_tags(*(_texts(entry, name) for name in ("tags", "capabilities"))),
+        examples=_examples(entry),
+        constraints=_constraints(metadata),
+        version=find_text(entry, "version", most=limits.VERSION_CHARS),
+        updated_at=read_time(entry, "updatedAt", "$"),
+    )
+
+
+def _texts(entry: JsonObject, name: str) -> tuple[str, ...]:
+    return find_texts(entry, name, most=limits.JSON_ARRAY_ITEMS, chars=limits.DESCRIPTION_CHARS)
+
+
+def _artifact(entry: JsonObject) -> JsonObject | None:
+    given = [name for name in ("url", "data") if entry.get(name) is not None]
+    if len(given) != 1:
+        raise InvalidDocument(
+            f"An entry has exactly one of url and data; this one has {'both' if given else 'neither'}.",
+            path="$.url",
+            hint="Point at the artifact, or put it in.",
+        )
+    return find_object(entry, "data")
+
+
+def _check_unmapped(entry: JsonObject) -> None:
+    find_object(entry, "publisher")
+    manifest = find_object(entry, "trustManifest")
+    if manifest is not None:
+        need_text(manifest, "identity", "$.trustManifest", most=limits.ENDPOINT_CHARS)
+
+
+def _description(entry: JsonObject, data: JsonObject | None) -> str | None:
+    for holder in (entry, data or {}):
+        text = holder.get("description")
+        if isinstance(text, str) and text.strip():
+            return clip(text, limits.DESCRIPTION_CHARS)
+    find_text(entry, "description", most=limits.DESCRIPTION_CHARS)
+    return None
+
+
+def _bindings(entry: JsonObject, kind: str, identifier: str, data: JsonObject | None) -> tuple[Binding, ...]:
+    if data is None:
+        endpoint = need_endpoint(entry, "url", "$")
+        binding = Binding(
+            protocol=protocol_of(kind), endpoint=endpoint, media_types=(kind,), extra={"unresolved": True}
+        )
+        return (binding,)
+    return _inline(kind, data) or (Binding(protocol="artifact", endpoint=identifier, media_types=(kind,)),)
+
+
+def protocol_of(kind: str) -> str:
+    return _PROTOCOLS.get(kind.partition(";")[0].strip().lower(), "artifact")
+
+
+def _inline(kind: str, data: JsonObject) -> tuple[Binding, ...]:
+    """The bindings of an artifact that came along. Its own faults are the entry's, with the path into it."""
+    try:
+        if protocol_of(kind) == "a2a":
+            return a2a.read_card(a2a_older.modern(data)).bindings
+        if protocol_of(kind) == "mcp":
+            return mcp.read_server(mcp_older.modern(data)).bindings
+        if kind == PROFILE_TYPE:
+            return read_record(data).bindings
+    except InvalidDocument as error:
+        raise InvalidDocument(error.message, path=f"$.data{(error.path or '$')[1:]}", hint=error.hint) from None
+    return ()
+
+
+def _examples(entry: JsonObject) -> tuple[Example, ...]:
+    texts = [text for text in _texts(entry, "representativeQueries") if text.strip()]
+    return tuple(
+        Example(id=f"rq-{number}", text=clip(text, limits.EXAMPLE_CHARS))
+        for number, text in enumerate(texts[: limits.EXAMPLES], 1)
+    )
+
+
+def _constraints(metadata: JsonObject) -> JsonObject | None:
+    constraints = {
+        name: value
+        for name, value in metadata.items()
+        if name not in (ID, MINTED) and (value is None or isinstance(value, str | int | float | bool))
+    }
+    return constraints or None
+
+
+# --- Record -> entry ------------------------------------------------------------------------------
+
+
+def _write(record: AgentRecord, context: EncodeContext) -> JsonObject:
+    own = find_urn(record.id)
+    entry: JsonObject = {
+        "identifier": str(own or mint_urn(record.id, context.host)),
+        "displayName": record.name,
+        **_native(record, context),
+    }
+    if record.description != record.name:
+        entry["description"] = clip(record.description, DESCRIPTION_CHARS)
+    if record.tags:
+        entry["tags"] = list(record.tags)
+    queries = list(dict.fromkeys(clip(example.text, QUERY_CHARS) for example in record.examples))[: QUERIES[1]]
+    if len(queries) >= QUERIES[0]:
+        entry["representativeQueries"] = queries
+    if record.version is not None:
+        entry["version"] = record.version
+    if record.updated_at is not None:
+        entry["updatedAt"] = record.updated_at
+    if own is None or str(own) != record.id:
+        entry["metadata"] = {ID: record.id, MINTED: True}
+    return entry
+
+
+def _native(record: AgentRecord, context: EncodeContext) -> JsonObject:
+    """`type` and `url` of the best document there is: the artifact itself, else ours in its own dialect, else AF's."""
+    for binding in record.bindings:
+        if binding.extra.get("unresolved") is True and binding.media_types:
+            return {"type": binding.media_types[0], "url": binding.endpoint}
+    protocols = {binding.protocol for binding in record.bindings}
+    name = slug(record.id)
+    if any(protocol == "a2a" or protocol.startswith("a2a+") for protocol in protocols):
+        return {"type": A2A_TYPE, "url": f"{context.base_url}/api/v1/agents/{name}?as=a2a"}
+    if protocols & {"mcp", "mcp-package"}:
+        return {"type": MCP_TYPE, "url": f"{context.base_url}/api/v1/agents/{name}?as=mcp"}
+    return {"type": PROFILE_TYPE, "url": f"{context.base_url}/.well-known/agentframework/v1/agents/{name}"}
+
+
+ARD = ArdCodec()
