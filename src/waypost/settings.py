@@ -212,6 +212,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     token: str | None
     timeout: float
+    named: bool = False  # by a flag or a variable, rather than found on this machine
 
 
 def load_settings(
@@ -239,7 +240,8 @@ def load_connection(
         server = f"http://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
     base_url = _check_url(server, "server").rstrip("/")
     token = values["token"] or find_admin_token(values["data"], base_url)
-    return Connection(base_url=base_url, token=token, timeout=values["timeout"])
+    named = values["server"] is not None
+    return Connection(base_url=base_url, token=token, timeout=values["timeout"], named=named)
 
 
 def find_admin_token(data: Path, base_url: str) -> str | None:

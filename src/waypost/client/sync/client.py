@@ -51,10 +51,12 @@ class SyncClient:
         timeout: float | None = None,
         *,
         data: Path | None = None,
+        config: Path | None = None,
         retry: Retry | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        address = load_connection({"server": base_url, "token": token, "timeout": timeout, "data": data})
+        flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}
+        address = load_connection(flags, config=config)
         self.base_url = address.base_url
         self._connection = Connection(address, retry or Retry(), transport)
 
@@ -98,10 +100,10 @@ class SyncClient:
         return receipt_of(json_of(self._connection.send(register_call(document_bytes(document), writing))))
 
     def register_many(
-        self, documents: Iterable[Registrable], *, dialect: str | None = None, visibility: str | None = None
+        self, documents: Iterable[Registrable], *, visibility: str | None = None, ttl_seconds: int | None = None
     ) -> Iterator[Receipt | Failure]:
-        """Register documents in batches; one result for each, in order. One that is refused does not stop the others."""
-        writing = Writing(dialect=dialect, visibility=visibility)
+        """Register JSON documents in batches; one result for each, in order. One that is refused stops no other."""
+        writing = Writing(visibility=visibility, ttl_seconds=ttl_seconds)
         for lines in batches(documents):
             for line in self._connection.lines(batch_call(lines, writing)):
                 yield line_result(line)
@@ -245,7 +247,7 @@ class SyncClient:
         """What the service says of itself when it is ready; Unavailable when it is not."""
         return json_of(self._connection.send(Call(method="GET", path="/readyz")))
 
-    def version(self) -> str | None:
-        """The version of the service, as far as it tells."""
-        document = json_of(self._connection.send(Call(method="GET", path="/healthz")))
-        return document.get("version")
+    def version(self) -> str:
+        """The version of the service."""
+        document = json_of(self._connection.send(Call(method="GET", path="/openapi.json")))
+        return str(document["info"]["version"])

@@ -1,0 +1,1 @@
+"""One module for each command; `waypost.cli.main` loads them by name."""

@@ -1,0 +1,31 @@
+"""`waypost demo`."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from waypost.cli.options import example, service_options
+from waypost.cli.service import run_service
+from waypost.settings import Settings
+
+TRIALS = """
+Try, in another terminal:
+  waypost find "translate an invoice" --explain{server}
+  curl -s {url}/.well-known/agentframework/v1/agents
+  waypost watch{server}
+
+Ctrl-C ends the demo; nothing is kept."""
+
+
+@click.command(epilog=example("waypost demo", "waypost demo --port 0"))
+@service_options
+def command(settings: Settings) -> None:
+    """Try it: a service in memory with sample agents, open to every program on this machine."""
+    demo = msgspec.structs.replace(settings, store="memory", open=True, samples=True)
+    run_service(demo, tell=_trials)
+
+
+def _trials(url: str) -> str:
+    server = "" if url == "http://127.0.0.1:8440" else f" --server {url}"
+    return TRIALS.format(url=url, server=server)

@@ -1,0 +1,62 @@
+"""`waypost export`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from waypost.cli.options import example
+from waypost.cli.progress import counted
+from waypost.cli.session import Session, with_session
+from waypost.errors import InvalidParameter
+
+
+@click.command(
+    epilog=example(
+        "waypost export > agents.jsonl",
+        "waypost export --as a2a --to cards.jsonl",
+        "waypost export --as source | waypost import - --server https://other.example",
+    )
+)
+@click.option("--as", "as_", default="profile", show_default=True, metavar="DIALECT", help="Or `source`: as received.")
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of stdout."
+)
+@with_session
+def command(session: Session, as_: str, target: Path | None) -> None:
+    """Write every agent that you may see, one JSON document on each line (with -o json: one array)."""
+    printer = session.printer()
+    with session.client() as client, _target(target) as file:
+        lines = counted(printer, "Exporting", client.export_lines(as_), visible=not file.isatty())
+        _write(file, lines, array=printer.output == "json")
+
+
+@contextlib.contextmanager
+def _target(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise InvalidParameter(f"{path} cannot be written: {error.strerror}.", path="--to") from None
+    with file:
+        yield file
+
+
+def _write(file: BinaryIO, lines: Iterator[bytes], *, array: bool) -> None:
+    if not array:
+        for line in lines:
+            file.write(line + b"\n")
+        return
+    separator = b"[\n"
+    for line in lines:
+        file.write(separator + line)
+        separator = b",\n"
+    file.write(b"[]\n" if separator == b"[\n" else b"\n]\n")

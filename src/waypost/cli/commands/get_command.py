@@ -1,0 +1,44 @@
+"""`waypost get ID`."""
+
+from __future__ import annotations
+
+import click
+
+from waypost.cli.cards import agent_card
+from waypost.cli.options import example
+from waypost.cli.output import Printer
+from waypost.cli.session import Session, with_session
+from waypost.client.agent import Agent
+from waypost.client.results import Document
+
+
+@click.command(
+    epilog=example(
+        "waypost get https://agents.example.net/translator",
+        "waypost get weather-reporter --as a2a > agent-card.json",
+        "waypost get weather-reporter -o json | jq .bindings",
+    )
+)
+@click.argument("id")
+@click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
+@with_session
+def command(session: Session, id: str, as_: str | None) -> None:  # noqa: A002
+    """Show the agent with this id or alias.
+
+    With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
+    """
+    printer = session.printer()
+    with session.client() as client:
+        document = client.document(id, as_ or "profile")
+    _show(printer, document, card=as_ is None)
+    for loss in document.losses:
+        printer.note(f"lost in {document.dialect}: {loss.path} ({loss.reason})")
+
+
+def _show(printer: Printer, document: Document, *, card: bool) -> None:
+    if not printer.is_human:
+        printer.value(document.body)
+    elif card and printer.is_terminal:
+        printer.console.print(agent_card(Agent.from_document(document.body)))
+    else:
+        printer.raw(document.content)

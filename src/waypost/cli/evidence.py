@@ -1,0 +1,57 @@
+"""Why a candidate was chosen, drawn with bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from waypost.cli.output import Printer
+from waypost.cli.text import clean, short
+from waypost.client.results import Candidate
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_WIDTH = 20
+
+
+def bar(share: float, width: int = _WIDTH) -> str:
+    """A share of 0..1 as a bar of `width` cells."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, part = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def explain_candidate(printer: Printer, place: int, candidate: Candidate) -> None:
+    """Rank, name and score, then each signal that spoke for it."""
+    head = Text(f"{place:>2}. ", style="dim") + Text(clean(candidate.name), style="bold")
+    head.append(f"  {candidate.score or 0.0:.3f}", style="green").append(f"  {clean(candidate.id)}", style="cyan")
+    printer.line(head)
+    if candidate.description:
+        printer.line(Text(f"    {short(candidate.description, 160)}", style="dim"))
+    for line in _evidence(candidate):
+        printer.line(line)
+    printer.line("")
+
+
+def _evidence(candidate: Candidate) -> Iterator[Text]:
+    components = sorted(candidate.score_components.items(), key=lambda item: -item[1])
+    width = max((len(name) for name, _ in components), default=0)
+    for name, share in components:
+        line = Text(f"    {clean(name):<{width}}  ", style="dim") + Text(bar(share), style="green")
+        yield line.append(f" {share:.2f}")
+    if candidate.matched_tags:
+        yield _fact("tags", ", ".join(candidate.matched_tags))
+    if candidate.expanded_tags:
+        yield _fact("related tags", ", ".join(candidate.expanded_tags))
+    for example in candidate.matched_examples:
+        score = "" if example.score is None else f"  {example.score:.2f}"
+        yield _fact("like its example", f"“{clean(example.text)}”{score}")
+    for snippet in candidate.snippets:
+        yield _fact("in its words", short(snippet, 160))
+    updated = candidate.freshness.get("metadata_updated_at")
+    if updated:
+        yield _fact("updated", str(updated))
+
+
+def _fact(label: str, text: str) -> Text:
+    return Text(f"    {label}: ", style="dim") + Text(clean(text))

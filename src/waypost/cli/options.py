@@ -1,0 +1,103 @@
+"""The options that commands share, read off the table of settings. Loads neither a client nor a server."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from waypost.settings import CLIENT_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_TYPES: dict[str, Any] = {
+    "text": click.STRING,
+    "folder": click.Path(path_type=Path),
+    "whole": click.INT,
+    "seconds": click.FLOAT,
+}
+_METAVARS = {
+    "data": "DIR",
+    "server": "URL",
+    "token": "TOKEN",
+    "timeout": "SECONDS",
+    "base_url": "URL",
+    "jwks": "FILE",
+    "host": "ADDRESS",
+}
+_SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
+FORMATS = ("human", "json", "jsonl")
+
+
+def shared_options(function: Function) -> Function:
+    """`-o`, `--server`, `--token`, `--timeout`, `--data`, `--config`."""
+    options = [
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(FORMATS),
+            help="How to print data.  [default: human]",
+        ),
+        *(_option(setting) for setting in _SHARED),
+        _config_option(),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every setting of the service, and `--config`; they arrive as `settings`."""
+
+    @click.pass_context
+    @functools.wraps(function)
+    def command(context: click.Context, /, config: Path | None, **given: Any) -> Any:
+        before = merged(context, {"data": given.get("data"), "config": config})
+        flags = {setting.name: given.pop(setting.name) for setting in SERVICE_SETTINGS}
+        flags["data"] = before.get("data")
+        return function(load_settings(flags, config=before.get("config")), **given)
+
+    wrapped = command
+    for option in reversed([*(_option(setting) for setting in SERVICE_SETTINGS), _config_option()]):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def merged(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """What was given to the command wins over what was given before it (`waypost -o json list`)."""
+    before = context.find_root().obj or {}
+    values = {name: before.get(name) if value is None else value for name, value in given.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _option(setting: Setting) -> Callable[[Function], Function]:
+    shown = setting.shown_default if setting.default is None else setting.default
+    default = "" if shown is None or setting.kind == "switch" else f"  [default: {shown}]"
+    text = f"{setting.doc.replace('`', '')}{default}"
+    if setting.kind == "switch":
+        names = f"{setting.flag}/--no-{setting.flag[2:]}"
+        return click.option(names, setting.name, default=None, help=text)
+    kind = click.Choice(setting.choices) if setting.choices else _TYPES[setting.kind]
+    return click.option(setting.flag, setting.name, type=kind, metavar=_METAVARS.get(setting.name), help=text)
+
+
+def _config_option() -> Callable[[Function], Function]:
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="The settings file.  [default: ./waypost.toml, if it is there]",
+    )
+
+
+def example(*lines: str) -> str:
+    """The epilog of a command: examples, kept line by line."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def texts(values: Iterable[str]) -> tuple[str, ...]:
+    """Repeated values, and values with commas: `-t a,b -t c`."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())

@@ -1,0 +1,52 @@
+"""What the shared options add up to: a session with a service, and a way to print."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.options import merged, shared_options
+from waypost.cli.output import Printer
+from waypost.client.sync.client import SyncClient
+from waypost.settings import Connection, Settings, load_connection, load_settings
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command needs besides its own arguments."""
+
+    server: str | None = None
+    token: str | None = None
+    timeout: float | None = None
+    data: Path | None = None
+    config: Path | None = None
+    output: str = "human"
+
+    def client(self) -> SyncClient:
+        return SyncClient(self.server, self.token, self.timeout, data=self.data, config=self.config)
+
+    def connection(self) -> Connection:
+        flags = {"server": self.server, "token": self.token, "timeout": self.timeout, "data": self.data}
+        return load_connection(flags, config=self.config)
+
+    def settings(self) -> Settings:
+        return load_settings({"data": self.data}, config=self.config)
+
+    def printer(self) -> Printer:
+        return Printer(self.output)
+
+
+def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the shared options and hands them to the command as its first argument, a `Session`."""
+
+    @click.pass_context
+    @functools.wraps(function)
+    def command(context: click.Context, /, **given: Any) -> Any:
+        shared = {name: given.pop(name) for name in Session.__struct_fields__}
+        return function(Session(**merged(context, shared)), **given)
+
+    return shared_options(command)
