@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+import reference_dialects
 import requirements
 from waypost import settings
 from waypost.cli.main import COMMANDS, cli
@@ -136,6 +137,19 @@ def render_departed() -> str:
     return table(("requirement", "says", "instead, and why"), ((row.id, row.text, row.reason) for row in rows))
 
 
+def render_dialect(name: str) -> str:
+    """Media type, remainder and losses of a dialect, and where each member of a record goes."""
+    codec = reference_dialects.CODECS[name]
+    place = reference_dialects.carried_at(codec)
+    lines = [
+        f"Media type `{codec.media_type}`; schema `/schemas/{name}.json`. "
+        + (f"The remainder travels in `{place}`." if place else "There is no place for a remainder."),
+        "May lose: " + (", ".join(f"`{path}`" for path in codec.loses) or "nothing") + ".",
+        table(("record", "document"), reference_dialects.mapping_rows(codec)),
+    ]
+    return "\n\n".join(lines)
+
+
 def render_lease() -> str:
     """The lease's table of states as a diagram."""
     lines = [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
@@ -154,9 +168,15 @@ RENDERERS: dict[str, Callable[[], str]] = {
 }
 
 
+def rendered(name: str) -> str:
+    if name.startswith("dialect-"):
+        return render_dialect(name.removeprefix("dialect-"))
+    return RENDERERS[name]()
+
+
 def rewritten(page: str) -> str:
     """The page with every generated block as the code gives it now."""
-    return BLOCK.sub(lambda found: f"{found[1]}{RENDERERS[found['name']]()}\n{found[3]}", page)
+    return BLOCK.sub(lambda found: f"{found[1]}{rendered(found['name'])}\n{found[3]}", page)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,107 @@
+"""Documents fail the build: what is undocumented, out of date or leads nowhere is a failure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import reference
+import requirements
+from waypost.cli.main import COMMANDS
+from waypost.dialects import CODECS
+from waypost.errors import CODES, WaypostError
+from waypost.registry.operations import OPERATIONS
+from waypost.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`((?:src|tests|scripts|docs|bench|requirements|[a-z_]+)/[\w./*<>-]*|\w+\.py)`")
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(path: Path) -> None:
+    targets = [found[1] for found in LINK.finditer(FENCE.sub("", path.read_text(encoding="utf-8")))]
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_the_code_knows_is_written_as_the_code_says_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text == reference.rewritten(text), "run scripts/reference.py"
+
+
+def test_every_setting_is_documented_with_flag_and_variable() -> None:
+    text = page("reference/settings.md")
+    missing = [
+        row.name for row in SETTINGS if not all(f"`{word}`" in text for word in (row.name, row.flag, row.variable))
+    ]
+    assert missing == []
+
+
+def test_every_command_is_documented() -> None:
+    text = page("reference/commands.md")
+    assert [name for name in COMMANDS if f"## waypost {name}\n" not in text] == []
+
+
+def test_every_error_has_a_row_and_is_documented() -> None:
+    text = page("reference/errors.md")
+    leaves = [kind for kind in _subclasses(WaypostError) if kind.__module__ == "waypost.errors"]
+    assert [kind.__name__ for kind in leaves if kind not in CODES] == []
+    assert [kind.__name__ for kind in leaves if f"`{kind.__name__}`" not in text] == []
+
+
+def test_every_operation_and_route_is_documented() -> None:
+    text = page("reference/http-api.md")
+    assert [name for name in OPERATIONS if f"`{name}`" not in text] == []
+    assert [route for route in reference.routes() if f"`{route.method} {route.path}`" not in text] == []
+
+
+def test_every_dialect_is_documented_with_what_it_loses() -> None:
+    text = page("reference/dialects.md")
+    assert [name for name in CODECS if f"## `{name}`" not in text] == []
+    lost = [path for codec in CODECS.values() for path in codec.loses]
+    assert [path for path in lost if f"`{path}`" not in text] == []
+
+
+def test_the_readme_is_short_and_starts_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert text.index("scripts/serve") < text.index("scripts/test") < text.index("## ")
+
+
+def test_the_architecture_names_only_files_that_exist() -> None:
+    text = FENCE.sub("", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    named = {found[1] for found in FILE.finditer(text)}
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not _exists(name)] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = page("decisions/README.md")
+    files = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+    assert [name for name in files if f"({name})" not in index] == []
+
+
+def test_every_departure_is_told_to_users() -> None:
+    text = page("not-supported.md")
+    rows = [row for spec in requirements.read_specifications() for row in spec.requirements]
+    assert [row.id for row in rows if row.status == "departed" and row.reason not in text.replace("\\|", "|")] == []
+
+
+def _subclasses(kind: type[WaypostError]) -> list[type[WaypostError]]:
+    return [leaf for child in kind.__subclasses__() for leaf in (child, *_subclasses(child))]
+
+
+def _exists(name: str) -> bool:
+    if "<" in name:
+        return True
+    return any(next(base.glob(name.rstrip("/")), None) is not None for base in (ROOT, ROOT / "src" / "waypost"))
