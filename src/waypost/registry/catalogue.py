@@ -46,7 +46,7 @@ class Catalogue:
         for entry in entries:
             self._remember(entry)
             if entry.status in LISTED:
-                position = (fold(entry.name), entry.id)
+                position = position_of(entry)
                 positions[_EVERYTHING].append(position)
                 for scope in entry.scopes:
                     positions.setdefault(scope, []).append(position)
@@ -64,7 +64,7 @@ class Catalogue:
         for scope in (*entry.scopes, _EVERYTHING):
             self._touch(scope, at)
         if entry.status in LISTED:
-            position = (fold(entry.name), entry.id)
+            position = position_of(entry)
             for scope in (*entry.scopes, _EVERYTHING):
                 self._order(scope).add(position)
 
@@ -106,7 +106,7 @@ class Catalogue:
                 del self._aliases[alias]
         self._aliases.pop(hash_slug(entry.id) if len(entry.id) > 90 else "", None)
         self.tags.remove(entry.id)
-        position = (fold(entry.name), entry.id)
+        position = position_of(entry)
         for scope in (*entry.scopes, _EVERYTHING):
             self._touch(scope, at)
             if entry.status in LISTED:
@@ -205,15 +205,9 @@ class Catalogue:
             required=tuple(tags), protocols=tuple(protocols), statuses=tuple(statuses), audience=audience
         )
         if ids is not None:
-            chosen &= BitMap(
-                ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None
-            )
+            chosen &= BitMap(ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None)
         if owner is not None:
-            chosen = BitMap(
-                ordinal
-                for ordinal in chosen
-                if (entry := self._entries.get(self.tags.id_of(ordinal) or "")) and entry.owner == owner
-            )
+            chosen = BitMap(ordinal for ordinal in chosen if self._entries[self.tags.id_of(ordinal)].owner == owner)
         listed_only = set(statuses) <= set(LISTED)
         positions = self._positions_of(chosen, audience, ordered=listed_only)
         if after is not None:
@@ -239,10 +233,14 @@ class Catalogue:
 
     def _positions_of(self, chosen: BitMap, audience: frozenset[str] | None, *, ordered: bool) -> Iterator[Position]:
         if len(chosen) <= _SORT_BELOW or not ordered:
-            found = (self._entries.get(self.tags.id_of(ordinal) or "") for ordinal in chosen)
-            return iter(sorted((fold(entry.name), entry.id) for entry in found if entry is not None))
+            found = (self._entries[agent_id] for agent_id in self.tags.ids_of(chosen))
+            return iter(sorted(map(position_of, found)))
         merged = heapq.merge(*self._visible_orders(audience))
-        return (position for position in merged if self.tags.ordinal(position[1]) in chosen)
+        return (position for position in merged if self._is_among(position[1], chosen))
+
+    def _is_among(self, agent_id: str, chosen: BitMap) -> bool:
+        ordinal = self.tags.ordinal(agent_id)
+        return ordinal is not None and ordinal in chosen
 
     def _take(self, positions: Iterable[Position]) -> list[Entry]:
         return [self._entries[agent_id] for _, agent_id in positions if agent_id in self._entries]

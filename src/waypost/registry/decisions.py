@@ -31,6 +31,7 @@ from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_owner
 
+
 def expiry_of(registration: Registration) -> float | None:
     """When a registration stops being returned: the end of its lease, or the record's own `expires_at` (PRO-22)."""
     return earliest(registration.lease_expires_at, find_instant(registration.record.expires_at))
@@ -56,7 +57,9 @@ def entry_of(registration: Registration) -> Entry:
     )
 
 
-def publish(publication: Publication, *, now: float, default_visibility: str, announce_id: str) -> Callable[[Held], Decision]:
+def publish(
+    publication: Publication, *, now: float, default_visibility: str, announce_id: str
+) -> Callable[[Held], Decision]:
     """The rule for a registration or an update (PRO-40…42)."""
 
     def decide(held: Held) -> Decision:
@@ -70,7 +73,9 @@ def publish(publication: Publication, *, now: float, default_visibility: str, an
             return _create(publication, now=now, default_visibility=default_visibility, announce_id=announce_id)
         if not may_change(publication.principal, current.owner):
             raise OwnerConflict(
-                "This id is held by another owner.", path="$.id", hint="Choose another id, or ask the owner to change it."
+                "This id is held by another owner.",
+                path="$.id",
+                hint="Choose another id, or ask the owner to change it.",
             )
         return _update(publication, current, now)
 
@@ -101,7 +106,9 @@ def _hold_until(registration: Registration) -> float:
 def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: float | None = None) -> None:
     if (now is None or now < hold_until) and not may_change(principal, owner):
         raise OwnerConflict(
-            "This id was held by another owner a short while ago.", path="$.id", hint="Choose another id, or wait an hour."
+            "This id was held by another owner a short while ago.",
+            path="$.id",
+            hint="Choose another id, or wait an hour.",
         )
 
 
@@ -114,7 +121,9 @@ def _check_preconditions(publication: Publication, current: Registration | None)
             "The agent is not in the version that If-Match names.", path="If-Match", hint="Read it again, then retry."
         )
     if publication.if_none_match_any and current is not None:
-        raise PreconditionFailed("The agent is registered already.", path="If-None-Match", hint="Leave If-None-Match out.")
+        raise PreconditionFailed(
+            "The agent is registered already.", path="If-None-Match", hint="Leave If-None-Match out."
+        )
 
 
 def _check_tombstones(publication: Publication, held: Held, now: float) -> None:
@@ -124,9 +133,7 @@ def _check_tombstones(publication: Publication, held: Held, now: float) -> None:
     _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
     marks = _marks_of(publication)
     # A version alone is no proof of age once the record is gone: an owner may go back to an older release.
-    why = staleness(
-        Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at)
-    )
+    why = staleness(Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at))
     if why is not None and tombstone.owner == publication.principal.subject:
         raise _stale(why, "withdrawn")
 
@@ -293,12 +300,19 @@ def withdraw(
 ) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
         gone = held.tombstones.get(key)
-        if not held.registrations and gone is not None and gone.type == "withdrawn" and may_change(principal, gone.owner):
+        if (
+            not held.registrations
+            and gone is not None
+            and gone.type == "withdrawn"
+            and may_change(principal, gone.owner)
+        ):
             return Decision(outcome="already")
         current = _need_current(principal, key, held, now)
         if if_match is not None and "*" not in if_match and current.etag not in map(content_part, if_match):
             raise PreconditionFailed(
-                "The agent is not in the version that If-Match names.", path="If-Match", hint="Read it again, then retry."
+                "The agent is not in the version that If-Match names.",
+                path="If-Match",
+                hint="Read it again, then retry.",
             )
         change = Change(
             type="withdrawn",

@@ -124,11 +124,11 @@ class Registry:
             indexed = events[-1].revision
         found = await self.store.fetch(sorted(changed), sources=False) if changed else {}
         for agent_id in changed:
-            registration = found.get(agent_id)
-            if registration is None:
+            changed_one = found.get(agent_id)
+            if changed_one is None:
                 self.ranker.remove(agent_id)
             else:
-                self.ranker.put(registration)
+                self.ranker.put(changed_one)
 
     async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
         while True:
@@ -306,9 +306,9 @@ class Registry:
         found = {agent_id: self._cache.get(agent_id) for agent_id in ids}
         missing = [agent_id for agent_id, registration in found.items() if registration is None]
         if missing:
-            for agent_id, registration in (await self.store.fetch(missing)).items():
-                self._cache.put(agent_id, registration)
-                found[agent_id] = registration
+            for agent_id, fetched in (await self.store.fetch(missing)).items():
+                self._cache.put(agent_id, fetched)
+                found[agent_id] = fetched
         return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
 
     def page(
@@ -374,8 +374,7 @@ class Registry:
         wider = msgspec.structs.replace(query, limit=_CANDIDATES_MAX) if predicates else query
         ranking = self.ranker.rank(wider, audience(principal), alive=self.catalogue.is_alive, now=now)
         registrations = {
-            registration.id: registration
-            for registration in await self.registrations([hit.id for hit in ranking.hits])
+            registration.id: registration for registration in await self.registrations([hit.id for hit in ranking.hits])
         }
         candidates: list[Candidate] = []
         for hit in ranking.hits:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from waypost import limits
-from waypost.errors import InvalidParameter, InvalidRequest, TooLarge, Unavailable, UriTooLong
+from waypost.errors import InvalidParameter, InvalidRequest, TooLarge, UriTooLong
 from waypost.model.json import dump_json
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -207,7 +207,7 @@ class Response:
 class StreamingResponse:
     """An answer that is produced as it is sent. `stall_seconds` closes a reader that takes nothing."""
 
-    __slots__ = ("headers", "parts", "stall_seconds", "status")
+    __slots__ = ("headers", "parts", "receive", "stall_seconds", "status")
 
     def __init__(
         self,
@@ -215,28 +215,54 @@ class StreamingResponse:
         parts: AsyncIterator[bytes],
         *,
         content_type: bytes,
+        receive: Receive | None = None,
         headers: Headers | None = None,
         stall_seconds: float | None = None,
     ) -> None:
         self.status = status
         self.parts = parts
+        self.receive = receive
         self.headers: Headers = [(b"content-type", content_type), *(headers or ())]
         self.stall_seconds = stall_seconds
 
+    def add(self, name: bytes, value: str | bytes) -> StreamingResponse:
+        self.headers.append((name, value if isinstance(value, bytes) else header_bytes(value)))
+        return self
+
     async def send(self, send: Send, *, head: bool = False) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        if not head:
-            async for part in self.parts:
-                message = {"type": "http.response.body", "body": part, "more_body": True}
-                if self.stall_seconds is None:
+        if head:
+            await send({"type": "http.response.body", "body": b""})
+            return
+        pump = asyncio.create_task(self._pump(send))
+        if self.receive is None:
+            await pump
+            return
+        # A server goes on swallowing what is sent to a client that left; only `receive` tells.
+        gone = asyncio.create_task(_until_disconnect(self.receive))
+        try:
+            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (pump, gone):
+                task.cancel()
+            results = await asyncio.gather(pump, gone, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+    async def _pump(self, send: Send) -> None:
+        async for part in self.parts:
+            message = {"type": "http.response.body", "body": part, "more_body": True}
+            try:
+                async with asyncio.timeout(self.stall_seconds):
                     await send(message)
-                else:
-                    try:
-                        async with asyncio.timeout(self.stall_seconds):
-                            await send(message)
-                    except TimeoutError:
-                        raise Unavailable("The reader takes nothing.") from None
+            except TimeoutError:
+                raise Disconnected from None
         await send({"type": "http.response.body", "body": b""})
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 AnyResponse: TypeAlias = Response | StreamingResponse

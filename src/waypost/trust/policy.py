@@ -46,4 +46,6 @@ def require_owner(principal: Principal, owner: str, scopes: tuple[str, ...], nam
 def no_such_agent(name: str) -> NotFound:
     """The same words for unknown and hidden: the answer must not tell them apart."""
     shown = name if len(name) <= 64 else name[:63] + "…"
-    return NotFound(f"No agent is registered as {shown!r}.", path="id", hint="List or find agents to see the ids in use.")
+    return NotFound(
+        f"No agent is registered as {shown!r}.", path="id", hint="List or find agents to see the ids in use."
+    )

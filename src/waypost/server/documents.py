@@ -1,0 +1,133 @@
+"""Read-only documents at well-known paths. A `Host` that equals a hosted agent's domain selects that agent."""
+
+from __future__ import annotations
+
+from waypost.dialects import CODECS
+from waypost.dialects.ard import catalog
+from waypost.model.json import JsonObject, dump_json
+from waypost.model.principal import ANONYMOUS, PUBLIC
+from waypost.model.registration import Registration
+from waypost.registry.engine import Registry
+from waypost.server.asgi import AnyResponse, Request, Response
+from waypost.server.conditional import http_date, not_modified, strong_etag
+from waypost.server.rendering import Renderer, Rendering
+from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.trust.policy import no_such_agent
+
+_CATALOG_TYPE = b"application/ai-catalog+json"
+_CATALOG_MOST = 5000  # entries; a larger registry is searched, not downloaded
+_CACHE = (b"cache-control", b"public, max-age=300")
+_CORS = (b"access-control-allow-origin", b"*")
+_AUDIENCE = frozenset((PUBLIC,))
+
+
+class DocumentFace:
+    def __init__(self, registry: Registry, renderer: Renderer, service: Registration) -> None:
+        self._registry = registry
+        self._renderer = renderer
+        self.service = service
+        self._catalog: tuple[int, bytes] | None = None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/.well-known/agent.json",
+                operation="document",
+                handler=self.adp,
+                summary="ADP document",
+                answers={200: Body(schema=CODECS["adp"].schema(), content_type=CODECS["adp"].media_type)},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/.well-known/agent-card.json",
+                operation="document",
+                handler=self.a2a,
+                summary="A2A card",
+                parameters=(Parameter(name="agent", description="the card of one agent"),),
+                answers={200: Body(schema=CODECS["a2a"].schema(), content_type=CODECS["a2a"].media_type)},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/.well-known/ai-catalog.json",
+                operation="document",
+                handler=self.catalog,
+                summary="AI Catalog of the public agents",
+                answers={200: Body(schema={"type": "object"}, content_type=_CATALOG_TYPE.decode())},
+                open=True,
+            ),
+        ]
+
+    async def hosted(self, request: Request) -> Registration | None:
+        """The agent that the Host header names, if the service answers for its domain and it is public."""
+        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+        entry = self._registry.hosted(host) if host else None
+        if entry is None or entry.visibility != PUBLIC:
+            return None
+        found = await self._registry.registrations((entry.id,))
+        return found[0] if found else None
+
+    async def selected(self, call: Call) -> Registration:
+        """`?agent=` first, then `Host`, else the service itself."""
+        wanted = call.request.param("agent")
+        if wanted is not None:
+            registration = await self._registry.get(ANONYMOUS, wanted)
+            if registration.visibility != PUBLIC:
+                raise no_such_agent(wanted)
+            return registration
+        return await self.hosted(call.request) or self.service
+
+    async def adp(self, call: Call) -> AnyResponse:
+        registration = await self.hosted(call.request) or self.service
+        return self._answer(call, self._renderer.render(registration, "adp", self._registry.clock.now()))
+
+    async def a2a(self, call: Call) -> AnyResponse:
+        registration = await self.selected(call)
+        return self._answer(call, self._renderer.render(registration, "a2a", self._registry.clock.now()))
+
+    def _answer(self, call: Call, rendering: Rendering) -> Response:
+        headers = [
+            (b"etag", rendering.etag.encode()),
+            (b"last-modified", http_date(rendering.changed_at)),
+            (b"vary", b"Host"),
+            _CACHE,
+            _CORS,
+        ]
+        if not_modified(call.request, rendering.etag, rendering.changed_at):
+            return Response(304, headers=headers)
+        return Response(200, rendering.body, content_type=rendering.content_type, headers=headers)
+
+    async def catalog(self, call: Call) -> AnyResponse:
+        alone = await self.hosted(call.request)
+        if alone is not None:
+            body = dump_json(catalog([self._entry(alone)], {"displayName": alone.record.name}))
+        else:
+            body = await self._whole_catalog()
+        etag = strong_etag(body, _CATALOG_TYPE)
+        changed = self._registry.catalogue.last_modified(_AUDIENCE)
+        headers = [(b"etag", etag.encode()), (b"vary", b"Host"), _CACHE, _CORS]
+        if changed is not None:
+            headers.append((b"last-modified", http_date(changed)))
+        if not_modified(call.request, etag, changed):
+            return Response(304, headers=headers)
+        return Response(200, body, content_type=_CATALOG_TYPE, headers=headers)
+
+    async def _whole_catalog(self) -> bytes:
+        """Written anew only when something public has changed."""
+        self._registry.catalogue.expire(self._registry.clock.now())
+        generation = self._registry.catalogue.generation(_AUDIENCE)
+        if self._catalog is not None and self._catalog[0] == generation:
+            return self._catalog[1]
+        entries, _ = self._registry.catalogue.page(_AUDIENCE, limit=_CATALOG_MOST)
+        written: list[JsonObject] = [self._entry(self.service)]
+        ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
+        for start in range(0, len(ids), 100):
+            written += map(self._entry, await self._registry.registrations(ids[start : start + 100]))
+        body = dump_json(catalog(written, {"displayName": "Waypost", "identifier": self._renderer.host}))
+        self._catalog = (generation, body)
+        return body
+
+    def _entry(self, registration: Registration) -> JsonObject:
+        return self._renderer.document(registration, "ard", self._registry.clock.now())

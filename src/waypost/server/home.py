@@ -1,0 +1,74 @@
+"""The first page: what this service is, which public agents it knows, and where to go on."""
+
+from __future__ import annotations
+
+import html
+
+from waypost import __version__
+from waypost.model.names import slug
+from waypost.model.principal import PUBLIC
+from waypost.model.registration import Registration
+from waypost.registry.engine import Registry
+from waypost.server.asgi import AnyResponse
+from waypost.server.pages import html_response, page
+from waypost.server.routes import Body, Call, Route
+
+_SHOWN = 100
+_AUDIENCE = frozenset((PUBLIC,))
+
+
+class HomeFace:
+    def __init__(self, registry: Registry, *, open_access: bool) -> None:
+        self._registry = registry
+        self._open_access = open_access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/",
+                operation="document",
+                handler=self.home,
+                summary="The first page",
+                answers={200: Body(schema={"type": "string"}, content_type="text/html")},
+                open=True,
+            )
+        ]
+
+    async def home(self, call: Call) -> AnyResponse:
+        self._registry.catalogue.expire(self._registry.clock.now())
+        entries, total = self._registry.catalogue.page(_AUDIENCE, limit=_SHOWN)
+        agents = await self._registry.registrations([entry.id for entry in entries])
+        rows = "".join(map(_agent_html, agents)) or '<li class="soft">No public agent is registered yet.</li>'
+        more = f'<p class="soft">and {total - _SHOWN} more</p>' if total > _SHOWN else ""
+        note = (
+            '<p class="note">Authentication is off: everyone who reaches this address may write.</p>'
+            if self._open_access
+            else ""
+        )
+        return html_response(
+            page(
+                "Agents",
+                f"<h1>Waypost</h1><p>An agent registry, version {html.escape(__version__)}. {total} public agents.</p>{note}"
+                '<p><a href="/docs">API reference</a> · <a href="/.well-known/ai-catalog.json">AI Catalog</a> · '
+                '<a href="/.well-known/agentframework/v1/agents">Agent Framework list</a> · '
+                '<a href="/.well-known/agent-card.json">A2A card</a></p>'
+                f'<ul class="agents">{rows}</ul>{more}',
+            )
+        )
+
+
+def _agent_html(registration: Registration) -> str:
+    record = registration.record
+    tags = " ".join(f'<span class="tag">{_text(tag)}</span>' for tag in record.tags[:8])
+    link = f"/.well-known/agentframework/v1/agents/{slug(record.id)}"
+    return (
+        f'<li class="agent"><h2><a href="{html.escape(link)}">{_text(record.name)}</a></h2>'
+        f'<p>{_text(record.description[:300])}</p><p>{tags}</p><p class="soft"><code>{_text(record.id)}</code></p></li>'
+    )
+
+
+def _text(value: str) -> str:
+    """Text of a record as data: escaped, and with characters that turn or hide text made visible."""
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value)
+    return html.escape(shown)

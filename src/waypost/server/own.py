@@ -1,0 +1,427 @@
+"""The service's own face, /api/v1: any dialect in, any dialect out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.errors import InvalidParameter, TooLarge, WaypostError
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.model.lease import parse_ttl
+from waypost.model.names import fold_tag, slug
+from waypost.model.principal import SCOPE_ADMIN, audience
+from waypost.model.record import STATUSES
+from waypost.model.registration import Registration
+from waypost.registry.catalogue import LISTED
+from waypost.registry.engine import Registry
+from waypost.registry.operations import OPERATIONS
+from waypost.registry.publication import Publication, Receipt
+from waypost.server.asgi import AnyResponse, Response, StreamingResponse, json_response
+from waypost.server.conditional import http_date, not_modified, quote_etag, strong_etag
+from waypost.server.reading import (
+    check_dialect,
+    read_dialect,
+    read_if_match,
+    read_limit,
+    read_object,
+    read_ttl,
+    read_visibility,
+    receipt_json,
+)
+from waypost.server.rendering import Renderer, Rendering
+from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.server.shapes import AGENT_LIST, DIALECT, FIGURES, NDJSON, RECEIPT, TOKEN, document_schema
+
+_BATCH_CHUNK = 256  # lines decided and committed together
+_AT_ONCE = 100  # registrations read from the store at once for lists and exports
+
+
+class OwnFace:
+    def __init__(self, registry: Registry, renderer: Renderer, mint: Any) -> None:
+        self._registry = registry
+        self._renderer = renderer
+        self._mint = mint
+
+    def routes(self) -> list[Route]:
+        write_headers = (
+            Parameter(name="Waypost-Visibility", place="header", description="public, internal or private"),
+            Parameter(name="If-Match", place="header", description="entity tag that guards an update"),
+            Parameter(name="Idempotency-Key", place="header", description="makes a retry one change"),
+        )
+        ttl = Parameter(name="ttl_seconds", schema={"type": "integer", "minimum": 1}, description="lease to ask for")
+        return [
+            Route(
+                method="POST",
+                path="/api/v1/agents",
+                operation="register",
+                handler=self.register,
+                summary="Register a document of any dialect",
+                parameters=(
+                    ttl,
+                    Parameter(name="dialect", schema=DIALECT, description="when the content should not decide"),
+                    Parameter(
+                        name="base", schema={"type": "string", "format": "uri"}, description="origin of relative paths"
+                    ),
+                    *write_headers,
+                ),
+                body=Body(schema={"type": "object"}, description="a document of any dialect"),
+                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/agents",
+                operation="list",
+                handler=self.list_agents,
+                summary="List agents",
+                parameters=(
+                    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+                    Parameter(name="cursor"),
+                    Parameter(
+                        name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"
+                    ),
+                    Parameter(name="protocol", schema={"type": "array", "items": {"type": "string"}}),
+                    Parameter(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
+                    Parameter(name="owner"),
+                    Parameter(name="as", schema=DIALECT),
+                ),
+                answers={200: Body(schema=AGENT_LIST)},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/agents/{id}",
+                operation="get",
+                handler=self.get,
+                summary="Read one agent in any dialect",
+                parameters=(Parameter(name="as", schema=DIALECT),),
+                answers={200: Body(schema=document_schema())},
+            ),
+            Route(
+                method="DELETE",
+                path="/api/v1/agents/{id}",
+                operation="withdraw",
+                handler=self.withdraw,
+                summary="Withdraw an agent",
+                parameters=(write_headers[1],),
+                answers={204: Body(description="withdrawn")},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/agents/{id}:renew",
+                operation="renew",
+                handler=self.renew,
+                summary="Renew a lease",
+                body=Body(
+                    schema={"type": "object", "properties": {"ttl_seconds": {"type": "integer", "minimum": 1}}},
+                    required=False,
+                ),
+                answers={200: Body(schema=RECEIPT)},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/agents:batch",
+                operation="register_many",
+                handler=self.batch,
+                summary="Register many documents, one JSON line each",
+                body=Body(schema=NDJSON, content_type="application/x-ndjson"),
+                answers={200: Body(schema=NDJSON, content_type="application/x-ndjson")},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/agents:export",
+                operation="export",
+                handler=self.export,
+                summary="All agents, one document a line",
+                parameters=(Parameter(name="as", schema={"enum": [*CODECS, "source"]}),),
+                answers={200: Body(schema=NDJSON, content_type="application/x-ndjson")},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/stats",
+                operation="stats",
+                handler=self.stats,
+                summary="Figures",
+                answers={200: Body(schema=FIGURES)},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/tokens",
+                operation="mint_token",
+                handler=self.mint_token,
+                summary="Mint a token",
+                body=Body(
+                    schema={
+                        "type": "object",
+                        "required": ["sub", "scopes"],
+                        "properties": {
+                            "sub": {"type": "string", "minLength": 1, "maxLength": 256},
+                            "scopes": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                            "ttl_seconds": {"type": "integer", "minimum": 1, "maximum": limits.TOKEN_TTL_MAX_SECONDS},
+                        },
+                    }
+                ),
+                answers={201: Body(schema=TOKEN)},
+                scope=SCOPE_ADMIN,
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/operations",
+                operation="describe",
+                handler=self.operations,
+                summary="The table of operations",
+                answers={200: Body(schema={"type": "object"})},
+            ),
+        ]
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    async def register(self, call: Call) -> AnyResponse:
+        request = call.request
+        ttl_seconds, dialect, base = read_ttl(request), request.param("dialect"), request.param("base")
+        document = await request.body(limits.DOCUMENT_BYTES)
+        name, decoded = self._registry.decode(
+            document, dialect=check_dialect(dialect, "dialect") if dialect else None, base_url=base
+        )
+        receipt = await self._registry.publish(
+            Publication(
+                dialect=name,
+                document=document,
+                decoded=decoded,
+                principal=call.principal,
+                visibility=read_visibility(request),
+                ttl_seconds=ttl_seconds,
+                if_match=read_if_match(request),
+                if_none_match_any=request.header(b"if-none-match") == "*",
+                idempotency_key=request.header(b"idempotency-key"),
+                source_url=base,
+            )
+        )
+        return written(receipt, f"/api/v1/agents/{slug(receipt.id)}")
+
+    async def batch(self, call: Call) -> AnyResponse:
+        """Lines are decided as they arrive; the answers are sent when all have come, in order."""
+        visibility, ttl_seconds = read_visibility(call.request), read_ttl(call.request)
+        answers: list[bytes] = []
+        waiting: list[bytes | WaypostError] = []
+        async for line in _lines(call.request.chunks(limits.BATCH_BYTES)):
+            waiting.append(line)
+            if len(waiting) == _BATCH_CHUNK:
+                answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
+                waiting.clear()
+        answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
+        body = b"".join(answer + b"\n" for answer in answers)
+        return Response(200, body, content_type=b"application/x-ndjson")
+
+    async def _register_lines(
+        self, call: Call, lines: list[bytes | WaypostError], visibility: str | None, ttl_seconds: int | None
+    ) -> list[bytes]:
+        results = await asyncio.gather(
+            *(self._register_line(call, line, visibility, ttl_seconds) for line in lines), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, WaypostError):
+                raise result
+        return [dump_json(_line_answer(result)) for result in results]  # type: ignore[arg-type]
+
+    async def _register_line(
+        self, call: Call, line: bytes | WaypostError, visibility: str | None, ttl_seconds: int | None
+    ) -> Receipt:
+        if isinstance(line, WaypostError):
+            raise line
+        name, decoded = self._registry.decode(line)
+        return await self._registry.publish(
+            Publication(
+                dialect=name,
+                document=line,
+                decoded=decoded,
+                principal=call.principal,
+                visibility=visibility,
+                ttl_seconds=ttl_seconds,
+            )
+        )
+
+    async def renew(self, call: Call) -> AnyResponse:
+        body = await call.request.body(limits.REQUEST_BYTES)
+        asked: int | None = None
+        if body.strip():
+            value = parse_object(body, max_bytes=limits.REQUEST_BYTES).get("ttl_seconds")
+            asked = None if value is None else parse_ttl(value, "$.ttl_seconds")
+        receipt = await self._registry.renew(call.principal, call.id, asked)
+        return json_response(receipt_json(receipt)).add(b"etag", quote_etag(receipt.etag))
+
+    async def withdraw(self, call: Call) -> AnyResponse:
+        await self._registry.withdraw(call.principal, call.id, read_if_match(call.request))
+        return Response(204)
+
+    async def mint_token(self, call: Call) -> AnyResponse:
+        asked = await read_object(call.request)
+        subject, scopes = asked.get("sub"), asked.get("scopes")
+        if not isinstance(subject, str):
+            raise InvalidParameter("sub must be a text.", path="$.sub", hint="Name the subject that the token is for.")
+        if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+            raise InvalidParameter("scopes must be an array of texts.", path="$.scopes")
+        ttl = parse_ttl(asked.get("ttl_seconds", 3600), "$.ttl_seconds")
+        token, expires_at = self._mint(subject, tuple(scopes), ttl)
+        answer = {"token": token, "expires_at": expires_at}
+        return json_response(answer, 201).add(b"cache-control", b"no-store")
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    async def get(self, call: Call) -> AnyResponse:
+        dialect = read_dialect(call.request) if call.request.query_string else "profile"
+        rendering = await self.rendering(call, dialect)
+        return answer_with(call, rendering)
+
+    async def rendering(self, call: Call, dialect: str) -> Rendering:
+        """The agent of the path in a dialect, for whoever may see it."""
+        entry = self._registry.resolve(call.principal, call.id)
+        kept = self._renderer.find(entry.id, dialect, entry.revision)
+        if kept is not None:
+            return kept
+        registration = await self._registry.get(call.principal, call.id)
+        return self._renderer.render(registration, dialect, self._registry.clock.now())
+
+    async def list_agents(self, call: Call) -> AnyResponse:
+        request = call.request
+        dialect = read_dialect(request)
+        statuses = tuple(value for name, value in request.query if name == "status") or LISTED
+        for status in statuses:
+            if status not in STATUSES:
+                raise InvalidParameter(
+                    f"{status[:40]!r} is not a status.", path="status", hint=f"Use {', '.join(STATUSES)}."
+                )
+        page = self._registry.page(
+            call.principal,
+            limit=read_limit(request),
+            cursor=request.param("cursor"),
+            tags=tuple(fold_tag(value) for name, value in request.query if name == "tag"),
+            protocols=tuple(value.lower() for name, value in request.query if name == "protocol"),
+            statuses=statuses,
+            owner=request.param("owner"),
+        )
+        body = await self.list_body([entry.id for entry in page.entries], dialect, page.next_cursor)
+        return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))
+
+    async def list_body(self, ids: list[str], dialect: str, next_cursor: str | None) -> bytes:
+        """Rendered documents joined, not encoded again: a page costs what its bytes cost."""
+        now = self._registry.clock.now()
+        entries = [self._registry.catalogue.find(agent_id) for agent_id in ids]
+        kept = {
+            entry.id: rendering
+            for entry in entries
+            if entry is not None and (rendering := self._renderer.find(entry.id, dialect, entry.revision))
+        }
+        missing = [agent_id for agent_id in ids if agent_id not in kept]
+        for registration in await self._registry.registrations(missing) if missing else ():
+            kept[registration.id] = self._renderer.render(registration, dialect, now)
+        parts = [kept[agent_id].body for agent_id in ids if agent_id in kept]
+        tail = b',"next_cursor":' + dump_json(next_cursor) if next_cursor else b""
+        return b'{"agents":[' + b",".join(parts) + b"]" + tail + b"}"
+
+    async def export(self, call: Call) -> AnyResponse:
+        chosen = call.request.param("as", "source") or "source"
+        if chosen != "source":
+            check_dialect(chosen, "as")
+        return StreamingResponse(
+            200, self._export_lines(call, chosen), content_type=b"application/x-ndjson", receive=call.request.receive
+        )
+
+    async def _export_lines(self, call: Call, chosen: str) -> AsyncIterator[bytes]:
+        cursor: str | None = None
+        while True:
+            page = self._registry.page(call.principal, limit=_AT_ONCE, cursor=cursor, statuses=STATUSES)
+            for registration in await self._registry.registrations([entry.id for entry in page.entries]):
+                yield self._export_line(registration, chosen) + b"\n"
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _export_line(self, registration: Registration, chosen: str) -> bytes:
+        if chosen == "source" and registration.sources:
+            chosen = registration.sources[0].dialect
+        body = self._renderer.render(
+            registration, "profile" if chosen == "source" else chosen, self._registry.clock.now()
+        ).body
+        # A document as it was received may be spread over lines; a line of the export may not.
+        return body if b"\n" not in body and b"\r" not in body else body.replace(b"\r", b"").replace(b"\n", b" ")
+
+    async def stats(self, call: Call) -> AnyResponse:
+        return json_response(self._registry.stats(call.principal)).add(b"cache-control", b"no-store")
+
+    async def operations(self, call: Call) -> AnyResponse:
+        rows = [
+            {
+                "name": operation.name,
+                "summary": operation.summary,
+                "scope": operation.scope,
+                "idempotent": operation.idempotent,
+                "errors": sorted({error.code for error in operation.errors}),
+                "command": operation.command,
+                "method": operation.method,
+            }
+            for operation in OPERATIONS.values()
+        ]
+        return json_response({"operations": rows})
+
+
+def written(receipt: Receipt, location: str) -> Response:
+    """201 for what is new, 200 for the rest."""
+    response = json_response(receipt_json(receipt), 201 if receipt.created else 200)
+    return response.add(b"location", location).add(b"etag", quote_etag(receipt.etag))
+
+
+def answer_with(call: Call, rendering: Rendering) -> Response:
+    if not_modified(call.request, rendering.etag, rendering.changed_at):
+        return Response(304, headers=[pair for pair in rendering.headers if pair[0] != b"content-type"])
+    response = Response(200, headers=list(rendering.headers))
+    response.body = rendering.body
+    return response
+
+
+def list_answer(call: Call, body: bytes, last_modified: float | None) -> Response:
+    etag = strong_etag(body, b"application/json")
+    headers = [(b"etag", etag.encode()), (b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache")]
+    if last_modified is not None:
+        headers.append((b"last-modified", http_date(last_modified)))
+    if not_modified(call.request, etag, last_modified):
+        return Response(304, headers=headers)
+    return Response(200, body, headers=headers)
+
+
+def _line_answer(result: Receipt | WaypostError) -> JsonObject:
+    if isinstance(result, Receipt):
+        return {"id": result.id, "outcome": result.outcome, "etag": result.etag}
+    error: JsonObject = {"code": result.code, "message": str(result)}
+    if result.path is not None:
+        error["path"] = result.path
+    return {"error": error}
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | WaypostError]:
+    """Lines of a stream. A line that is too long is passed over as an error of its own, not of the batch."""
+    rest = b""
+    too_long = False
+    async for chunk in chunks:
+        parts = (rest + chunk).split(b"\n")
+        rest = parts.pop()
+        for part in parts:
+            line = _finish_line(part, too_long)
+            too_long = False
+            if line is not None:
+                yield line
+        if len(rest) > limits.DOCUMENT_BYTES:
+            rest, too_long = b"", True
+    line = _finish_line(rest, too_long)
+    if line is not None:
+        yield line
+
+
+def _finish_line(line: bytes, too_long: bool) -> bytes | WaypostError | None:
+    if too_long or len(line) > limits.DOCUMENT_BYTES + 1:
+        return TooLarge(
+            f"The line has more than {limits.DOCUMENT_BYTES} bytes.", path="$", hint="Send a smaller document."
+        )
+    stripped = line.strip()
+    return stripped or None

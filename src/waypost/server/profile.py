@@ -1,0 +1,315 @@
+"""The IETF discovery profile on the wire: publish, read, withdraw, list, discover (profile.md §4–12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waypost import limits
+from waypost.errors import InvalidDocument, InvalidRequest
+from waypost.model.json import JsonObject, dump_json, kind_of
+from waypost.model.names import fold_tag, slug
+from waypost.model.principal import audience
+from waypost.model.query import Candidate, Evidence, Findings, Query
+from waypost.model.record import Binding, record_to_json
+from waypost.model.times import to_rfc3339, to_rfc3339_millis
+from waypost.registry.constraints import SUPPORTED
+from waypost.registry.engine import Registry
+from waypost.registry.publication import Publication
+from waypost.server.asgi import AnyResponse, Response, json_response
+from waypost.server.own import OwnFace, answer_with, list_answer, written
+from waypost.server.reading import read_if_match, read_limit, read_object, read_texts, read_visibility
+from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
+
+_LEVEL = b"D2"
+_SHORT_DESCRIPTION = 280
+_DETAILS = ("minimal", "summary", "full")
+
+
+class ProfileFace:
+    def __init__(self, registry: Registry, own: OwnFace) -> None:
+        self._registry = registry
+        self._own = own
+
+    def routes(self) -> list[Route]:
+        guards = (
+            Parameter(name="Waypost-Visibility", place="header"),
+            Parameter(name="If-Match", place="header"),
+            Parameter(name="Idempotency-Key", place="header"),
+        )
+        return [
+            Route(
+                method="GET",
+                path="/profile/v1",
+                operation="describe",
+                handler=self.describe,
+                summary="What of the profile is supported",
+                answers={200: Body(schema={"type": "object"})},
+            ),
+            Route(
+                method="POST",
+                path="/profile/v1/discover",
+                operation="find",
+                handler=self.discover,
+                summary="Find agents for a task",
+                body=Body(schema=DISCOVERY_REQUEST),
+                answers={200: Body(schema=DISCOVERY_RESPONSE)},
+            ),
+            Route(
+                method="GET",
+                path="/profile/v1/agents",
+                operation="list",
+                handler=self.list_agents,
+                summary="List agents",
+                parameters=(
+                    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+                    Parameter(name="cursor"),
+                ),
+                answers={200: Body(schema=AGENT_LIST)},
+            ),
+            Route(
+                method="PUT",
+                path="/profile/v1/agents/{id}",
+                operation="register",
+                handler=self.publish,
+                summary="Publish Agent Metadata",
+                parameters=guards,
+                body=Body(schema={"type": "object"}, description="Agent Metadata; see /schemas/profile.json"),
+                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
+            ),
+            Route(
+                method="GET",
+                path="/profile/v1/agents/{id}",
+                operation="get",
+                handler=self.get,
+                summary="Read Agent Metadata",
+                answers={200: Body(schema=document_schema())},
+            ),
+            Route(
+                method="DELETE",
+                path="/profile/v1/agents/{id}",
+                operation="withdraw",
+                handler=self.withdraw,
+                summary="Withdraw an agent",
+                parameters=(guards[1],),
+                answers={204: Body(description="withdrawn")},
+            ),
+        ]
+
+    async def describe(self, call: Call) -> AnyResponse:
+        """PRO-4 and the checklist of §18, for programs."""
+        return json_response(
+            {
+                "conformance": ["D0", "D1", "D2"],
+                "highest": "D2",
+                "serialization": "application/json",
+                "unknown_fields": "kept and returned",
+                "supported_constraints": list(SUPPORTED),
+                "hard_filter_failure": "listed in unsupported_filters",
+                "score_components": ["tag", "context", "example", "protocol", "freshness", "policy"],
+                "links": {
+                    "discover": "/profile/v1/discover",
+                    "agents": "/profile/v1/agents",
+                    "schema": "/schemas/profile.json",
+                },
+            }
+        )
+
+    async def publish(self, call: Call) -> AnyResponse:
+        request = call.request
+        document = await request.body(limits.DOCUMENT_BYTES)
+        name, decoded = self._registry.decode(document, dialect="profile")
+        if call.id not in (decoded.record.id, slug(decoded.record.id)):
+            raise InvalidDocument(
+                f"The document is of {decoded.record.id[:64]!r}, the path names another agent.",
+                path="$.id",
+                hint="Use the document's id, percent-encoded, in the path.",
+            )
+        receipt = await self._registry.publish(
+            Publication(
+                dialect=name,
+                document=document,
+                decoded=decoded,
+                principal=call.principal,
+                via="profile",
+                visibility=read_visibility(request),
+                if_match=read_if_match(request),
+                if_none_match_any=request.header(b"if-none-match") == "*",
+                idempotency_key=request.header(b"idempotency-key"),
+            )
+        )
+        return written(receipt, f"/profile/v1/agents/{slug(receipt.id)}")
+
+    async def get(self, call: Call) -> AnyResponse:
+        return answer_with(call, await self._own.rendering(call, "profile"))
+
+    async def withdraw(self, call: Call) -> AnyResponse:
+        return await self._own.withdraw(call)
+
+    async def list_agents(self, call: Call) -> AnyResponse:
+        page = self._registry.page(call.principal, limit=read_limit(call.request), cursor=call.request.param("cursor"))
+        body = await self._own.list_body([entry.id for entry in page.entries], "profile", page.next_cursor)
+        return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))
+
+    async def discover(self, call: Call) -> AnyResponse:
+        query, notes = parse_query(await read_object(call.request))
+        findings = await self._registry.find(query, call.principal)
+        authorised = not call.principal.is_anonymous
+        body = dump_json(discovery_response(findings, query, notes, call.request_id, authorised=authorised))
+        headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
+        return Response(200, body, headers=headers)
+
+
+# --- Request --------------------------------------------------------------------------------------
+
+
+def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
+    """A Discovery Request (Table 5), and notes on what was adjusted. Unknown members are ignored (PRO-9)."""
+    notes: list[str] = []
+    text = document.get("query")
+    if not isinstance(text, str):
+        found = "is missing" if text is None else f"must be a string, not {kind_of(text)}"
+        raise InvalidRequest(f"query {found}.", path="$.query", hint="Say in words what the agent should do.")
+    if len(text) > limits.QUERY_CHARS:
+        raise InvalidRequest(
+            f"The query has {len(text)} characters; at most {limits.QUERY_CHARS} are read.",
+            path="$.query",
+            hint="Shorten it.",
+        )
+    detail: Any = document.get("detail") or "summary"
+    if detail not in _DETAILS:
+        raise InvalidRequest(f"detail must be one of {', '.join(_DETAILS)}.", path="$.detail")
+    evidence = document.get("include_evidence")
+    if evidence is not None and not isinstance(evidence, bool):
+        raise InvalidRequest(f"include_evidence must be a boolean, not {kind_of(evidence)}.", path="$.include_evidence")
+    query = Query(
+        text=text,
+        required_tags=_tags(document, "required_tags"),
+        preferred_tags=_tags(document, "preferred_tags"),
+        excluded_tags=_tags(document, "excluded_tags"),
+        protocols=tuple(dict.fromkeys(item.strip().lower() for item in read_texts(document, "protocols"))),
+        constraints=_object(document, "constraints"),
+        limit=_limit(document, notes),
+        detail=detail,
+        include_evidence=bool(evidence),
+        client_context=_object(document, "client_context"),
+    )
+    return query, notes
+
+
+def _tags(document: JsonObject, name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fold_tag(item) for item in read_texts(document, name)))
+
+
+def _object(document: JsonObject, name: str) -> JsonObject:
+    value = document.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{name} must be an object, not {kind_of(value)}.", path=f"$.{name}")
+    return value
+
+
+def _limit(document: JsonObject, notes: list[str]) -> int:
+    value = document.get("limit")
+    if value is None:
+        return limits.DISCOVER_LIMIT_DEFAULT
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidRequest("limit must be a whole number above 0.", path="$.limit")
+    if value > limits.DISCOVER_LIMIT_MAX:
+        notes.append(f"limit {value} was reduced to {limits.DISCOVER_LIMIT_MAX}")
+        return limits.DISCOVER_LIMIT_MAX
+    return int(value)
+
+
+# --- Response -------------------------------------------------------------------------------------
+
+
+def discovery_response(
+    findings: Findings, query: Query, notes: list[str], request_id: str, *, authorised: bool
+) -> JsonObject:
+    """Table 6. `authorised` callers may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
+    redact = query.detail == "full" and not authorised
+    warnings = [*notes, *findings.warnings]
+    if redact and findings.candidates:
+        warnings.append("detail=full needs a token: candidates are redacted")
+    if findings.unsupported_filters:
+        warnings.append("constraints that could not be applied are listed in unsupported_filters")
+    response: JsonObject = {
+        "request_id": request_id,
+        "generated_at": to_rfc3339_millis(findings.generated_at),
+        "applied_filters": findings.applied_filters,
+    }
+    if findings.unsupported_filters:
+        response["unsupported_filters"] = list(findings.unsupported_filters)
+    if warnings:
+        response["warnings"] = warnings
+    response["candidates"] = [candidate_json(item, query, redact=redact) for item in findings.candidates]
+    return response
+
+
+def candidate_json(candidate: Candidate, query: Query, *, redact: bool) -> JsonObject:
+    """Table 7."""
+    record = candidate.record
+    shown: JsonObject
+    if query.detail == "full" and not redact:
+        shown = record_to_json(record)
+    else:
+        shown = {"id": record.id}
+        if query.detail != "minimal":
+            shown["name"] = record.name
+            shown["description"] = _shorten(record.description)
+            if record.tags:
+                shown["tags"] = list(record.tags)
+        shown["bindings"] = [_binding_json(binding, query.detail) for binding in record.bindings]
+    shown["status"] = record.effective_status
+    shown["score"] = round(candidate.score, 4)
+    if redact:
+        shown["redacted"] = True
+    if query.detail != "minimal":
+        freshness: JsonObject = {"indexed_at": to_rfc3339(candidate.changed_at)}
+        if record.updated_at is not None:
+            freshness["metadata_updated_at"] = record.updated_at
+        if candidate.expires_at is not None:
+            freshness["expires_at"] = to_rfc3339(candidate.expires_at)
+        shown["freshness"] = freshness
+    if candidate.evidence is not None:
+        shown.update(_evidence_json(candidate.evidence))
+        shown["trust"] = candidate.trust
+    return shown
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= _SHORT_DESCRIPTION:
+        return text
+    return text[:_SHORT_DESCRIPTION].rsplit(" ", 1)[0] + "…"
+
+
+def _binding_json(binding: Binding, detail: str) -> JsonObject:
+    shown: JsonObject = {"protocol": binding.protocol, "endpoint": binding.endpoint}
+    if detail != "minimal":
+        if binding.media_types:
+            shown["media_types"] = list(binding.media_types)
+        if binding.interaction_model is not None:
+            shown["interaction_model"] = binding.interaction_model
+        if binding.priority is not None:
+            shown["priority"] = binding.priority
+    return shown
+
+
+def _evidence_json(evidence: Evidence) -> JsonObject:
+    shown: JsonObject = {"score_components": {name: round(value, 4) for name, value in evidence.components.items()}}
+    shown["matched_tags"] = list(evidence.matched_tags)
+    if evidence.expanded_tags:
+        shown["expanded_tags"] = list(evidence.expanded_tags)
+    shown["matched_examples"] = [
+        {
+            name: value
+            for name, value in (("id", item.id), ("score", round(item.score, 4)), ("text", item.text))
+            if value is not None
+        }
+        for item in evidence.matched_examples
+    ]
+    if evidence.snippets:
+        shown["snippets"] = list(evidence.snippets)
+    return shown

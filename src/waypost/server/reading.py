@@ -1,0 +1,108 @@
+"""Request parts that several faces read alike: pages, dialect names, guards of a write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waypost import limits
+from waypost.dialects import codec
+from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, UnknownDialect
+from waypost.model.json import JsonObject, kind_of, parse_json
+from waypost.model.lease import parse_ttl
+from waypost.model.principal import VISIBILITIES
+from waypost.model.times import to_rfc3339
+from waypost.registry.publication import Receipt
+from waypost.server.asgi import Request
+from waypost.server.conditional import parse_if_match
+
+
+def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: int = limits.PAGE_MAX) -> int:
+    text = request.param("limit")
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= most:
+        raise InvalidParameter(f"limit must be a whole number from 1 to {most}.", path="limit")
+    return int(text)
+
+
+def read_dialect(request: Request, name: str = "as", default: str = "profile") -> str:
+    value = request.param(name)
+    if value is None:
+        return default
+    return check_dialect(value, name)
+
+
+def check_dialect(value: str, name: str) -> str:
+    try:
+        return codec(value).name
+    except UnknownDialect as error:
+        raise InvalidParameter(error.message, path=name, hint=error.hint) from None
+
+
+def read_ttl(request: Request) -> int | None:
+    text = request.param("ttl_seconds")
+    return None if text is None else parse_ttl(text)
+
+
+def read_visibility(request: Request) -> str | None:
+    value = request.header(b"waypost-visibility")
+    if value is None:
+        return None
+    value = value.strip().lower()
+    if value not in VISIBILITIES:
+        raise InvalidParameter(
+            f"{value[:40]!r} is not a visibility.", path="Waypost-Visibility", hint=f"Use {', '.join(VISIBILITIES)}."
+        )
+    return value
+
+
+def read_if_match(request: Request) -> tuple[str, ...] | None:
+    """The tags of If-Match without their quotes; ("*",) for any."""
+    header = request.header(b"if-match")
+    if header is None:
+        return None
+    tags = parse_if_match(header)
+    if tags.anything:
+        return ("*",)
+    return tuple(tag.strip('"') for tag in tags.strong)
+
+
+async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> JsonObject:
+    """A JSON object that is a request, not a document."""
+    value = parse_json(await request.body(most), max_bytes=most)
+    if not isinstance(value, dict):
+        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$")
+    return value
+
+
+def read_texts(document: JsonObject, name: str, most: int = limits.FILTER_VALUES) -> tuple[str, ...]:
+    value = document.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}")
+    if len(value) > most:
+        raise InvalidRequest(f"{name} has {len(value)} items; at most {most} are read.", path=f"$.{name}")
+    for index, item in enumerate(value):
+        if not item.strip() or len(item) > 256:
+            raise InvalidRequest("Each item is a text of 1 to 256 characters.", path=f"$.{name}[{index}]")
+    return tuple(value)
+
+
+def receipt_json(receipt: Receipt) -> dict[str, Any]:
+    """The answer to a write."""
+    answer: dict[str, Any] = {
+        "id": receipt.id,
+        "aliases": list(receipt.aliases),
+        "dialect": receipt.dialect,
+        "outcome": receipt.outcome,
+        "etag": receipt.etag,
+        "losses": [{"path": loss.path, "reason": loss.reason} for loss in receipt.losses],
+        "warnings": list(receipt.warnings),
+        "trust": receipt.trust,
+    }
+    if receipt.expires_at is not None:
+        answer["expires_at"] = to_rfc3339(receipt.expires_at)
+    if receipt.ttl_seconds is not None:
+        answer["ttl_seconds"] = receipt.ttl_seconds
+    return answer

@@ -1,0 +1,114 @@
+"""Schemas, the API description, and a page that shows it."""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cached_property
+from typing import Any
+
+from waypost.dialects import CODECS
+from waypost.errors import NotFound
+from waypost.model.json import JsonObject, dump_json
+from waypost.server import openapi
+from waypost.server.asgi import AnyResponse, Response
+from waypost.server.conditional import not_modified, strong_etag
+from waypost.server.pages import html_response, page
+from waypost.server.rendering import Renderer
+from waypost.server.routes import Body, Call, Route
+from waypost.server.shapes import ANSWERS
+
+_SCHEMA_TYPE = b"application/schema+json"
+
+
+class ReferenceFace:
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.described: list[Route] = []
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/schemas/{id}.json",
+                operation="document",
+                handler=self.schema,
+                summary="JSON Schema of a dialect or of an answer",
+                answers={200: Body(schema={"type": "object"}, content_type=_SCHEMA_TYPE.decode())},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/openapi.json",
+                operation="describe",
+                handler=self.openapi,
+                summary="This API, described",
+                answers={200: Body(schema={"type": "object"})},
+            ),
+            Route(
+                method="GET",
+                path="/docs",
+                operation="describe",
+                handler=self.docs,
+                summary="This API, as a page",
+                answers={200: Body(schema={"type": "string"}, content_type="text/html")},
+            ),
+        ]
+
+    @cached_property
+    def _description(self) -> JsonObject:
+        return openapi.build(self.described, self._renderer.base_url)
+
+    async def schema(self, call: Call) -> AnyResponse:
+        schema = find_schema(call.id)
+        schema = {**schema, "$id": f"{self._renderer.base_url}/schemas/{call.id}.json"}
+        schema.setdefault("$schema", "https://json-schema.org/draft/2020-12/schema")
+        body = dump_json(schema)
+        etag = strong_etag(body, _SCHEMA_TYPE)
+        headers = [(b"etag", etag.encode()), (b"cache-control", b"public, max-age=3600")]
+        if not_modified(call.request, etag, None):
+            return Response(304, headers=headers)
+        return Response(200, body, content_type=_SCHEMA_TYPE, headers=headers)
+
+    async def openapi(self, call: Call) -> AnyResponse:
+        body = dump_json(self._description)
+        etag = strong_etag(body, b"application/json")
+        headers = [(b"etag", etag.encode()), (b"vary", b"Authorization"), (b"cache-control", b"private, no-cache")]
+        if not_modified(call.request, etag, None):
+            return Response(304, headers=headers)
+        return Response(200, body, headers=headers)
+
+    async def docs(self, call: Call) -> AnyResponse:
+        rows = "".join(
+            _operation_html(path, method, operation)
+            for path, methods in self._description["paths"].items()
+            for method, operation in methods.items()
+        )
+        return html_response(page("API reference", f"<h1>API reference</h1>{rows}"))
+
+
+def find_schema(name: str) -> dict[str, Any]:
+    """The schema of a dialect, or of one of our own answers."""
+    if name in CODECS:
+        return CODECS[name].schema()
+    if name in ANSWERS:
+        return ANSWERS[name]
+    raise NotFound(f"There is no schema {name[:64]!r}.", path="name", hint=f"Known: {', '.join([*CODECS, *ANSWERS])}.")
+
+
+def _operation_html(path: str, method: str, operation: JsonObject) -> str:
+    parameters = "".join(
+        f"<li><code>{html.escape(item['name'])}</code> ({item['in']}) {html.escape(item['description'])}</li>"
+        for item in operation["parameters"]
+    )
+    body = operation.get("requestBody", {}).get("content", {})
+    request = "".join(f"<li>body: <code>{html.escape(kind)}</code></li>" for kind in body)
+    answers = ", ".join(html.escape(status) for status in operation["responses"])
+    scope = operation.get("x-scope")
+    needs = f"needs <code>{html.escape(scope)}</code>" if scope else "open"
+    shown = json.dumps(operation["responses"], indent=1)[:4000]
+    return (
+        f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
+        f"<p>{html.escape(operation['summary'])} · {needs}</p><ul>{parameters}{request}</ul>"
+        f"<details><summary>answers: {answers}</summary><pre>{html.escape(shown)}</pre></details></section>"
+    )

@@ -1,0 +1,136 @@
+"""A registration in any dialect, as bytes: its own dialect gives back what was received, the others are mapped.
+
+Renderings are kept, bounded by bytes, until the registration changes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.dialects.codec import EncodeContext, Loss
+from waypost.errors import WaypostError
+from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
+from waypost.model.registration import Registration, Source
+from waypost.model.times import to_rfc3339
+from waypost.registry.decisions import expiry_of
+from waypost.registry.publication import shown_etag
+from waypost.server.asgi import Headers
+from waypost.server.conditional import http_date
+
+# What arrives inside an envelope comes back as equal members of what is inside it.
+_ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
+
+
+class Rendering(msgspec.Struct, frozen=True, gc=False):
+    revision: int
+    body: bytes
+    etag: str  # in its field form
+    losses: tuple[Loss, ...]
+    content_type: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    changed_at: float
+
+
+class Renderer:
+    """Knows the service's own address, for links in what it writes."""
+
+    def __init__(self, base_url: str, host: str) -> None:
+        self.base_url = base_url
+        self.host = host
+        self._kept: OrderedDict[tuple[str, str], Rendering] = OrderedDict()
+        self._size = 0
+
+    def find(self, agent_id: str, dialect: str, revision: int) -> Rendering | None:
+        """A rendering that is kept and still true."""
+        kept = self._kept.get((agent_id, dialect))
+        if kept is None or kept.revision != revision:
+            return None
+        self._kept.move_to_end((agent_id, dialect))
+        return kept
+
+    def render(self, registration: Registration, dialect: str, now: float) -> Rendering:
+        body, losses = self._body(registration, dialect, now)
+        ends = expiry_of(registration)
+        representation = "" if dialect == "profile" else dialect
+        etag = f'"{shown_etag(registration.etag, ends, representation)}"'
+        changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
+        content_type = CODECS[dialect].media_type.encode()
+        headers: Headers = [
+            (b"etag", etag.encode()),
+            (b"last-modified", http_date(changed_at)),
+            (b"vary", b"Authorization, Accept"),
+            (b"cache-control", b"private, no-cache"),
+            (b"waypost-losses", losses_header(losses)),
+            (b"content-type", content_type),
+        ]
+        rendering = Rendering(registration.revision, body, etag, losses, content_type, tuple(headers), changed_at)
+        self._keep((registration.id, dialect), rendering)
+        return rendering
+
+    def document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
+        """The same as a value, for answers that hold many."""
+        return parse_object(self.render(registration, dialect, now).body)
+
+    def context(self, registration: Registration, now: float) -> EncodeContext:
+        return EncodeContext(
+            now=now,
+            base_url=self.base_url,
+            host=self.host,
+            announce_id=registration.announce_id,
+            updated_at=registration.changed_at,
+            created_at=registration.created_at,
+        )
+
+    def _body(self, registration: Registration, dialect: str, now: float) -> tuple[bytes, tuple[Loss, ...]]:
+        source = registration.source(dialect)
+        if source is not None:
+            own = own_document(source)
+            if own is not None:
+                return own, ()
+        record = registration.record
+        if registration.lease_expires_at is not None and record.expires_at is None:
+            record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
+        encoded = CODECS[dialect].encode(record, self.context(registration, now))
+        return dump_json(encoded.document), encoded.losses
+
+    def _keep(self, key: tuple[str, str], rendering: Rendering) -> None:
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._size -= len(before.body)
+        self._kept[key] = rendering
+        self._size += len(rendering.body)
+        while self._size > limits.RENDERING_CACHE_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._size -= len(dropped.body)
+
+
+def own_document(source: Source) -> bytes | None:
+    """What was received, in its own dialect; None when it was not JSON (an RTFS profile text is served as its card)."""
+    inner = _ENVELOPES.get(source.dialect)
+    if inner is None:
+        return source.document
+    try:
+        document = parse_json(source.document)
+    except WaypostError:
+        return None
+    if isinstance(document, dict) and isinstance(document.get(inner), dict):
+        return dump_json(document[inner])
+    return source.document
+
+
+def losses_header(losses: tuple[Loss, ...]) -> bytes:
+    """The losses as a JSON array in ASCII, cut at a whole item when it would be too long for a header."""
+    items = [msgspec.json.encode({"path": loss.path, "reason": loss.reason}) for loss in losses]
+    shown: list[bytes] = []
+    size = 2
+    for item in items:
+        size += len(item) + 1
+        if size > 4 * limits.KIB:
+            break
+        shown.append(item)
+    text = b"[" + b",".join(shown) + b"]"
+    return text if text.isascii() else text.decode("utf-8").encode("ascii", "backslashreplace")

@@ -1,0 +1,106 @@
+"""Routes: a path, a method, the operation behind it, and what the API description says of it.
+
+Matching works on the raw path, so that an id with an encoded slash stays one segment, and costs two dictionary look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from waypost.errors import MethodNotAllowed, NotFound
+from waypost.model.principal import Principal
+from waypost.server.asgi import AnyResponse, Request, decode_segment
+
+
+class Call(msgspec.Struct):
+    """A request with its caller."""
+
+    request: Request
+    principal: Principal
+    request_id: str
+    id: str = ""  # the decoded `{id}` of the path
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[AnyResponse]]
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    place: str = "query"
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "string"})
+    description: str = ""
+    required: bool = False
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    schema: dict[str, Any] | None = None
+    content_type: str = "application/json"
+    description: str = ""
+    required: bool = True
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    path: str  # `{id}` stands for one segment; what follows it is a suffix
+    operation: str
+    handler: Handler
+    summary: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+    answers: dict[int, Body] = msgspec.field(default_factory=dict)
+    open: bool = False  # answered to anyone, with public data only
+    described: bool = True  # part of the API description
+    scope: str | None = None  # instead of the operation's
+
+
+class Router:
+    """Static paths by equality, one-segment paths by prefix and suffix."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._static: dict[bytes, dict[str, Route]] = {}
+        self._prefixed: dict[bytes, list[tuple[bytes, dict[str, Route]]]] = {}
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        if "{id}" not in route.path:
+            self._static.setdefault(route.path.encode(), {})[route.method] = route
+            return
+        prefix, suffix = route.path.encode().split(b"{id}")
+        held = self._prefixed.setdefault(prefix, [])
+        for known, methods in held:
+            if known == suffix:
+                methods[route.method] = route
+                return
+        held.append((suffix, {route.method: route}))
+        held.sort(key=lambda item: -len(item[0]))  # the longest suffix first
+
+    def match(self, method: str, raw_path: bytes) -> tuple[Route, str]:
+        """The route and the decoded id. NotFound and MethodNotAllowed say what is there."""
+        methods = self._static.get(raw_path)
+        if methods is not None:
+            return self._pick(methods, method), ""
+        cut = raw_path.rfind(b"/") + 1
+        segment = raw_path[cut:]
+        for suffix, candidates in self._prefixed.get(raw_path[:cut], ()):
+            if segment and segment.endswith(suffix) and len(segment) > len(suffix):
+                route = self._pick(candidates, method)
+                return route, decode_segment(segment[: len(segment) - len(suffix)])
+        raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+
+    @staticmethod
+    def _pick(methods: dict[str, Route], method: str) -> Route:
+        route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
+        if route is None:
+            allow = [*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]
+            raise MethodNotAllowed(
+                f"{method[:16]} is not allowed here.",
+                path="method",
+                hint=f"Use {', '.join(allow)}.",
+                details={"allow": allow},
+            )
+        return route

@@ -1,0 +1,175 @@
+"""The ASGI application: a request comes in, the right face answers it, an error becomes what that face calls an error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Protocol
+
+from waypost import limits
+from waypost.errors import Forbidden, WaypostError
+from waypost.model.principal import SCOPE_READ, Principal
+from waypost.registry.operations import OPERATIONS
+from waypost.server.asgi import AnyResponse, Disconnected, Receive, Request, Response, Scope, Send, StreamingResponse
+from waypost.server.auth import Authenticator
+from waypost.server.metrics import Metrics
+from waypost.server.problems import internal_error, problem_response
+from waypost.server.routes import Call, Route, Router
+from waypost.trust.policy import require_scope
+
+log = logging.getLogger("waypost.server")
+
+_SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+
+
+class Face(Protocol):
+    """A face that answers for whole prefixes in its own error style (AF, RTFS)."""
+
+    name: str
+    first_segments: tuple[bytes, ...]  # of the paths it may claim: most requests are told apart by this alone
+
+    def claims(self, raw_path: bytes) -> bool: ...
+
+    def open_to_all(self, request: Request) -> bool:
+        """True when this request is answered without a credential."""
+        ...
+
+    def scope(self, request: Request) -> str | None:
+        """The scope that a request needs before the face sees it; None when the face decides itself."""
+        ...
+
+    async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse: ...
+
+    def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse: ...
+
+
+class Service:
+    def __init__(
+        self,
+        routes: list[Route],
+        faces: Sequence[Face],
+        authenticator: Authenticator,
+        metrics: Metrics,
+        *,
+        anonymous_read: bool,
+        open_access: bool,
+    ) -> None:
+        self.router = Router(routes)
+        self._faces: dict[bytes, list[Face]] = {}
+        for face in faces:
+            for segment in face.first_segments:
+                self._faces.setdefault(segment, []).append(face)
+        self._authenticator = authenticator
+        self._metrics = metrics
+        self._anonymous_read = anonymous_read
+        self._open_access = open_access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        request_id = _request_id(request)
+        label = "unmatched"
+        face: Face | None = None
+        response: AnyResponse
+        try:
+            raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+            face = self._face_of(raw_path)
+            if face is not None:
+                label = face.name
+                response = await self._through_face(face, request, request_id)
+            else:
+                route, agent_id = self.router.match(scope["method"], raw_path)
+                label = route.path
+                response = await self._through_route(route, request, request_id, agent_id)
+        except Disconnected:
+            return
+        except WaypostError as error:
+            response = self._refusal(face, request, error, request_id)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("unexpected failure (correlation_id %s)", request_id)
+            response = self._refusal(face, request, internal_error(), request_id)
+        response.headers.append((b"x-request-id", request_id.encode()))
+        response.headers.append(_NOSNIFF)
+        self._metrics.count(scope["method"], label, response.status)
+        try:
+            await response.send(send, head=scope["method"] == "HEAD")
+        except Disconnected:
+            return
+
+    def _face_of(self, raw_path: bytes) -> Face | None:
+        for face in self._faces.get(raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b"", ()):
+            if face.claims(raw_path):
+                return face
+        return None
+
+    async def _through_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
+        self._check_origin(request)
+        principal = self._authenticator.principal(request) if not route.open else _PUBLIC
+        scope = route.scope or OPERATIONS[route.operation].scope
+        if not route.open and scope is not None:
+            require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
+        return await route.handler(Call(request, principal, request_id, agent_id))
+
+    async def _through_face(self, face: Face, request: Request, request_id: str) -> AnyResponse:
+        self._check_origin(request)
+        if face.open_to_all(request):
+            return await face.answer(request, _PUBLIC, request_id)
+        principal = self._authenticator.principal(request)
+        scope = face.scope(request)
+        if scope is not None:
+            require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
+        return await face.answer(request, principal, request_id)
+
+    def _refusal(self, face: Face | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
+        if face is not None:
+            return face.refuse(request, error, request_id)
+        return problem_response(error, instance=request.path, correlation_id=request_id)
+
+    def _check_origin(self, request: Request) -> None:
+        """Without authentication, a page of another site in the user's browser must not be able to write here."""
+        if not self._open_access or request.method in _SAFE_METHODS:
+            return
+        origin = request.header(b"origin")
+        site = request.header(b"sec-fetch-site")
+        own = {f"http://{request.header(b'host')}", f"https://{request.header(b'host')}"}
+        if site == "cross-site" or (origin is not None and origin not in own):
+            raise Forbidden(
+                "A page of another site may not write to an open service.",
+                path="Origin",
+                hint="Run the service with authentication and send a token.",
+            )
+
+
+_PUBLIC = Principal()
+
+
+def _request_id(request: Request) -> str:
+    """The caller's id for the request if it is fit to be echoed, else a new one."""
+    given = request.header(b"x-request-id")
+    if given and len(given) <= limits.REQUEST_ID_CHARS and given.isascii() and given.isprintable():
+        return given
+    return secrets.token_hex(8)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+__all__ = ["Face", "Response", "Service", "StreamingResponse"]

@@ -1,0 +1,196 @@
+"""JSON Schemas of the answers that are ours. Documents of a dialect have theirs in the dialect's codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waypost.dialects import CODECS
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
+_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
+
+DIALECT: dict[str, Any] = {"type": "string", "enum": list(CODECS)}
+NDJSON: dict[str, Any] = {"type": "string", "description": "JSON lines"}
+
+
+def document_schema() -> dict[str, Any]:
+    """Any one of the dialects' documents."""
+    return {"type": "object", "description": "a document in the dialect asked for; see /schemas/{dialect}.json"}
+
+
+TRUST: dict[str, Any] = {
+    "type": "object",
+    "required": ["level", "checks"],
+    "properties": {
+        "level": {"enum": ["verified", "self_asserted", "failed"]},
+        "checks": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["check", "state"],
+                "properties": {
+                    "check": _TEXT,
+                    "state": {"enum": ["passed", "failed", "unknown", "not_checked"]},
+                    "reason": _TEXT,
+                    "evidence": {"type": "object"},
+                    "at": _TIME,
+                },
+            },
+        },
+    },
+}
+
+RECEIPT: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "aliases", "dialect", "outcome", "etag", "losses", "warnings", "trust"],
+    "properties": {
+        "id": _TEXT,
+        "aliases": _TEXTS,
+        "dialect": DIALECT,
+        "outcome": {"enum": ["created", "updated", "refreshed", "unchanged"]},
+        "etag": _TEXT,
+        "losses": {
+            "type": "array",
+            "items": {"type": "object", "required": ["path", "reason"], "properties": {"path": _TEXT, "reason": _TEXT}},
+        },
+        "warnings": _TEXTS,
+        "trust": TRUST,
+        "expires_at": _TIME,
+        "ttl_seconds": {"type": "integer"},
+    },
+}
+
+AGENT_LIST: dict[str, Any] = {
+    "type": "object",
+    "required": ["agents"],
+    "properties": {"agents": {"type": "array", "items": {"type": "object"}}, "next_cursor": _TEXT},
+}
+
+FIGURES: dict[str, Any] = {
+    "type": "object",
+    "required": ["agents", "by_status"],
+    "properties": {
+        "agents": {"type": "integer"},
+        "by_status": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "indexing_pending": {"type": "integer"},
+        "revision": {"type": "integer"},
+    },
+}
+
+TOKEN: dict[str, Any] = {
+    "type": "object",
+    "required": ["token", "expires_at"],
+    "properties": {"token": _TEXT, "expires_at": _TIME},
+}
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code", "message", "correlation_id"],
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "instance": _TEXT,
+        "code": _TEXT,
+        "message": _TEXT,
+        "correlation_id": _TEXT,
+        "retry_after": {"type": "integer"},
+        "path": _TEXT,
+        "hint": _TEXT,
+    },
+}
+
+DISCOVERY_REQUEST: dict[str, Any] = {
+    "type": "object",
+    "required": ["query"],
+    "properties": {
+        "query": _TEXT,
+        "required_tags": _TEXTS,
+        "preferred_tags": _TEXTS,
+        "excluded_tags": _TEXTS,
+        "protocols": _TEXTS,
+        "constraints": {"type": "object"},
+        "limit": {"type": "integer", "minimum": 1},
+        "include_evidence": {"type": "boolean"},
+        "detail": {"enum": ["minimal", "summary", "full"]},
+        "client_context": {"type": "object"},
+    },
+}
+
+_CANDIDATE: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "status", "bindings", "score"],
+    "properties": {
+        "id": _TEXT,
+        "name": _TEXT,
+        "description": _TEXT,
+        "bindings": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["protocol", "endpoint"],
+                "properties": {"protocol": _TEXT, "endpoint": _TEXT},
+            },
+        },
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "score_components": {"type": "object", "additionalProperties": {"type": "number"}},
+        "matched_tags": _TEXTS,
+        "expanded_tags": _TEXTS,
+        "matched_examples": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["text", "score"],
+                "properties": {"id": _TEXT, "text": _TEXT, "score": {"type": "number"}},
+            },
+        },
+        "snippets": _TEXTS,
+        "credential_refs": _TEXTS,
+        "redacted": {"type": "boolean"},
+        "status": _TEXT,
+        "freshness": {
+            "type": "object",
+            "required": ["indexed_at"],
+            "properties": {"metadata_updated_at": _TEXT, "indexed_at": _TIME, "expires_at": _TIME},
+        },
+        "trust": TRUST,
+    },
+}
+
+DISCOVERY_RESPONSE: dict[str, Any] = {
+    "type": "object",
+    "required": ["candidates", "request_id", "generated_at", "applied_filters"],
+    "properties": {
+        "request_id": _TEXT,
+        "generated_at": _TIME,
+        "applied_filters": {"type": "object"},
+        "unsupported_filters": _TEXTS,
+        "warnings": _TEXTS,
+        "candidates": {"type": "array", "items": _CANDIDATE},
+    },
+}
+
+WATCH_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "id", "at", "etag"],
+    "properties": {
+        "type": {"enum": ["registered", "updated", "renewed", "withdrawn", "expired"]},
+        "id": _TEXT,
+        "at": _TIME,
+        "etag": _TEXT,
+        "agent": {"type": "object"},
+    },
+}
+
+# Served beside the dialects' own under /schemas/.
+ANSWERS: dict[str, dict[str, Any]] = {
+    "receipt": RECEIPT,
+    "agent-list": AGENT_LIST,
+    "problem": PROBLEM,
+    "discovery-request": DISCOVERY_REQUEST,
+    "discovery-response": DISCOVERY_RESPONSE,
+    "watch-event": WATCH_EVENT,
+    "stats": FIGURES,
+}
