@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from waypost.dialects.af import AF
+from waypost.dialects.announce import ANNOUNCE
 from waypost.dialects.codec import Codec, DecodeContext, Decoded
 from waypost.dialects.profile import PROFILE
 from waypost.dialects.profile_reader import check_times
@@ -18,7 +19,7 @@ from waypost.dialects.refusals import refuse_what_is_no_agent
 from waypost.errors import UnknownDialect
 from waypost.model.json import JsonObject, parse_object
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF)}
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, ANNOUNCE)}
 
 # The most distinctive first: what is left at the end is told apart by having less.
 _RECOGNITION = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")

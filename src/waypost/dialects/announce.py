@@ -1,0 +1,335 @@
+"""The announce protocol's `agent` object, bare or in its Announce envelope (announce.md §1, §2, §13).
+
+It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are decided
+elsewhere: here a signature is only text beside the agent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bisect
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects.announce_capabilities import read_capabilities, to_tags, write_capabilities
+from waypost.dialects.announce_schema import EXAMPLES, LABEL_PATTERN, SCHEMA, UUID_PATTERN, VERSION_PATTERN
+from waypost.dialects.announce_transport import read_transport, to_transport
+from waypost.dialects.codec import CARRY, DERIVED, DecodeContext, Decoded, EncodeContext, Encoded, Loss
+from waypost.dialects.profile_reader import VISIBILITY, check_times, read_time, read_visibility
+from waypost.dialects.remainder import (
+    attach,
+    carries_id,
+    differing,
+    fill,
+    leftover,
+    native_and_rest,
+    overlay,
+    residue_of,
+    shrink,
+)
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, member
+from waypost.model.record import AgentRecord, find_object, find_text, need_object, need_text
+
+_UUID = re.compile(rf"{UUID_PATTERN}\Z")
+_LABEL = re.compile(rf"{LABEL_PATTERN}\Z")
+_VERSION = re.compile(rf"{VERSION_PATTERN}\Z")
+_MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
+_PUBLIC_KEY_BYTES = 8 * limits.KIB
+_TTL_LEAST, _TTL_MOST = 10, 3600  # P-7
+_DESCRIPTION_BYTES = 1500  # of a description too long for the 4 KiB: leaves room for what names the agent
+_PLATFORM_CHARS = 32  # of an operating system or architecture
+_DESCRIPTION_NAMES = 8  # capabilities named in a derived description
+
+
+class AnnounceCodec:
+    name = "announce"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ("$.*",)  # whatever 4 KiB of metadata do not hold
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        agent = document.get("agent", document)
+        if not isinstance(agent, dict) or "agent_id" not in agent:
+            return False
+        return "transport" in agent or isinstance(agent.get("capabilities"), dict)
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        agent, path = _unwrap(document)
+        record = _read(agent, path)
+        if path != "$" and document.get("signature") is not None and record.signature is None:
+            record = msgspec.structs.replace(record, signature=_signature(document, agent))
+        check_times(record, context.now, updated_at=f"{path}.metadata.__iat")
+        metadata = agent.get("metadata") or {}
+        own_id = f"urn:uuid:{agent['agent_id'].lower()}"
+        return Decoded(
+            record=record,
+            source_id=agent["agent_id"],
+            aliases=(own_id,) if carries_id(metadata.get(CARRY)) else (),
+            warnings=_warnings(agent, path),
+            visibility=read_visibility(metadata, f"{path}.metadata"),
+            ttl_seconds=_ttl(document) if path != "$" else None,
+            sequence=_sequence(metadata, f"{path}.metadata"),
+        )
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        residue = residue_of(record, self.name)
+        attempts = (
+            (residue, limits.METADATA_BYTES),
+            (residue, _DESCRIPTION_BYTES),
+            (leftover(residue, ("metadata",)), _DESCRIPTION_BYTES),
+        )
+        for kept, room in attempts:
+            with suppress(InvalidDocument):  # the native metadata alone are too large
+                whole = _with_rest(*_native(record, kept, room, context))
+                if _fits(whole):
+                    return Encoded(document=whole)
+        return _cut(record, *_native(record, *attempts[-1], context))
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def _unwrap(document: JsonObject) -> tuple[JsonObject, str]:
+    """The agent object and its path. An envelope says which version it speaks, and only major 1 is read (ANN-50)."""
+    if "agent" not in document or "agent_id" in document:
+        return document, "$"
+    version = need_text(document, "protocol_version", most=16)
+    if not _VERSION.match(version):
+        raise InvalidDocument(
+            f"{version!r} is not a protocol version.", path="$.protocol_version", hint="Write it like v1.0."
+        )
+    if not version.startswith("v1."):
+        raise InvalidDocument(
+            f"{version} is not supported.", path="$.protocol_version", hint="This service speaks v1.0 and v1.1."
+        )
+    for name in ("signature", "previous_signature"):
+        find_text(document, name, most=4 * limits.KIB)
+    return need_object(document["agent"], "$.agent"), "$.agent"
+
+
+def _read(agent: JsonObject, path: str) -> AgentRecord:
+    agent_id = need_text(agent, "agent_id", path, most=64, what="UUIDv4 text")
+    if not _UUID.match(agent_id):
+        raise InvalidDocument(
+            f"{agent_id!r} is not a UUID.", path=f"{path}.agent_id", hint="Use a UUIDv4 as 8-4-4-4-12 hex digits."
+        )
+    label = find_text(agent, "agent_name", path, most=63)
+    if label is not None and not _LABEL.match(label):
+        raise InvalidDocument(
+            f"{label!r} is not a DNS label.", path=f"{path}.agent_name", hint="1 to 63 letters, digits and hyphens."
+        )
+    find_text(agent, "public_key", path, most=_PUBLIC_KEY_BYTES)
+    capabilities = read_capabilities(agent, path)
+    binding = read_transport(_needed(agent, "transport", path), f"{path}.transport")
+    metadata = _read_metadata(agent, path)
+    tags = to_tags(capabilities)
+    description = _text(metadata, "description")
+    record = AgentRecord(
+        id=f"urn:uuid:{agent_id.lower()}",
+        name=label or agent_id.lower(),
+        description=description or _offering(tags),
+        bindings=(binding,),
+        tags=tags,
+        constraints=_constraints(capabilities, tags, metadata),
+        updated_at=read_time(metadata, "__iat", f"{path}.metadata"),
+        extra={} if description else {DERIVED: ["description"]},
+    )
+    record = attach(record, "announce", _residue(agent, metadata, record))
+    return overlay(record, metadata.get(CARRY), f"{path}.metadata['{CARRY}']")
+
+
+def _needed(agent: JsonObject, name: str, path: str) -> Any:
+    if name not in agent:
+        raise InvalidDocument(f"The member {name!r} is missing.", path=member(path, name), hint="Add it as an object.")
+    return agent[name]
+
+
+def _read_metadata(agent: JsonObject, path: str) -> JsonObject:
+    metadata = find_object(agent, "metadata", path) or {}
+    size = len(dump_json(metadata))
+    if size > limits.METADATA_BYTES:
+        raise InvalidDocument(
+            f"{size} bytes; metadata has at most {limits.METADATA_BYTES}.", path=f"{path}.metadata", hint="Shorten it."
+        )
+    return metadata
+
+
+def _text(metadata: Mapping[str, Any], name: str) -> str | None:
+    """A text of the free-form metadata; anything else under that name is the publisher's own."""
+    value = metadata.get(name)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _offering(tags: tuple[str, ...]) -> str:
+    names = ", ".join(tags[:_DESCRIPTION_NAMES]) + (" and more" if len(tags) > _DESCRIPTION_NAMES else "")
+    return f"Agent offering {names}" if tags else "Agent offering nothing in particular"
+
+
+def _constraints(capabilities: dict[str, str], tags: tuple[str, ...], metadata: JsonObject) -> JsonObject | None:
+    constraints: JsonObject = {}
+    versions = {tag: capabilities[tag] for tag in tags if capabilities[tag]}
+    if versions:
+        constraints["capabilities"] = versions
+    for name in ("os", "arch"):
+        value = _text(metadata, f"__{name}")
+        if value:
+            constraints[name] = value
+    return constraints or None
+
+
+def _residue(agent: JsonObject, metadata: JsonObject, record: AgentRecord) -> JsonObject:
+    residue = {name: value for name, value in leftover(agent, _MEMBERS).items() if value is not None}
+    if agent["agent_id"] != agent["agent_id"].lower():
+        residue["agent_id"] = agent["agent_id"]
+    if agent["capabilities"] != write_capabilities(record, None):
+        residue["capabilities"] = agent["capabilities"]
+    more = leftover(agent["transport"], ("type", "endpoint"))
+    if more:
+        residue["transport"] = more
+    own = [name for name in ("description", "__os", "__arch") if _text(metadata, name)]
+    vendor = leftover(metadata, {*own, "__iat", "__seq", VISIBILITY, CARRY})
+    if vendor:
+        residue["metadata"] = vendor
+    return residue
+
+
+def _signature(document: JsonObject, agent: JsonObject) -> JsonObject:
+    """§13: the signature as the record names it. It covers the agent object, not the record."""
+    signature: JsonObject = {"type": "announce-sig", "canon": "jcs", "value": document["signature"]}
+    key_id = _key_id(agent.get("public_key"))
+    return {"type": "announce-sig", "key_id": key_id, **signature} if key_id else signature
+
+
+def _key_id(pem: Any) -> str | None:
+    """P-3: `sha256:` and the digest of the SPKI. A certificate's key is for those who check it to take out."""
+    if not isinstance(pem, str) or "CERTIFICATE" in pem:
+        return None
+    body = "".join(line for line in pem.splitlines() if "-----" not in line).strip()
+    try:
+        der = base64.b64decode(body, validate=True)
+    except binascii.Error:
+        return None
+    return f"sha256:{hashlib.sha256(der).hexdigest()}" if der else None
+
+
+def _ttl(document: JsonObject) -> int | None:
+    """P-7: advisory, within 10 to 3600 s."""
+    value = document.get("ttl")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return int(min(max(value, _TTL_LEAST), _TTL_MOST))
+
+
+def _sequence(metadata: JsonObject, path: str) -> int | None:
+    value = metadata.get("__seq")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidDocument(
+            "'__seq' must be a whole number.", path=f"{path}.__seq", hint="Unix milliseconds do well."
+        )
+    return value
+
+
+def _warnings(agent: JsonObject, path: str) -> tuple[str, ...]:
+    version = agent["agent_id"][14]
+    if version == "4":
+        return ()
+    return (f"{path}.agent_id: a UUID of version {version}; the protocol asks for version 4.",)
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def _native(
+    record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext
+) -> tuple[JsonObject, JsonObject]:
+    return native_and_rest(
+        record,
+        residue,
+        write=lambda kept: _write(record, kept, room, context),
+        read=lambda agent: _read(agent, "$"),
+    )
+
+
+def _write(record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext) -> JsonObject:
+    agent: JsonObject = {"agent_id": _agent_id(record, residue, context)}
+    label = _label(record.name)
+    if label and label != agent["agent_id"].lower():
+        agent["agent_name"] = label
+    agent["capabilities"] = write_capabilities(record, residue.get("capabilities"))
+    agent["transport"] = to_transport(record.bindings[0]) if record.bindings else {"type": "none", "endpoint": "none"}
+    metadata = _write_metadata(record, room)
+    if metadata:
+        agent["metadata"] = metadata
+    return fill(agent, leftover(residue, ("agent_id", "agent_name", "capabilities")))
+
+
+def _agent_id(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> str:
+    """The agent's own UUID; else the one kept beside the record; else, for a caller who keeps none, one of version 5."""
+    own = record.id.removeprefix("urn:uuid:")
+    spelled = residue.get("agent_id")
+    if own != record.id and _UUID.match(own):
+        return spelled if isinstance(spelled, str) and spelled.lower() == own else own
+    return context.announce_id or str(uuid.uuid5(uuid.NAMESPACE_URL, record.id))
+
+
+def _label(name: str) -> str | None:
+    """The name as a DNS label; None when nothing of it is left."""
+    label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63].strip("-") if not _LABEL.match(name) else name
+    return label or None
+
+
+def _write_metadata(record: AgentRecord, room: int) -> JsonObject:
+    metadata: JsonObject = {}
+    if record.description != _offering(record.tags) or DERIVED not in record.extra:
+        metadata["description"] = _cut_text(record.description, room)
+    constraints = record.constraints or {}
+    for name in ("os", "arch"):
+        value = _text(constraints, name)
+        if value and len(value) <= _PLATFORM_CHARS:
+            metadata[f"__{name}"] = value
+    return metadata
+
+
+def _cut_text(text: str, most_bytes: int) -> str:
+    """The longest head of `text` whose JSON has at most `most_bytes`."""
+    if len(dump_json(text)) <= most_bytes:
+        return text
+    count = bisect.bisect_right(range(len(text)), most_bytes, key=lambda end: len(dump_json(text[:end] + "…"))) - 1
+    return text[: max(count, 0)] + "…"
+
+
+def _with_rest(agent: JsonObject, rest: JsonObject) -> JsonObject:
+    return {**agent, "metadata": {**agent.get("metadata", {}), CARRY: rest}} if rest else agent
+
+
+def _fits(agent: JsonObject) -> bool:
+    return len(dump_json(agent.get("metadata", {}))) <= limits.METADATA_BYTES
+
+
+def _cut(record: AgentRecord, agent: JsonObject, rest: JsonObject) -> Encoded:
+    """What fits into the metadata, the agent's names first; the rest is lost and said to be."""
+    room = limits.METADATA_BYTES - len(dump_json(agent.get("metadata", {}))) - len(CARRY) - 8
+    kept, _ = shrink(rest, room)
+    document = _with_rest(agent, kept)
+    reason = f"An announced agent has at most {limits.METADATA_BYTES} bytes of metadata."
+    lost = differing(record, _read(document, "$"))
+    return Encoded(document=document, losses=tuple(Loss(member("$", name), reason) for name in lost))
+
+
+ANNOUNCE = AnnounceCodec()
