@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,9 +20,12 @@ import click
 import reference_dialects
 import requirements
 from waypost import settings
+from waypost.app import build
 from waypost.cli.main import COMMANDS, cli
 from waypost.errors import CODES, WaypostError
 from waypost.model.lease import TRANSITIONS
+from waypost.registry.operations import OPERATIONS, Operation
+from waypost.server.routes import Route
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -150,6 +154,39 @@ def render_dialect(name: str) -> str:
     return "\n\n".join(lines)
 
 
+def routes() -> list[Route]:
+    """Every route of a service, apart from the prefixes that a face answers for itself (AF, RTFS)."""
+    with tempfile.TemporaryDirectory() as folder:
+        application = build(settings.Settings(data=Path(folder), store="memory"))
+        return application.service.router.routes
+
+
+def render_routes() -> str:
+    rows = ((f"`{row.method} {row.path}`", row.summary, f"`{row.operation}`", _needs(row)) for row in routes())
+    return table(("path", "what", "operation", "needs"), rows)
+
+
+def _needs(route: Route) -> str:
+    scope = None if route.open else route.scope or OPERATIONS[route.operation].scope
+    return f"`{scope}`" if scope else "open"
+
+
+def render_operations() -> str:
+    head = ("operation", "what", "needs", "command", "`Client`", "errors")
+    return table(head, map(_operation_row, OPERATIONS.values()))
+
+
+def _operation_row(row: Operation) -> tuple[str, ...]:
+    return (
+        f"`{row.name}`",
+        row.summary,
+        f"`{row.scope}`" if row.scope else "open",
+        f"`waypost {row.command}`" if row.command else "",
+        f"`{row.method}`" if row.method else "",
+        ", ".join(f"`{kind.__name__}`" for kind in dict.fromkeys(row.errors)),
+    )
+
+
 def render_lease() -> str:
     """The lease's table of states as a diagram."""
     lines = [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
@@ -161,6 +198,8 @@ RENDERERS: dict[str, Callable[[], str]] = {
     "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
     "errors": render_errors,
     "lease": render_lease,
+    "operations": render_operations,
+    "routes": render_routes,
     "commands": render_commands,
     "shared-options": render_shared_options,
     "planned": render_planned,
