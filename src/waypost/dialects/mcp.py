@@ -146,7 +146,7 @@ def _is_old(item: Any) -> bool:
 def read_server(server: JsonObject) -> AgentRecord:
     """What a server.json in its present form says by its own members."""
     name = _name(server)
-    remotes, packages = _remotes(server), _packages(server)
+    remotes, packages = read_remotes(server), _packages(server)
     official = find_object(find_object(server, "_meta") or {}, OFFICIAL, "$._meta") or {}
     _check_unmapped(server)
     return AgentRecord(
@@ -192,7 +192,7 @@ def _check_unmapped(server: JsonObject) -> None:
     find_object(server, "repository")
 
 
-def _remotes(server: JsonObject) -> list[JsonObject]:
+def read_remotes(server: JsonObject) -> list[JsonObject]:
     items = need_array(server.get("remotes") or [], "$.remotes", limits.JSON_ARRAY_ITEMS)
     for index, item in enumerate(items):
         path = f"$.remotes[{index}]"
