@@ -100,6 +100,7 @@ REQUEST_ID_CHARS: Final = 128
 IDEMPOTENCY_KEY_CHARS: Final = 255
 IDEMPOTENCY_KEEP_SECONDS: Final = 86_400
 GROUP_COMMIT_MAX: Final = 512  # commands that may share one fsync
+GROUP_SLICE: Final = 16  # commands decided in one turn of the event loop: about 2 ms
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 with Retry-After
 
 # --- Caches (entries) ----------------------------------------------------------------------------

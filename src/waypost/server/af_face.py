@@ -26,11 +26,8 @@ class AfFace:
         )
 
     def open_to_all(self, request: Request) -> bool:
-        """Cards are open; so are the words about the surface itself, and preflight requests, which carry no credential."""
-        path = request.path
-        return (
-            path in _OPEN_PATHS or request.method == "OPTIONS" or "/problems/" in path or path.endswith("/schema.json")
-        )
+        """Cards are open; so is what tells of no agent. Asked of the route, since an id may hold any text."""
+        return request.path.rstrip("/") in _OPEN_PATHS or not self._surface.tells_of_agents(request)
 
     def scope(self, request: Request) -> str | None:
         return SCOPE_READ

@@ -1,0 +1,175 @@
+"""The AF directory over the registry: pages in work proportional to the page, whatever the size of the registry.
+
+Renderings are kept as bytes, bounded, until content or visibility changes; a renewed lease does not touch them. Free text is
+matched against folded texts, off the event loop (`af_scan`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.dialects.af import summary_of
+from waypost.model.json import dump_json
+from waypost.model.names import slug
+from waypost.model.principal import Principal, audience
+from waypost.model.query import Query
+from waypost.model.registration import Entry, Registration
+from waypost.model.times import find_instant
+from waypost.registry.catalogue import LISTED
+from waypost.registry.engine import Registry
+from waypost.server.af_directory import AfPage, AfQuery, Seen, candidates, default_level, window
+from waypost.server.af_scan import TextScan
+from waypost.server.af_view import AfAgent, Level, make_agent
+from waypost.server.rendering import Renderer
+
+_RANKED = 1000  # hits that sort=relevance puts in front; the rest follows in the usual order
+_OVERHEAD = 400  # bytes of memory beside the renderings, per agent
+
+
+class RegistryDirectory:
+    ranked = True
+
+    def __init__(self, registry: Registry, renderer: Renderer) -> None:
+        self._registry = registry
+        self._catalogue = registry.catalogue
+        self._renderer = renderer
+        self._summaries = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
+        self._wholes = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
+        self._scan = TextScan(registry)
+
+    async def page(self, principal: Principal, query: AfQuery) -> AfPage:
+        self._catalogue.expire(self._registry.clock.now())
+        tokens = audience(principal)
+        level: Level = _level(principal)
+        visible = self._catalogue.count(tokens) if query.limit is None else 0
+        offset, limit, paged = window(query, visible)
+        generation, modified = self._catalogue.generation(tokens), self._catalogue.last_modified(tokens)
+        entries, total = await self._entries(tokens, level, query, offset, limit)
+        agents = await self._agents(entries, whole=query.whole and level == "full")
+        return AfPage([Seen(agent, level) for agent in agents], total, paged, str(generation), modified)
+
+    async def one(self, principal: Principal, key: str) -> Seen | None:
+        entry = self._find(principal, key)
+        if entry is None:
+            return None
+        found = await self._agents((entry,), whole=True)
+        return Seen(found[0], _level(principal)) if found else None
+
+    def card(self, registration: Registration) -> Seen:
+        """The card of an origin, whole: that is what it is published for."""
+        return Seen(self._whole(registration), "full")
+
+    # --- Which agents ----------------------------------------------------------------------------
+
+    def _find(self, principal: Principal, key: str) -> Entry | None:
+        """AF-14: the published id first, then the canonical id, an alias or a hash. Hidden is unknown."""
+        now = self._registry.clock.now()
+        self._catalogue.expire(now)
+        tokens = audience(principal)
+        for name in candidates(key):
+            agent_id = self._catalogue.resolve(name)
+            entry = self._catalogue.find(agent_id) if agent_id is not None else None
+            if entry is None or default_level(principal, entry.status, entry.expires_at, now) == "none":
+                continue
+            if tokens is None or not tokens.isdisjoint(entry.scopes):
+                return entry
+        return None
+
+    async def _entries(
+        self, tokens: frozenset[str] | None, level: Level, query: AfQuery, offset: int, limit: int
+    ) -> tuple[Sequence[Entry], int]:
+        ids: Sequence[str] | None = None
+        if query.id is not None:
+            ids = self._exactly(query.id)
+        if query.terms:
+            scanned = await self._scan.find(tokens, query.tags, query.terms, level)
+            ids = scanned if ids is None else [agent_id for agent_id in ids if agent_id in set(scanned)]
+        if query.by_relevance and ids:
+            return self._by_relevance(tokens, query, ids, offset, limit)
+        return self._catalogue.page(tokens, limit=limit, offset=offset, tags=query.tags, statuses=LISTED, ids=ids)
+
+    def _exactly(self, key: str) -> list[str]:
+        """The agent whose canonical or published id is exactly this."""
+        agent_id = self._catalogue.resolve(key)
+        return [agent_id] if agent_id is not None and key in (agent_id, slug(agent_id)) else []
+
+    def _by_relevance(
+        self, tokens: frozenset[str] | None, query: AfQuery, ids: Sequence[str], offset: int, limit: int
+    ) -> tuple[list[Entry], int]:
+        entries, total = self._catalogue.page(tokens, limit=len(ids), tags=query.tags, statuses=LISTED, ids=ids)
+        ranking = self._registry.ranker.rank(
+            Query(text=query.text, required_tags=query.tags, limit=_RANKED),
+            tokens,
+            alive=self._catalogue.is_alive,
+            now=self._registry.clock.now(),
+        )
+        rank = {hit.id: place for place, hit in enumerate(ranking.hits)}
+        entries = sorted(entries, key=lambda entry: rank.get(entry.id, _RANKED))
+        return entries[offset : offset + limit], total
+
+    # --- As bytes --------------------------------------------------------------------------------
+
+    async def _agents(self, entries: Sequence[Entry], *, whole: bool) -> list[AfAgent]:
+        kept = self._wholes if whole else self._summaries
+        found = [kept.find(entry) for entry in entries]
+        missing = [entry.id for entry, agent in zip(entries, found, strict=True) if agent is None]
+        if not missing:
+            return [agent for agent in found if agent is not None]
+        render = self._whole if whole else self._summary
+        made: dict[str, AfAgent] = {}
+        for registration in await self._registry.registrations(missing):
+            made[registration.id] = agent = render(registration)
+            kept.put(registration, agent)
+        pairs = zip(entries, found, strict=True)
+        return [shown for entry, agent in pairs if (shown := agent or made.get(entry.id)) is not None]
+
+    def _summary(self, registration: Registration) -> AfAgent:
+        record = registration.record
+        return AfAgent(id=slug(record.id), canonical_id=record.id, summary=dump_json(summary_of(record)))
+
+    def _whole(self, registration: Registration) -> AfAgent:
+        now = self._registry.clock.now()
+        context = self._renderer.context(registration, now)
+        document = CODECS["af"].encode(registration.record, context).document
+        updated = find_instant(registration.record.updated_at)
+        changed = registration.changed_at
+        if updated is not None and changed < updated <= now:
+            changed = updated
+        return make_agent(document, canonical_id=registration.id, changed_at=changed, has_a2a_card=True)
+
+
+class _Renderings:
+    """Rendered agents by id, true for one content and time of change, bounded by bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._size = 0
+        self._kept: OrderedDict[str, tuple[str, float, AfAgent]] = OrderedDict()
+
+    def find(self, entry: Entry) -> AfAgent | None:
+        held = self._kept.get(entry.id)
+        if held is None or held[0] != entry.etag or held[1] != entry.changed_at:
+            return None
+        self._kept.move_to_end(entry.id)
+        return held[2]
+
+    def put(self, registration: Registration, agent: AfAgent) -> None:
+        before = self._kept.pop(registration.id, None)
+        if before is not None:
+            self._size -= _size_of(before[2])
+        self._kept[registration.id] = (registration.etag, registration.changed_at, agent)
+        self._size += _size_of(agent)
+        while self._size > self._most:
+            _, (_, _, dropped) = self._kept.popitem(last=False)
+            self._size -= _size_of(dropped)
+
+
+def _size_of(agent: AfAgent) -> int:
+    return len(agent.summary) + len(agent.whole) + _OVERHEAD
+
+
+def _level(principal: Principal) -> Level:
+    return "summary" if principal.is_anonymous else "full"
