@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
 import click
 import msgspec
 
@@ -11,9 +16,9 @@ from waypost.settings import Settings
 
 TRIALS = """
 Try, in another terminal:
-  waypost find "translate an invoice" --explain{server}
+  {waypost} find "translate an invoice" --explain{server}
   curl -s {url}/.well-known/agentframework/v1/agents
-  waypost watch{server}
+  {waypost} watch{server}
 
 Ctrl-C ends the demo; nothing is kept."""
 
@@ -28,4 +33,13 @@ def command(settings: Settings) -> None:
 
 def _trials(url: str) -> str:
     server = "" if url == "http://127.0.0.1:8440" else f" --server {url}"
-    return TRIALS.format(url=url, server=server)
+    return TRIALS.format(url=url, server=server, waypost=_own_name())
+
+
+def _own_name() -> str:
+    """What to type to get this command: its path, where a shell would not find it by name."""
+    here = Path(sys.argv[0]).absolute()
+    found = shutil.which("waypost")
+    if here.name != "waypost" or (found and Path(found).samefile(here)):
+        return "waypost"
+    return shlex.quote(str(here))

@@ -1,0 +1,84 @@
+"""`scripts/serve` as a stranger starts it: from any folder, with an empty home and nothing on the path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.server import STOP_SECONDS
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """What is left of the environment of somebody who just logged in."""
+    (tmp_path / "home").mkdir()
+    return {"HOME": str(tmp_path / "home"), "PATH": SYSTEM_PATH}
+
+
+@pytest.fixture
+def served(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    ready = subprocess.run([ROOT / "scripts" / "environment", "test", "check"], env=environment, check=False)
+    assert ready.returncode == 0, "the environment is not the pinned one: run scripts/environment test"
+    with (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [ROOT / "scripts" / "serve", "--port", "0"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    yield process
+    process.terminate()
+    process.communicate(timeout=STOP_SECONDS)
+
+
+def test_it_says_that_it_is_ready_and_the_three_things_to_try_work(
+    served: subprocess.Popen[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    assert served.stdout is not None
+    first = served.stdout.readline()
+    assert first.startswith("waypost ready http://127.0.0.1:"), (tmp_path / "stderr").read_text()
+    trials = _trials(served)
+    assert len(trials) == 3
+    for trial in trials:
+        assert _first_output(trial, tmp_path, environment), trial
+
+
+def _trials(served: subprocess.Popen[str]) -> list[str]:
+    """The indented lines after the ready line, up to the blank line behind them."""
+    assert served.stdout is not None
+    trials: list[str] = []
+    for line in served.stdout:
+        if line.startswith("  "):
+            trials.append(line.strip())
+        elif trials:
+            break
+    return trials
+
+
+def _first_output(trial: str, folder: Path, environment: dict[str, str]) -> bool:
+    """Types the line. One that goes on by itself counts when it is still running after a while."""
+    typed = subprocess.Popen(
+        ["bash", "-c", trial],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = typed.communicate(timeout=5 if " watch" in trial else 30)
+    except subprocess.TimeoutExpired:
+        os.killpg(typed.pid, 15)
+        typed.communicate(timeout=STOP_SECONDS)
+        return " watch" in trial
+    return typed.returncode == 0 and bool(output.strip())
