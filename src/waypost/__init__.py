@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from waypost.client.retry import Retry as Retry
     from waypost.client.sync.client import SyncClient as SyncClient
     from waypost.errors import WaypostError as WaypostError
+    from waypost.server.discovery import Discovery as Discovery
 
 __version__ = "0.1.0"
 
@@ -41,12 +42,14 @@ _HOMES = {
     "Change": "waypost.client.results",
     "Stats": "waypost.client.results",
     "WaypostError": "waypost.errors",
+    "Discovery": "waypost.server.discovery",
 }
 
 __all__ = (
     "Agent",
     "Client",
     "SyncClient",
+    "Discovery",
     "Retry",
     "Receipt",
     "Failure",

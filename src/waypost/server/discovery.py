@@ -5,6 +5,7 @@ It claims its own addresses and passes everything else on untouched. It needs no
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 import time
@@ -59,7 +60,7 @@ class Discovery:
         agents: Iterable[AgentLike] | None = None,
         provider: Provider | None = None,
         policy: Policy | None = None,
-        options: DiscoveryOptions | None = None,
+        options: DiscoveryOptions | Mapping[str, Any] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         given, app = (app, None) if isinstance(app, Iterable) else ((), app)
@@ -67,7 +68,7 @@ class Discovery:
         if agents is not None and provider is not None:
             raise ConfigurationError("Give agents or a provider, not both.", path="agents")
         self._app = app
-        self._options = options or DiscoveryOptions()
+        self._options = _options(options)
         self._now = now
         self.provider = provider or StaticProvider(agents or (), base_url=self._options.base_url, now=now)
         self._directory = ProviderDirectory(self.provider, policy, base_url=self._options.base_url, now=now)
@@ -209,10 +210,25 @@ class Discovery:
 
 
 def discovery_app(
-    provider: Provider, *, policy: Policy | None = None, options: DiscoveryOptions | None = None
+    provider: Provider,
+    *,
+    policy: Policy | None = None,
+    options: DiscoveryOptions | Mapping[str, Any] | None = None,
 ) -> Discovery:
     """The surface over a provider, as a plain ASGI application."""
     return Discovery(provider=provider, policy=policy, options=options)
+
+
+def _options(given: DiscoveryOptions | Mapping[str, Any] | None) -> DiscoveryOptions:
+    if given is None or isinstance(given, DiscoveryOptions):
+        return given or DiscoveryOptions()
+    known = DiscoveryOptions.__struct_fields__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+            raise ConfigurationError(f"{name!r} is not an option of Discovery.", path=f"options.{name}", hint=hint)
+    return DiscoveryOptions(**given)
 
 
 def principal_of(scope: Scope) -> Principal:
