@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from waypost.client.sync.client import SyncClient as SyncClient
     from waypost.errors import WaypostError as WaypostError
     from waypost.server.discovery import Discovery as Discovery
+    from waypost.server.discovery import Discovery as Discovery
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ _HOMES = {
     "Agent": "waypost.client.agent",
     "Client": "waypost.client.aio.client",
     "SyncClient": "waypost.client.sync.client",
+    "Discovery": "waypost.server.discovery",
     "Retry": "waypost.client.retry",
     "Receipt": "waypost.client.results",
     "Failure": "waypost.client.results",
