@@ -1,6 +1,5 @@
-"""`python -m waypost` is the command `waypost`."""
+"""`python -m waypost` is the command."""
 
 from waypost.cli.main import run
 
-if __name__ == "__main__":
-    run()
+run()

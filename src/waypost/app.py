@@ -171,9 +171,11 @@ def _minter(settings: Settings, key: Any, clock: Clock) -> Callable[[str, tuple[
     return mint
 
 
-def mint_locally(settings: Settings, subject: str, scopes: tuple[str, ...], ttl_seconds: int) -> tuple[str, str]:
+def mint_locally(
+    settings: Settings, subject: str, scopes: tuple[str, ...], ttl_seconds: int, *, clock: Clock | None = None
+) -> tuple[str, str]:
     """A token signed with the key in the data folder, without a running service."""
-    return _minter(settings, _key(settings.data / _TOKEN_KEY), SystemClock())(subject, scopes, ttl_seconds)
+    return _minter(settings, _key(settings.data / _TOKEN_KEY), clock or SystemClock())(subject, scopes, ttl_seconds)
 
 
 # --- What lies in the data folder -----------------------------------------------------------------

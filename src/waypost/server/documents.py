@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost.dialects import CODECS
-from waypost.dialects.ard import catalog
+from waypost.dialects.ard_catalog import catalog, host_entry
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.registration import Registration
@@ -102,7 +102,7 @@ class DocumentFace:
     async def catalog(self, call: Call) -> AnyResponse:
         alone = await self.hosted(call.request)
         if alone is not None:
-            body = dump_json(catalog([self._entry(alone)], {"displayName": alone.record.name}))
+            body = dump_json(catalog([self._entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host)))
         else:
             body = await self._whole_catalog()
         etag = strong_etag(body, _CATALOG_TYPE)
@@ -125,7 +125,7 @@ class DocumentFace:
         ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
         for start in range(0, len(ids), 100):
             written += map(self._entry, await self._registry.registrations(ids[start : start + 100]))
-        body = dump_json(catalog(written, {"displayName": "Waypost", "identifier": self._renderer.host}))
+        body = dump_json(catalog(written, host_entry("Waypost", self._renderer.host)))
         self._catalog = (generation, body)
         return body
 

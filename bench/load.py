@@ -1,0 +1,123 @@
+"""A small load generator: keep-alive connections on loopback, whole requests prepared beforehand, bounded in count.
+
+It measures a server from outside: requests per second, and the processor time that the server itself spent on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+import uvloop
+
+
+@dataclass(frozen=True)
+class Measured:
+    requests: int
+    seconds: float
+    server_cpu_seconds: float
+    body_bytes: int
+    failed: int
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        return 1e6 * self.server_cpu_seconds / self.requests
+
+
+def request_bytes(method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if body and not any(name.lower() == "content-type" for name in headers or {}):
+        lines.append("Content-Type: application/json")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _Caller(asyncio.Protocol):
+    """One connection that sends the next request as soon as an answer is complete."""
+
+    def __init__(self, requests: list[bytes], done: asyncio.Future[None]) -> None:
+        self._requests = requests
+        self._done = done
+        self._buffer = bytearray()
+        self._missing = -1
+        self._sent_at = 0.0
+        self.latencies: list[float] = []
+        self.failed = 0
+        self.body_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._next()
+
+    def _next(self) -> None:
+        if not self._requests:
+            self._transport.close()
+            if not self._done.done():
+                self._done.set_result(None)
+            return
+        self._sent_at = time.perf_counter()
+        self._transport.write(self._requests.pop())  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._missing < 0:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = bytes(self._buffer[:end]).lower()
+            if not head.startswith(b"http/1.1 2"):
+                self.failed += 1
+            at = head.find(b"content-length:")
+            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            self.body_bytes += length
+            self._missing = end + 4 + length
+        if len(self._buffer) >= self._missing:
+            self.latencies.append(time.perf_counter() - self._sent_at)
+            self._buffer.clear()
+            self._missing = -1
+            self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_exception(exc or ConnectionError("the server closed the connection"))
+
+
+async def _run(port: int, requests: Sequence[bytes], clients: int) -> tuple[list[_Caller], float]:
+    loop = asyncio.get_running_loop()
+    shares = [list(requests[index::clients]) for index in range(clients)]
+    done = [loop.create_future() for _ in shares]
+    started = time.perf_counter()
+    callers = []
+    for share, future in zip(shares, done, strict=True):
+        share.reverse()
+        _, caller = await loop.create_connection(lambda s=share, f=future: _Caller(s, f), "127.0.0.1", port)  # type: ignore[misc]
+        callers.append(caller)
+    await asyncio.wait_for(asyncio.gather(*done), timeout=600)
+    return callers, time.perf_counter() - started
+
+
+def measure(port: int, server: psutil.Process, requests: Sequence[bytes], *, clients: int = 8) -> Measured:
+    """Send every request once, over `clients` connections, and say what it took."""
+    before = server.cpu_times()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        callers, seconds = runner.run(_run(port, requests, clients))
+    after = server.cpu_times()
+    latencies = sorted(latency for caller in callers for latency in caller.latencies)
+    return Measured(
+        requests=len(requests),
+        seconds=seconds,
+        server_cpu_seconds=(after.user + after.system) - (before.user + before.system),
+        body_bytes=sum(caller.body_bytes for caller in callers),
+        failed=sum(caller.failed for caller in callers),
+        p50_ms=1e3 * latencies[len(latencies) // 2],
+        p99_ms=1e3 * latencies[int(len(latencies) * 0.99)],
+    )
