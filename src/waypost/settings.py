@@ -25,6 +25,7 @@ from waypost.model.principal import PUBLIC, VISIBILITIES
 PREFIX = "WAYPOST_"
 CONFIG_FILE = "waypost.toml"
 ADMIN_TOKEN_FILE = "admin.token"
+TOKEN_KEY_FILE = "keys/token.pem"
 
 Kind = Literal["text", "folder", "whole", "seconds", "switch"]
 _KIND_WORDS = {
@@ -122,14 +123,9 @@ SERVICE_SETTINGS = (
         name="issuer",
         kind="text",
         default="waypost",
-        doc="The `iss` of tokens: of those minted here, and of those from `jwks`.",
+        doc="The `iss` of the tokens that are minted and accepted here.",
     ),
     Setting(name="audience", kind="text", default="waypost", doc="The `aud` that a token must carry."),
-    Setting(
-        name="jwks",
-        kind="text",
-        doc="A file with the public keys (JWKS) of an external issuer, beside the service's own key.",
-    ),
     Setting(name="samples", kind="switch", default=False, doc="Register the sample agents at start."),
     Setting(
         name="log_level",
@@ -184,7 +180,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
     issuer: str = "waypost"
     audience: str = "waypost"
-    jwks: str | None = None
     samples: bool = False
     log_level: str = "info"
 

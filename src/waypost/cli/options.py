@@ -25,7 +25,6 @@ _METAVARS = {
     "token": "TOKEN",
     "timeout": "SECONDS",
     "base_url": "URL",
-    "jwks": "FILE",
     "host": "ADDRESS",
 }
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])

@@ -1,17 +1,20 @@
-"""Running the service from a command: the ready line first, whatever else later."""
+"""Running the service from a command: the ready line first, whatever else later; logs on stderr."""
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import sys
 from collections.abc import Callable
 
-from waypost.app import serve
+from waypost.app import run
 from waypost.settings import Settings
+
+_LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def run_service(settings: Settings, tell: Callable[[str], str] | None = None) -> None:
     """Serve until stopped. `tell` makes the text that follows the ready line."""
+    logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format=_LOG_LINE)
 
     def ready(url: str) -> None:
         sys.stdout.write(f"waypost ready {url}\n")
@@ -19,4 +22,4 @@ def run_service(settings: Settings, tell: Callable[[str], str] | None = None) ->
             sys.stdout.write(tell(url) + "\n")
         sys.stdout.flush()
 
-    asyncio.run(serve(settings, ready=ready))
+    run(settings, ready=ready)

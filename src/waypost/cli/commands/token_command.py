@@ -15,7 +15,7 @@ from waypost.client.results import MintedToken
 from waypost.errors import ConfigurationError
 from waypost.model.principal import SCOPES
 from waypost.model.times import to_rfc3339
-from waypost.settings import Settings
+from waypost.settings import TOKEN_KEY_FILE, Settings
 from waypost.trust.tokens import load_key, mint
 
 
@@ -63,7 +63,7 @@ def mint_token(session: Session, sub: str, scopes: tuple[str, ...], ttl: int) ->
 
 
 def _own_key(settings: Settings) -> bytes | None:
-    path = settings.data / "keys" / "token.pem"
+    path = settings.data / TOKEN_KEY_FILE
     try:
         return path.read_bytes()
     except (FileNotFoundError, PermissionError):
