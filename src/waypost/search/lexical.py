@@ -1,0 +1,233 @@
+"""The lexical signal: fielded BM25 and tags, over what is committed and what is not yet, as one answer.
+
+Each visibility has its own index, so that nobody's scores are moved by records they may not see. Public and internal
+records are weighed by the statistics of their own tier. Private ones are weighed by the statistics of the larger of these
+two that the caller sees: another owner's private records bear on nothing, not even on a sum.
+
+A change counts from the next question on. It stays in a delta until `maintain` has committed it; views and delta are
+swapped together, so that a question sees each change exactly once and never waits for a commit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from threading import Lock
+from typing import Final, NamedTuple
+
+import msgspec
+
+from waypost.errors import StoreUnavailable
+from waypost.model.principal import INTERNAL, PRIVATE, PUBLIC, VISIBILITIES
+from waypost.model.registration import Registration
+from waypost.search import text, tier
+from waypost.search.bm25 import Statistics
+from waypost.search.delta import Blend, Change, Share, shares_of
+from waypost.search.question import Found, Question
+from waypost.search.tier import Tier, View
+from waypost.search.weighing import NOTHING, Weighing
+
+_ERRORS: Final = (
+    ValueError,
+    OSError,
+    RuntimeError,
+)  # what tantivy raises for a damaged folder, a full disk, a lost writer
+_STATE: Final = "state.json"
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What a saved index was made with. Any difference: it is built anew."""
+
+    schema: int = tier.VERSION
+    analysis: int = text.VERSION
+    engine: str = tier.ENGINE
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    format: _Format
+    revision: int
+
+
+class _Moment(NamedTuple):
+    """What a question looks at. Replaced as a whole; only `fresh` grows, under the lock."""
+
+    views: dict[str, View]
+    folding: dict[str, Change]  # being committed
+    fresh: dict[str, Change]  # since then
+
+
+class LexicalIndex:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._lock = Lock()  # held for microseconds, never over a commit
+        self._maintaining = Lock()
+        self._revision = 0
+        self._tiers: dict[str, Tier] = {}
+        self._moment = _Moment({}, {}, {})
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Open what was saved. Missing, damaged or made by another version: start empty, at revision 0."""
+        saved = self._read_saved()
+        if saved is not None:
+            try:
+                self._open_tiers()
+            except _ERRORS:
+                saved = None
+        if saved is None:
+            self.clear()
+            return 0
+        self._revision = saved.revision
+        return saved.revision
+
+    def clear(self) -> None:
+        """Forget everything, on disk too."""
+        with self._maintaining:
+            self.close()
+            if self._folder is not None and self._folder.exists():
+                shutil.rmtree(self._folder)
+            self._revision = 0
+            self._open_tiers()
+
+    def close(self) -> None:
+        for each in self._tiers.values():
+            each.close()
+        self._tiers = {}
+
+    def _open_tiers(self) -> None:
+        self._tiers = {name: Tier(name, self._folder / name if self._folder else None) for name in VISIBILITIES}
+        self._moment = _Moment({name: each.view() for name, each in self._tiers.items()}, {}, {})
+
+    def _read_saved(self) -> _Saved | None:
+        if self._folder is None or not all(Tier.exists(self._folder / name) for name in VISIBILITIES):
+            return None
+        try:
+            saved = msgspec.json.decode((self._folder / _STATE).read_bytes(), type=_Saved)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return saved if saved.format == _Format() else None
+
+    def _save(self, revision: int) -> None:
+        """After the commits: an older revision beside newer indices only means that some changes are told twice."""
+        if self._folder is not None and revision != self._revision:
+            beside = self._folder / f"{_STATE}.new"
+            beside.write_bytes(msgspec.json.encode(_Saved(_Format(), revision)))
+            beside.replace(self._folder / _STATE)
+        self._revision = revision
+
+    # --- Changes ---------------------------------------------------------------------------------
+
+    def put(self, registration: Registration) -> None:
+        self._change(registration.record.id, Change(registration))
+
+    def remove(self, agent_id: str) -> None:
+        self._change(agent_id, Change(None))
+
+    def _change(self, agent_id: str, change: Change) -> None:
+        with self._lock:
+            fresh = self._moment.fresh
+            fresh.pop(agent_id, None)  # the order of the delta is the order of changes
+            fresh[agent_id] = change
+
+    @property
+    def pending(self) -> int:
+        return len(self._moment.fresh) + len(self._moment.folding)
+
+    def maintain(self, revision: int) -> None:
+        """Commit every change made before this call, then note the revision."""
+        with self._maintaining:
+            folding = self._take_fresh()
+            try:
+                changed = self._commit(folding) if folding else set()
+                views = {
+                    name: each.view() if name in changed else self._moment.views[name]
+                    for name, each in self._tiers.items()
+                }
+                self._swap(views)
+                self._save(revision)
+            except _ERRORS as error:
+                self._give_back()
+                raise StoreUnavailable(
+                    f"The search index could not be saved: {error}",
+                    path=str(self._folder) if self._folder else None,
+                    hint="Answers stay complete meanwhile. Look at the space and the rights of the data folder.",
+                ) from error
+
+    def _take_fresh(self) -> dict[str, Change]:
+        with self._lock:
+            moment = self._moment
+            self._moment = _Moment(moment.views, moment.fresh, {})
+            return moment.fresh
+
+    def _swap(self, views: dict[str, View]) -> None:
+        with self._lock:
+            self._moment = _Moment(views, {}, self._moment.fresh)
+
+    def _give_back(self) -> None:
+        """A commit failed: its changes wait in the delta again, and writers start anew."""
+        for each in self._tiers.values():
+            each.close()
+        with self._lock:
+            moment = self._moment
+            self._moment = _Moment(moment.views, {}, {**moment.folding, **moment.fresh})
+
+    def _commit(self, changes: dict[str, Change]) -> set[str]:
+        """Delete, then add: telling a change twice does no harm. Returns the tiers that changed."""
+        filled = [each for name, each in self._tiers.items() if self._moment.views[name].docs]
+        for agent_id, change in changes.items():
+            for each in filled:
+                each.delete(agent_id)
+            if change.record is not None:
+                self._tiers[change.tier].add(agent_id, change)
+        return {name for name, each in self._tiers.items() if each.commit()}
+
+    # --- Questions -------------------------------------------------------------------------------
+
+    def search(self, question: Question, limit: int) -> Found:
+        """At least the best `limit` that the audience sees, where there are as many."""
+        with self._lock:
+            moment = self._moment
+            changes = [*reversed(moment.fresh.items())]
+        changes += [item for item in reversed(moment.folding.items()) if item[0] not in moment.fresh]
+        superseded = frozenset(agent_id for agent_id, _ in changes)
+        shares, skipped = shares_of(changes, question) if changes else ({}, 0)
+        statistics = {name: _blend(moment.views[name], shares.get(name)) for name in _open_tiers(question)}
+        reference: Statistics = max(statistics.values(), key=lambda each: each.docs, default=NOTHING)
+        found = []
+        for name in _visible_tiers(question):
+            weighing = Weighing(question, statistics.get(name, reference))
+            if share := shares.get(name):
+                found.append(weighing.changes(share))
+            view, scopes = moment.views[name], _private_scopes(question) if name == PRIVATE else None
+            found.append(weighing.committed(view, scopes, superseded, limit))
+        return _joined(found, skipped)
+
+
+def _joined(found: list[Found], skipped: int) -> Found:
+    return Found(
+        scored=[scored for each in found for scored in each.scored],
+        ceiling=max((each.ceiling for each in found), default=0.0),
+        is_complete=all(each.is_complete for each in found),
+        skipped=skipped,
+    )
+
+
+def _blend(view: View, share: Share | None) -> Statistics:
+    return view if share is None else Blend(view, share)
+
+
+def _open_tiers(question: Question) -> list[str]:
+    """The tiers that the caller sees as a whole."""
+    return [name for name in (PUBLIC, INTERNAL) if question.audience is None or name in question.audience]
+
+
+def _visible_tiers(question: Question) -> list[str]:
+    return [*_open_tiers(question), *([PRIVATE] if _private_scopes(question) != frozenset() else [])]
+
+
+def _private_scopes(question: Question) -> frozenset[str] | None:
+    """The private scopes of the caller; None: all."""
+    if question.audience is None:
+        return None
+    return question.audience - {PUBLIC, INTERNAL}

@@ -1,0 +1,118 @@
+"""One question against one tier: what counts how much, and where it ends on a scale of 0 to 1.
+
+It weighs documents of the delta by itself and lets the index weigh its own, so that both land on the same scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from waypost.search import bm25
+from waypost.search.bm25 import FIELDS, Document, Statistics
+from waypost.search.delta import Share
+from waypost.search.question import Found, Question, Scored
+from waypost.search.tier import View
+
+# The score, in units of the query's own weight U = Σ idf(term), or 1 without terms:
+#   S = BM25 + U·(PREFERRED · preferred tags carried / asked + (REQUIRED if required tags were asked and hold))
+#   score = S / (S + U)
+# A record that holds every word once, in one field of usual length, stands near 0.5. A word that nobody uses weighs most
+# in U and can add nothing to S, so a query of such words scores low, whatever is best. No score depends on its rank.
+PREFERRED: Final = 0.5
+REQUIRED: Final = 0.1
+REQUIRED_ALONE: Final = 0.5  # without words, the tags are the question
+
+
+class _Nothing:
+    """Statistics of an empty corpus: every word weighs the same."""
+
+    docs = 0
+
+    def containing(self, field: int, term: str) -> int:
+        return 0
+
+    def average_length(self, field: int) -> float:
+        return 0.0
+
+
+NOTHING: Final = _Nothing()
+
+
+class Weighing:
+    def __init__(self, question: Question, statistics: Statistics) -> None:
+        self._question = question
+        self._statistics = statistics
+        self._unit = sum(bm25.importance(term, statistics) for term in question.terms) or 1.0
+        self._preferred = PREFERRED * self._unit / max(1, len(question.preferred))
+        base = REQUIRED if question.terms else REQUIRED_ALONE
+        self._base = base * self._unit if question.selects else 0.0
+
+    def absolute(self, score: float) -> float:
+        total = score + self._base
+        return total / (total + self._unit)
+
+    def changes(self, share: Share) -> Found:
+        """All of the delta that answers."""
+        return Found(
+            [
+                Scored(agent_id, self._own(change.document, change.tags), change.is_deprecated)
+                for agent_id, change in share.matches
+                if self._question.admits(change.tags, change.protocols)
+            ]
+        )
+
+    def _own(self, document: Document, tags: frozenset[str]) -> float:
+        """The absolute score of a document that we count ourselves."""
+        carried = sum(tag in tags for tag in self._question.preferred)
+        words = bm25.score(document, self._question.terms, self._statistics)
+        return self.absolute(words + self._preferred * carried)
+
+    def committed(self, view: View, scopes: frozenset[str] | None, superseded: frozenset[str], limit: int) -> Found:
+        """The best of the index, without what the delta knows better. Where text is kept, hits are weighed again."""
+        filters = view.filters(self._question, scopes)
+        hits = view.best(self._options(view), filters, limit)
+        scored = []
+        for raw, address in hits:
+            agent_id, is_deprecated = view.label(address)
+            if agent_id in superseded:
+                continue
+            score = self._own(*view.document(address)) if view.keeps_text else self.absolute(raw)
+            scored.append(Scored(agent_id, score, is_deprecated))
+        if len(hits) == limit:
+            return Found(scored, self.absolute(hits[-1][0]), is_complete=False)
+        if self._question.selects:
+            return self._with_rest(view, filters, superseded, limit, scored)
+        return Found(scored)
+
+    def _with_rest(
+        self, view: View, filters: list[tuple[Any, Any]], superseded: frozenset[str], limit: int, scored: list[Scored]
+    ) -> Found:
+        """And what passes the filters but says nothing of the words: by id, with the base alone."""
+        score = self.absolute(0.0)
+        seen = {each.id for each in scored} | superseded
+        is_complete = True
+        for is_deprecated in (False, True):
+            ids = view.first(filters, limit + len(scored), is_deprecated=is_deprecated)
+            is_complete &= len(ids) < limit + len(scored)
+            scored = scored + [Scored(agent_id, score, is_deprecated) for agent_id in ids if agent_id not in seen]
+            if len(scored) >= limit:
+                return Found(scored, is_complete=False)
+        return Found(scored, is_complete=is_complete)
+
+    def _options(self, view: View) -> list[Any]:
+        """Each term in each field that knows it, and each preferred tag, as queries whose scores add up."""
+        options = [
+            view.term_query(field, term, self._correction(view, field, term))
+            for term in self._question.terms
+            for field in range(len(FIELDS))
+            if view.containing(field, term)
+        ]
+        options += [view.tag_query(tag, self._preferred) for tag in self._question.preferred]
+        return options
+
+    def _correction(self, view: View, field: int, term: str) -> float:
+        """The index weighs a term by what it holds; where the whole makes the term rarer or commoner, say so."""
+        if self._statistics is view:
+            return 1.0
+        known = bm25.idf(view.docs, view.containing(field, term))
+        return bm25.idf(self._statistics.docs, self._statistics.containing(field, term)) / known
