@@ -60,8 +60,11 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise."""
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise.
+
+    Stores keep it as an array, so a new member goes to the end and has a default.
+    """
 
     id: str
     name: str

@@ -1,0 +1,151 @@
+"""The reference store: everything in dictionaries, nothing after the process. Says by its brevity what a store must do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration
+from waypost.registry.decisions import entry_of
+from waypost.registry.ports import Answer, Change, Command, Committed, Held, Idempotency, Tombstone
+from waypost.stores.outcome import (
+    closed_refusal,
+    commit_change,
+    is_renewal,
+    kept_answer,
+    replay,
+    without_documents,
+)
+
+_PAGE = 1024
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._registrations: dict[str, Registration] = {}
+        self._aliases: dict[str, str] = {}
+        self._tombstones: dict[str, Tombstone] = {}
+        self._events: dict[int, Event] = {}  # in the order of revisions
+        self._answers: dict[str, tuple[Idempotency, Answer]] = {}
+        self._secrets: dict[str, bytes] = {}
+        self._revision = 0
+        self._listener: Callable[[Sequence[Committed]], None] | None = None
+
+    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+        self._listener = listener
+
+    async def close(self) -> None:
+        self._listener = None
+
+    async def healthy(self) -> bool:
+        return self._listener is not None
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    async def execute(self, command: Command) -> Answer:
+        if self._listener is None:
+            raise closed_refusal()
+        known = self._answers.get(command.idempotency.key) if command.idempotency else None
+        if known is not None and command.idempotency is not None:
+            return replay(known[1], known[0].fingerprint, command.idempotency)
+        decision = command.decide(self._held(command.keys))
+        answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self._revision)
+        committed = None
+        if decision.change is not None:
+            committed = commit_change(decision.change, self._revision + 1)
+            self._apply(decision.change, committed)
+            answer = Answer(
+                outcome=decision.outcome,
+                registration=committed.registration or decision.registration,
+                revision=committed.event.revision,
+            )
+        if command.idempotency is not None:
+            self._answers[command.idempotency.key] = (command.idempotency, kept_answer(answer))
+        if committed is not None:
+            self._listener((committed,))
+        return answer
+
+    def _held(self, keys: Sequence[str]) -> Held:
+        ids = dict.fromkeys(found for key in keys for found in (key, self._aliases.get(key)) if found is not None)
+        return Held(
+            registrations={each: self._registrations[each] for each in ids if each in self._registrations},
+            tombstones={key: self._tombstones[key] for key in keys if key in self._tombstones},
+            revision=self._revision,
+        )
+
+    def _apply(self, change: Change, committed: Committed) -> None:
+        event = committed.event
+        before = self._registrations.pop(event.id, None)
+        after = committed.registration
+        if before is None and after is None:
+            raise ValueError("A change cannot remove what is not there.")
+        if after is not None:
+            self._registrations[event.id] = after
+            self._tombstones.pop(event.id, None)
+        if after is None or not is_renewal(before, after):
+            self._name(event.id, before, after)
+        if change.tombstone is not None:
+            self._tombstones[change.tombstone.id] = change.tombstone
+        self._events[event.revision] = event
+        self._revision = event.revision
+
+    def _name(self, agent_id: str, before: Registration | None, after: Registration | None) -> None:
+        """An alias stays with its first holder until that one drops it or is removed."""
+        for alias in before.aliases if before is not None else ():
+            if self._aliases.get(alias) == agent_id:
+                del self._aliases[alias]
+        for alias in after.aliases if after is not None else ():
+            self._aliases.setdefault(alias, agent_id)
+
+    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+        rows = 0
+        for revision, event in list(self._events.items()):
+            if event.at >= events_before or revision > self._revision - keep_events:
+                break
+            del self._events[revision]
+            rows += 1
+        for agent_id in [each.id for each in self._tombstones.values() if each.forget_at <= now]:
+            del self._tombstones[agent_id]
+            rows += 1
+        for key in [key for key, (idempotency, _) in self._answers.items() if idempotency.forget_at <= now]:
+            del self._answers[key]
+            rows += 1
+        return rows
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        if name not in self._secrets:
+            self._secrets[name] = make()
+        return self._secrets[name]
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    async def revision(self) -> int:
+        return self._revision
+
+    async def entries(self) -> AsyncIterator[Sequence[Entry]]:
+        ids = sorted(self._registrations)
+        for start in range(0, len(ids), _PAGE):
+            page = (self._registrations.get(each) for each in ids[start : start + _PAGE])
+            yield [entry_of(registration) for registration in page if registration is not None]
+
+    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
+        found = {each: self._registrations[each] for each in ids if each in self._registrations}
+        return found if sources else {each: without_documents(value) for each, value in found.items()}
+
+    async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        wanted = sorted(self._registrations if ids is None else set(ids))
+        for start in range(0, len(wanted), _PAGE):
+            found = await self.fetch(wanted[start : start + _PAGE])
+            if found:
+                yield list(found.values())
+
+    async def tombstone(self, agent_id: str) -> Tombstone | None:
+        return self._tombstones.get(agent_id)
+
+    async def events(self, after: int, limit: int) -> Sequence[Event]:
+        first = max(after + 1, await self.oldest_event())
+        return [self._events[revision] for revision in islice(range(first, self._revision + 1), limit)]
+
+    async def oldest_event(self) -> int:
+        return next(iter(self._events), self._revision + 1)

@@ -1,0 +1,78 @@
+"""What every store does alike: the state, the event and the answer that follow from a decision."""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.errors import IdempotencyConflict, StoreUnavailable
+from waypost.model.events import Event
+from waypost.model.record import record_bytes
+from waypost.model.registration import Registration
+from waypost.registry.ports import Answer, Change, Committed, Idempotency
+
+
+def commit_change(change: Change, revision: int) -> Committed:
+    """The change with its revision: the registration after it, and the event that tells of it."""
+    registration = change.registration
+    if registration is not None:
+        registration = msgspec.structs.replace(registration, revision=revision)
+    return Committed(event=_event_of(change, revision), registration=registration)
+
+
+def _event_of(change: Change, revision: int) -> Event:
+    """A renewal carries no record: its content is that of the event before it, and renewals are many."""
+    subject = change.registration or change.removed
+    if subject is None:
+        raise ValueError("A change without a registration must say what it removes.")
+    carries_record = change.registration is not None and change.type != "renewed"
+    return Event(
+        revision=revision,
+        type=change.type,
+        id=subject.id,
+        at=change.at,
+        etag=subject.etag,
+        owner=subject.owner,
+        visibility=subject.visibility,
+        invitees=subject.invitees,
+        before=change.before,
+        record=record_bytes(subject.record) if carries_record else None,
+    )
+
+
+def without_documents(registration: Registration) -> Registration:
+    """The sources stay, each with an empty document."""
+    sources = tuple(msgspec.structs.replace(source, document=b"") for source in registration.sources)
+    return msgspec.structs.replace(registration, sources=sources)
+
+
+def kept_answer(answer: Answer) -> Answer:
+    """What is remembered for an idempotency key: the whole answer, without the documents that the caller has itself."""
+    if answer.registration is None:
+        return answer
+    return msgspec.structs.replace(answer, registration=without_documents(answer.registration))
+
+
+def replay(kept: Answer, fingerprint: str, idempotency: Idempotency) -> Answer:
+    """The first answer again, or a refusal when the key was used for something else."""
+    if fingerprint != idempotency.fingerprint:
+        raise IdempotencyConflict(
+            "This idempotency key was used for another request.",
+            path="Idempotency-Key",
+            hint="Use a new key for a new request.",
+        )
+    return msgspec.structs.replace(kept, replayed=True)
+
+
+def is_renewal(before: Registration | None, after: Registration) -> bool:
+    """Whether only the lease differs, so that the registration's own row can stay as it is."""
+    return before is not None and before == msgspec.structs.replace(
+        after,
+        revision=before.revision,
+        renewed_at=before.renewed_at,
+        ttl_seconds=before.ttl_seconds,
+        lease_expires_at=before.lease_expires_at,
+    )
+
+
+def closed_refusal() -> StoreUnavailable:
+    return StoreUnavailable("The store is closed.", hint="The service is stopping; try again soon.", retry_after=5)

@@ -1,0 +1,223 @@
+"""The default store: one SQLite file in the data folder, durable when it answers.
+
+Writes go through `GroupWriter`. Reads have connections of their own: a few rows are read where they are asked for, which
+takes microseconds; more of them in a thread, so that nobody else waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from waypost.errors import WaypostError
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration
+from waypost.registry.ports import Answer, Command, Committed, Tombstone
+from waypost.stores.folder_lock import FolderLock
+from waypost.stores.outcome import closed_refusal
+from waypost.stores.sqlite_faults import damaged, open_refusal, read_refusal
+from waypost.stores.sqlite_reader import Reader
+from waypost.stores.sqlite_schema import FILE_NAME, Failpoint, find_damage, migrate, open_reader, open_writer
+from waypost.stores.sqlite_tables import Tables
+from waypost.stores.sqlite_writer import GroupWriter
+
+T = TypeVar("T")
+
+_AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
+_ENTRIES_PAGE = 8192
+_SCAN_PAGE = 256
+_PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
+
+
+def _nothing(_: str) -> None:
+    """The failpoint of a store that should not fail."""
+
+
+class SqliteStore:
+    """`check` reads the whole file at the start, even after a clean stop. `failpoint` is called with the name of each
+    place where a crash is tried; `max_pages` bounds the file as a full disk would."""
+
+    def __init__(
+        self, folder: Path, *, check: bool = False, failpoint: Failpoint = _nothing, max_pages: int | None = None
+    ) -> None:
+        self.path = folder / FILE_NAME
+        self._check = check
+        self._failpoint = failpoint
+        self._max_pages = max_pages
+        self._lock = FolderLock(folder)
+        self._tables: Tables | None = None
+        self._writer: GroupWriter | None = None
+        self._near: Reader | None = None  # for the event loop
+        self._far: Reader | None = None  # for one thread at a time
+        self._far_turn = asyncio.Lock()
+        self._probed_at = 0.0
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+        self._tables = tables = await asyncio.to_thread(self._open_file)
+        self._writer = GroupWriter(tables, listener, self._failpoint)
+
+    def _open_file(self) -> Tables:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.take()
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            return self._open_tables()
+        except (sqlite3.Error, OSError) as error:
+            self._lock.release()
+            raise open_refusal(error, str(self.path)) from error
+        except WaypostError:
+            self._lock.release()
+            raise
+
+    def _open_tables(self) -> Tables:
+        connection = open_writer(self.path, max_pages=self._max_pages)
+        try:
+            migrate(connection, self._failpoint)
+            self._find_damage(connection)
+            self._near, self._far = Reader(open_reader(self.path)), Reader(open_reader(self.path))
+            return Tables(connection, self._failpoint)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _find_damage(self, connection: sqlite3.Connection) -> None:
+        """After a clean stop the number of agents must be what it was then; otherwise every page is looked at."""
+        noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+        (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+        if noted.get("clean") and noted.get("agents") != count:
+            raise damaged(f"{self.path} holds {count} agents and should hold {noted.get('agents')}")
+        if self._check or noted.get("clean") == 0:
+            found = find_damage(connection)
+            if found is not None:
+                raise damaged(f"{self.path}: {found}")
+
+    async def close(self) -> None:
+        """What waits is written and answered; then the log is folded into the file."""
+        writer, self._writer = self._writer, None
+        if writer is None or self._tables is None:
+            return
+        await writer.close()
+        async with self._far_turn:
+            await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
+
+    def _close_file(self, tables: Tables, *, clean: bool) -> None:
+        for reader in (self._near, self._far):
+            if reader is not None:
+                reader.connection.close()
+        self._near = self._far = None
+        try:
+            if clean:
+                _note_clean(tables)
+        finally:
+            tables.connection.close()
+            self._lock.release()
+
+    async def healthy(self) -> bool:
+        writer = self._writer
+        if writer is None or writer.broken is not None:
+            return False
+        if writer.full and time.monotonic() - self._probed_at >= _PROBE_SECONDS:
+            self._probed_at = time.monotonic()
+            try:
+                await writer.submit(lambda tables: tables.note("probe", int(time.time())))
+            except WaypostError:
+                return False
+        return not writer.full
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def _open_writer(self) -> GroupWriter:
+        if self._writer is None:
+            raise closed_refusal()
+        return self._writer
+
+    async def execute(self, command: Command) -> Answer:
+        return await self._open_writer().submit(lambda tables: tables.execute(command))
+
+    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+        work = partial(Tables.prune, events_before=events_before, keep_events=keep_events, now=now)
+        total = 0
+        while count := await self._open_writer().submit(work):
+            total += count
+        return total
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        return await self._open_writer().submit(lambda tables: tables.secret(name, make))
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def _read_here(self, read: Callable[[Reader], T]) -> T:
+        if self._near is None:
+            raise closed_refusal()
+        try:
+            return read(self._near)
+        except sqlite3.Error as error:
+            raise read_refusal(error) from error
+
+    async def _read_apart(self, read: Callable[[Reader], T]) -> T:
+        async with self._far_turn:
+            if self._far is None:
+                raise closed_refusal()
+            try:
+                return await asyncio.to_thread(read, self._far)
+            except sqlite3.Error as error:
+                raise read_refusal(error) from error
+
+    async def revision(self) -> int:
+        return self._open_writer().revision
+
+    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
+        if len(ids) <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
+        return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
+
+    async def entries(self) -> AsyncIterator[Sequence[Entry]]:
+        after = ""
+        while page := await self._read_apart(partial(Reader.entries, after=after, limit=_ENTRIES_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        if ids is not None:
+            wanted = sorted(set(ids))
+            for start in range(0, len(wanted), _SCAN_PAGE):
+                part = wanted[start : start + _SCAN_PAGE]
+                found = await self._read_apart(partial(Reader.fetch, ids=part, sources=True))
+                if found:
+                    yield list(found.values())
+            return
+        after = ""
+        while page := await self._read_apart(partial(Reader.registrations, after=after, limit=_SCAN_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def tombstone(self, agent_id: str) -> Tombstone | None:
+        return self._read_here(lambda reader: reader.tombstone(agent_id))
+
+    async def events(self, after: int, limit: int) -> Sequence[Event]:
+        if limit <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.events(after, limit))
+        return await self._read_apart(lambda reader: reader.events(after, limit))
+
+    async def oldest_event(self) -> int:
+        oldest = self._read_here(Reader.oldest_event)
+        return oldest if oldest is not None else await self.revision() + 1
+
+
+def _note_clean(tables: Tables) -> None:
+    """Say that all is well and how much there is, then fold the log into the file. A full disk only costs the note."""
+    try:
+        (count,) = tables.connection.execute("SELECT count(*) FROM entries").fetchone()
+        tables.note("agents", count)
+        tables.note("clean", 1)
+        tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        return

@@ -1,0 +1,63 @@
+"""The statements of reading. Each one is read to its end, so that no old state of the file is held on to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration
+from waypost.registry.ports import Tombstone
+from waypost.stores import sqlite_rows as rows
+
+_FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
+_FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
+_WHOLE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id = ?"
+_BARE = f"SELECT {_FIELDS}, NULL {_FROM} WHERE e.id = ?"
+_PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
+
+_Row = tuple[str, bytes, int, bytes | None, int, bytes | None]
+
+
+class Reader:
+    """A reading connection, as values of the domain. Used by one thread at a time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._run = connection.cursor().execute
+
+    def fetch(self, ids: Sequence[str], *, sources: bool) -> dict[str, Registration]:
+        statement = _WHOLE if sources else _BARE
+        self._run("BEGIN")  # one state of the file for all, and one lock
+        try:
+            found = [row for agent_id in ids for row in self._run(statement, (agent_id,)).fetchall()]
+        finally:
+            self._run("ROLLBACK")
+        return {row[0]: _registration(row) for row in found}
+
+    def registrations(self, after: str, limit: int) -> list[Registration]:
+        return [_registration(row) for row in self._run(_PAGE, (after, limit)).fetchall()]
+
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        found = self._run("SELECT id, entry, crc FROM entries WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        return rows.read_entries(found.fetchall())
+
+    def tombstone(self, agent_id: str) -> Tombstone | None:
+        found = self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (agent_id,)).fetchall()
+        return rows.read_tombstone(*found[0]) if found else None
+
+    def events(self, after: int, limit: int) -> list[Event]:
+        found = self._run(
+            "SELECT revision, event, crc, record FROM events WHERE revision > ? ORDER BY revision LIMIT ?",
+            (after, limit),
+        )
+        return [rows.read_event(*row) for row in found.fetchall()]
+
+    def oldest_event(self) -> int | None:
+        ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()
+        return int(oldest) if oldest is not None else None
+
+
+def _registration(row: _Row) -> Registration:
+    agent_id, entry, entry_crc, registration, registration_crc, documents = row
+    return rows.read_registration(agent_id, (entry, entry_crc), (registration, registration_crc), documents)

@@ -1,0 +1,164 @@
+"""Rows <-> values. What is read is checked: a row that is not what was written is an error, never an answer."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration, Source
+from waypost.registry.decisions import entry_of
+from waypost.registry.ports import Answer, Tombstone
+from waypost.stores.outcome import without_documents
+from waypost.stores.sqlite_faults import damaged
+
+T = TypeVar("T")
+
+# An entry, and after it what a renewal changes in a registration: renewed_at, ttl_seconds, lease_expires_at.
+_EntryRow = tuple[Entry, float, int | None, float | None]
+
+_encode = msgspec.json.Encoder().encode
+_entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
+_registration_decoder = msgspec.json.Decoder(Registration)
+_event_decoder = msgspec.json.Decoder(Event)
+_tombstone_decoder = msgspec.json.Decoder(Tombstone)
+_answer_decoder = msgspec.json.Decoder(Answer)
+_documents_encode = msgspec.msgpack.Encoder().encode
+_documents_decoder = msgspec.msgpack.Decoder(list[bytes])
+
+
+def checked(decoder: msgspec.json.Decoder[T], data: bytes, crc: int, what: str) -> T:
+    if zlib.crc32(data) != crc:
+        raise damaged(what)
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise damaged(f"{what} ({error})") from None
+
+
+# --- Entries and registrations --------------------------------------------------------------------
+
+
+def entry_row(registration: Registration) -> bytes:
+    return _encode(
+        (
+            entry_of(registration),
+            registration.renewed_at,
+            registration.ttl_seconds,
+            registration.lease_expires_at,
+        )
+    )
+
+
+def read_entries(found: Iterable[tuple[str, bytes, int]]) -> list[Entry]:
+    """Many at once: a start reads all of them, so each microsecond here counts a hundred thousand times."""
+    entries: list[Entry] = []
+    agent_id = ""
+    try:
+        for agent_id, data, crc in found:
+            entry = _entry_decoder.decode(data)[0]
+            if zlib.crc32(data) != crc or entry.id != agent_id:
+                raise damaged(f"the entry of {agent_id!r}")
+            entries.append(entry)
+    except msgspec.MsgspecError as error:
+        raise damaged(f"the entry of {agent_id!r} ({error})") from None
+    return entries
+
+
+def registration_row(registration: Registration) -> tuple[bytes, bytes]:
+    """The registration without its documents, and these."""
+    documents = _documents_encode([source.document for source in registration.sources])
+    return _encode(without_documents(registration)), documents
+
+
+def read_registration(
+    agent_id: str, entry: tuple[bytes, int], registration: tuple[bytes | None, int], documents: bytes | None
+) -> Registration:
+    """One registration from its two rows; with its documents when they are given, each held against its digest."""
+    brief, renewed_at, ttl_seconds, lease_expires_at = checked(_entry_decoder, *entry, f"the entry of {agent_id!r}")
+    data, crc = registration
+    if data is None:
+        raise damaged(f"the registration of {agent_id!r} is missing")
+    value = checked(_registration_decoder, data, crc, f"the registration of {agent_id!r}")
+    if value.record.id != agent_id or brief.id != agent_id:
+        raise damaged(f"the registration of {agent_id!r} is that of another agent")
+    sources = value.sources if documents is None else _with_documents(agent_id, value.sources, documents)
+    return msgspec.structs.replace(
+        value,
+        revision=brief.revision,
+        renewed_at=renewed_at,
+        ttl_seconds=ttl_seconds,
+        lease_expires_at=lease_expires_at,
+        sources=sources,
+    )
+
+
+def _with_documents(agent_id: str, sources: tuple[Source, ...], data: bytes) -> tuple[Source, ...]:
+    try:
+        documents = _documents_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise damaged(f"the documents of {agent_id!r} ({error})") from None
+    if len(documents) != len(sources):
+        raise damaged(f"the documents of {agent_id!r} are not all there")
+    return tuple(
+        _with_document(agent_id, source, document) for source, document in zip(sources, documents, strict=True)
+    )
+
+
+def _with_document(agent_id: str, source: Source, document: bytes) -> Source:
+    if hashlib.sha256(document).hexdigest() != source.digest:
+        raise damaged(f"the {source.dialect} document of {agent_id!r} does not have its digest")
+    return msgspec.structs.replace(source, document=document)
+
+
+# --- Events, tombstones, answers ------------------------------------------------------------------
+
+
+def event_row(event: Event) -> tuple[int, float, bytes, int, bytes | None]:
+    data = _encode(msgspec.structs.replace(event, record=None))
+    return event.revision, event.at, data, zlib.crc32(event.record or b"", zlib.crc32(data)), event.record
+
+
+def read_event(revision: int, data: bytes, crc: int, record: bytes | None) -> Event:
+    what = f"the event {revision}"
+    if zlib.crc32(record or b"", zlib.crc32(data)) != crc:
+        raise damaged(what)
+    event = checked(_event_decoder, data, zlib.crc32(data), what)
+    if event.revision != revision:
+        raise damaged(what)
+    return msgspec.structs.replace(event, record=record)
+
+
+def tombstone_row(tombstone: Tombstone) -> tuple[str, float, bytes, int]:
+    data = _encode(tombstone)
+    return tombstone.id, tombstone.forget_at, data, zlib.crc32(data)
+
+
+def read_tombstone(agent_id: str, data: bytes, crc: int) -> Tombstone:
+    tombstone = checked(_tombstone_decoder, data, crc, f"the tombstone of {agent_id!r}")
+    if tombstone.id != agent_id:
+        raise damaged(f"the tombstone of {agent_id!r}")
+    return tombstone
+
+
+def answer_row(answer: Answer) -> tuple[bytes, int]:
+    data = _encode(answer)
+    return data, zlib.crc32(data)
+
+
+def read_answer(data: bytes, crc: int) -> Answer:
+    return checked(_answer_decoder, data, crc, "a kept answer")
+
+
+def read_secret(name: str, value: bytes, crc: int) -> bytes:
+    if zlib.crc32(value, zlib.crc32(name.encode())) != crc:
+        raise damaged(f"the secret {name!r}")
+    return value
+
+
+def secret_row(name: str, value: bytes) -> tuple[str, bytes, int]:
+    return name, value, zlib.crc32(value, zlib.crc32(name.encode()))

@@ -1,0 +1,239 @@
+"""The statements of a write. Runs inside a transaction that somebody else begins and commits; knows no thread and no queue.
+
+The counters here run ahead of the disk while a transaction is open. `settle` takes them over, `reset` reads them again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Sequence
+
+from waypost.model.registration import Registration
+from waypost.registry.ports import Answer, Change, Command, Committed, Decision, Held, Idempotency, Tombstone
+from waypost.stores import sqlite_rows as rows
+from waypost.stores.outcome import commit_change, is_renewal, kept_answer, replay
+from waypost.stores.sqlite_schema import Failpoint
+
+_PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a write for long
+
+_LED_TO = """SELECT e.id, e.number, e.entry, e.crc, r.registration, r.crc, r.documents
+    FROM entries e LEFT JOIN registrations r USING (number)
+    WHERE e.id IN (?1, (SELECT id FROM aliases WHERE alias = ?1))"""
+_FORGET = {
+    "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
+    "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
+}
+
+
+class Tables:
+    """The writing connection, as the rows of the domain."""
+
+    def __init__(self, connection: sqlite3.Connection, failpoint: Failpoint) -> None:
+        self.connection = connection
+        self._run = connection.cursor().execute
+        self._failpoint = failpoint
+        self._numbers: dict[str, int] = {}  # row numbers of what the running command was shown
+        self.changes: list[Committed] = []  # of the transaction that is open
+        self.written_bytes = 0  # about how much the open transaction adds to the log
+        self.reset()
+
+    def reset(self) -> None:
+        """Read the counters from the file: at the start, and after a transaction was lost."""
+        ((newest, pruned),) = self._run(
+            "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
+        ).fetchall()
+        self.revision = max(newest or 0, pruned or 0)
+        ((number,),) = self._run("SELECT coalesce(max(number), 0) FROM registrations").fetchall()
+        self._number = number
+        self._clean = self._run("SELECT 1 FROM meta WHERE name = 'clean' AND value = 1").fetchall() != []
+        self.changes = []
+        self.written_bytes = 0
+
+    # --- Transactions ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._run("BEGIN IMMEDIATE")
+
+    def before_commit(self) -> None:
+        """The first write since the start takes back that the last stop was clean."""
+        if self._clean:
+            self.note("clean", 0)
+            self._clean = False
+
+    def roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self._run("ROLLBACK")
+        self.reset()
+
+    def settle(self) -> list[Committed]:
+        """The transaction is on the disk: hand over what it changed."""
+        changes, self.changes = self.changes, []
+        self.written_bytes = 0
+        return changes
+
+    # --- One command -----------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> Answer:
+        """Decide, and write what was decided. Whatever is raised leaves the rows as they were before this command."""
+        idempotency = command.idempotency
+        if idempotency is not None:
+            known = self._known_answer(idempotency)
+            if known is not None:
+                return known
+        held = self._held(command.keys)
+        decision = command.decide(held)
+        if decision.change is None:
+            return self._note(decision, idempotency)
+        self._run("SAVEPOINT command")
+        try:
+            answer = self._write(command, held, decision, decision.change)
+            self._run("RELEASE command")
+        except BaseException:
+            if self.connection.in_transaction:
+                self._run("ROLLBACK TO command")
+                self._run("RELEASE command")
+            raise
+        return answer
+
+    def _note(self, decision: Decision, idempotency: Idempotency | None) -> Answer:
+        answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self.revision)
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
+        return answer
+
+    def _write(self, command: Command, held: Held, decision: Decision, change: Change) -> Answer:
+        committed = commit_change(change, self.revision + 1)
+        event, after = committed.event, committed.registration
+        if event.id not in command.keys and event.id not in held.registrations:
+            held = self._held((event.id,))
+        before, number = held.registrations.get(event.id), self._numbers.get(event.id)
+        if after is None:
+            self._remove(before, number)
+        else:
+            number = self._put(before, after, number)
+        self._bury(event.id, change.tombstone, held)
+        self._failpoint("after_row")
+        self._append(committed)
+        self._failpoint("after_event")
+        answer = Answer(outcome=decision.outcome, registration=after or decision.registration, revision=event.revision)
+        if command.idempotency is not None:
+            self._keep_answer(command.idempotency, answer)
+        self.revision = event.revision
+        self._number = max(self._number, number or 0)
+        self.changes.append(committed)
+        return answer
+
+    # --- What is held ----------------------------------------------------------------------------
+
+    def _held(self, keys: Sequence[str]) -> Held:
+        self._numbers.clear()
+        registrations: dict[str, Registration] = {}
+        tombstones: dict[str, Tombstone] = {}
+        for key in keys:
+            found = self._run(_LED_TO, (key,)).fetchall()
+            found.sort(key=lambda row: bool(row[0] != key))  # who is called so comes before who is also called so
+            for agent_id, number, entry, crc, data, data_crc, documents in found:
+                if agent_id not in registrations:
+                    self._numbers[agent_id] = number
+                    registrations[agent_id] = rows.read_registration(
+                        agent_id, (entry, crc), (data, data_crc), documents
+                    )
+            for row in self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (key,)).fetchall():
+                tombstones[key] = rows.read_tombstone(*row)
+        return Held(registrations=registrations, tombstones=tombstones, revision=self.revision)
+
+    # --- Registrations ---------------------------------------------------------------------------
+
+    def _put(self, before: Registration | None, after: Registration, number: int | None) -> int:
+        entry = rows.entry_row(after)
+        self.written_bytes += len(entry)
+        if number is None:
+            number = self._number + 1
+            self._run("INSERT INTO entries VALUES (?, ?, ?, ?)", (after.id, number, entry, zlib.crc32(entry)))
+        else:
+            self._run("UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (entry, zlib.crc32(entry), after.id))
+        if not is_renewal(before, after):
+            self._put_registration(number, after)
+            self._release_aliases(after.id, set(before.aliases).difference(after.aliases) if before else ())
+            for alias in after.aliases:
+                self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, after.id))
+        return number
+
+    def _put_registration(self, number: int, registration: Registration) -> None:
+        data, documents = rows.registration_row(registration)
+        self.written_bytes += len(data) + len(documents)
+        self._run(
+            "INSERT OR REPLACE INTO registrations VALUES (?, ?, ?, ?)", (number, data, zlib.crc32(data), documents)
+        )
+
+    def _remove(self, before: Registration | None, number: int | None) -> None:
+        if before is None or number is None:
+            raise ValueError("A change cannot remove what is not there.")
+        self._run("DELETE FROM entries WHERE id = ?", (before.id,))
+        self._run("DELETE FROM registrations WHERE number = ?", (number,))
+        self._release_aliases(before.id, before.aliases)
+
+    def _release_aliases(self, agent_id: str, aliases: Sequence[str] | set[str]) -> None:
+        for alias in aliases:
+            self._run("DELETE FROM aliases WHERE alias = ? AND id = ?", (alias, agent_id))
+
+    def _bury(self, agent_id: str, tombstone: Tombstone | None, held: Held) -> None:
+        """A removal leaves a tombstone; a registration lifts the one that lies on its id."""
+        if tombstone is not None:
+            self._run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?)", rows.tombstone_row(tombstone))
+        elif agent_id in held.tombstones:
+            self._run("DELETE FROM tombstones WHERE id = ?", (agent_id,))
+
+    def _append(self, committed: Committed) -> None:
+        row = rows.event_row(committed.event)
+        self.written_bytes += 2 * len(row[2]) + len(row[4] or b"")
+        self._run("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+
+    # --- Idempotency keys, secrets, housekeeping -------------------------------------------------
+
+    def _known_answer(self, idempotency: Idempotency) -> Answer | None:
+        for fingerprint, data, crc in self._run(
+            "SELECT fingerprint, answer, crc FROM answers WHERE key = ?", (idempotency.key,)
+        ).fetchall():
+            return replay(rows.read_answer(data, crc), fingerprint, idempotency)
+        return None
+
+    def _keep_answer(self, idempotency: Idempotency, answer: Answer) -> None:
+        data, crc = rows.answer_row(kept_answer(answer))
+        self.written_bytes += len(data)
+        self._run(
+            "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
+            (idempotency.key, idempotency.forget_at, idempotency.fingerprint, data, crc),
+        )
+
+    def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        for value, crc in self._run("SELECT value, crc FROM secrets WHERE name = ?", (name,)).fetchall():
+            return rows.read_secret(name, value, crc)
+        made = make()
+        self._run("INSERT INTO secrets VALUES (?, ?, ?)", rows.secret_row(name, made))
+        return made
+
+    def note(self, name: str, value: int) -> None:
+        self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+        """Drop some of what may go; 0 when nothing is left to drop."""
+        count = self._prune_events(events_before, keep_events)
+        self._failpoint("during_prune")
+        for statement in _FORGET.values():
+            count += self._run(statement, (now, _PRUNE_ROWS)).rowcount
+        return count
+
+    def _prune_events(self, events_before: float, keep_events: int) -> int:
+        """Only a beginning of the log goes, so that it never has a gap."""
+        oldest = self._run("SELECT revision, at FROM events ORDER BY revision LIMIT ?", (_PRUNE_ROWS,)).fetchall()
+        last = 0
+        for revision, at in oldest:
+            if at >= events_before or revision > self.revision - keep_events:
+                break
+            last = revision
+        if not last:
+            return 0
+        self.note("pruned", last)
+        return self._run("DELETE FROM events WHERE revision <= ?", (last,)).rowcount

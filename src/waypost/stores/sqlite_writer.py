@@ -1,0 +1,221 @@
+"""Group commit: who waits, in which order they are decided, and when they are answered.
+
+Commands are decided on the event loop, a few in each turn, inside one open transaction; only the commit, which waits for
+the disk, runs in a thread. While the disk works, the next commands gather, and share the next wait. A statement costs
+microseconds, and a thread that runs statements would fight the loop for the interpreter at each of them
+(docs/decisions/0007).
+
+    idle → deciding → committing → answering → idle or deciding
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from waypost import limits
+from waypost.errors import InternalError, WaypostError
+from waypost.registry.ports import Committed
+from waypost.stores.outcome import closed_refusal
+from waypost.stores.sqlite_faults import fault_of, queue_refusal, write_refusal
+from waypost.stores.sqlite_schema import Failpoint
+from waypost.stores.sqlite_tables import Tables
+
+T = TypeVar("T")
+Work = Callable[[Tables], Any]
+Reply = tuple["asyncio.Future[Any]", Any, BaseException | None]
+Listener = Callable[[Sequence[Committed]], None]
+
+_CHECKPOINT_BYTES = 8 * limits.MIB  # beyond it the log is folded into the file; recovery reads at most a few times this
+_PAGE_BYTES = 4 * limits.KIB
+_PAGES_TOUCHED = 4  # by a usual command, beside the bytes that it writes
+
+
+class GroupWriter:
+    """Owns the writing connection through `tables`. All methods but `_commit` and `_checkpoint` run on the loop."""
+
+    def __init__(self, tables: Tables, listener: Listener, failpoint: Failpoint) -> None:
+        self._tables = tables
+        self._listener = listener
+        self._failpoint = failpoint
+        self._loop = asyncio.get_running_loop()
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="waypost-commit")
+        self._waiting: deque[tuple[Work, asyncio.Future[Any]]] = deque()
+        self._group: list[Reply] = []
+        self._changes_before = 0
+        self._logged_bytes = 0  # since the last checkpoint
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self.revision = tables.revision  # the last one that is durable
+        self.full = False
+        self.broken: sqlite3.Error | OSError | None = None
+
+    # --- From the callers ------------------------------------------------------------------------
+
+    def submit(self, work: Callable[[Tables], T]) -> asyncio.Future[T]:
+        """Run `work` in the next group. The future is done when its rows are durable, or were refused."""
+        if self._closed:
+            raise closed_refusal()
+        if self.broken is not None:
+            raise write_refusal(self.broken)
+        if len(self._waiting) >= limits.WRITE_QUEUE:
+            raise queue_refusal()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append((work, future))
+        if self._idle.is_set():
+            self._idle.clear()
+            self._loop.call_soon(self._decide_some)
+        return future
+
+    async def close(self) -> None:
+        """Everything that waits is written and answered; nothing new is taken."""
+        self._closed = True
+        await self._idle.wait()
+        self._disk.shutdown()
+
+    # --- Deciding --------------------------------------------------------------------------------
+
+    def _decide_some(self) -> None:
+        """A slice of the group: the loop gets its turn between two slices."""
+        try:
+            if not self._tables.connection.in_transaction:
+                self._begin()
+            for _ in range(limits.GROUP_SLICE):
+                if not self._waiting:
+                    break
+                self._decide(*self._waiting.popleft())
+            more = bool(self._waiting) and len(self._group) < limits.GROUP_COMMIT_MAX
+            if self._wrote and not more:
+                self._tables.before_commit()
+        except (sqlite3.Error, OSError) as error:
+            self._finish(error)
+            return
+        if more:
+            self._loop.call_soon(self._decide_some)
+        elif self._wrote:
+            self._disk.submit(self._commit)
+        else:
+            self._finish_unwritten()
+
+    def _begin(self) -> None:
+        self._failpoint("before_begin")
+        self._tables.begin()
+        self._changes_before = self._tables.connection.total_changes
+
+    @property
+    def _wrote(self) -> bool:
+        return self._tables.connection.total_changes != self._changes_before
+
+    def _decide(self, work: Work, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        try:
+            self._group.append((future, work(self._tables), None))
+        except WaypostError as refusal:
+            self._group.append((future, None, refusal))
+        except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
+            self._group.append((future, None, InternalError(f"A row could not be written: {error}.")))
+        except (sqlite3.Error, OSError):
+            self._group.append((future, None, None))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a command raises belongs to its caller, not to the group
+            self._group.append((future, None, error))
+
+    def _finish_unwritten(self) -> None:
+        """Nothing to make durable: every decision was a refusal or left all as it is."""
+        try:
+            self._tables.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._finish(error)
+        else:
+            self._finish(None)
+
+    # --- On the disk (in the thread) -------------------------------------------------------------
+
+    def _commit(self) -> None:
+        failure: sqlite3.Error | OSError | None = None
+        try:
+            self._failpoint("before_commit")
+            self._tables.connection.execute("COMMIT")
+            self._failpoint("after_commit")
+        except (sqlite3.Error, OSError) as error:
+            failure = error
+        self._loop.call_soon_threadsafe(self._finish, failure)
+
+    def _checkpoint(self) -> None:
+        """Fold the log into the file. Runs when callers have been answered; readers are not held up."""
+        failure: sqlite3.Error | OSError | None = None
+        try:
+            self._failpoint("during_checkpoint")
+            self._tables.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except (sqlite3.Error, OSError) as error:
+            failure = error
+        self._loop.call_soon_threadsafe(self._checkpointed, failure)
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    def _finish(self, failure: sqlite3.Error | OSError | None) -> None:
+        group, self._group = self._group, []
+        if failure is not None:
+            self._fail(group, failure)
+            return
+        self._logged_bytes += self._tables.written_bytes + len(group) * _PAGES_TOUCHED * _PAGE_BYTES
+        changes = self._tables.settle()
+        self.revision = self._tables.revision
+        if self._wrote:
+            self.full = False
+        try:
+            self._failpoint("before_publish")
+            if changes:
+                self._listener(changes)
+            self._failpoint("before_reply")
+        finally:
+            for reply in group:
+                _answer(*reply)
+            self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
+
+    def _fail(self, group: list[Reply], failure: sqlite3.Error | OSError) -> None:
+        """Nobody in the group is told that it was written: not even those whose own rows went well."""
+        kind = fault_of(failure)
+        if kind == "broken":
+            self.broken = failure
+        self.full = kind == "full"
+        try:
+            self._tables.roll_back()
+        except sqlite3.Error as error:
+            self.broken = self.broken or error
+        if self.broken is not None or not group:
+            group += [(future, None, None) for _, future in self._waiting]
+            self._waiting.clear()
+        for future, _, _ in group:
+            _answer(future, None, write_refusal(self.broken or failure))
+        self._go_on(checkpoint=self.full)
+
+    def _go_on(self, *, checkpoint: bool) -> None:
+        if checkpoint and self.broken is None:
+            self._disk.submit(self._checkpoint)
+        elif self._waiting:
+            self._loop.call_soon(self._decide_some)
+        else:
+            self._idle.set()
+
+    def _checkpointed(self, failure: sqlite3.Error | OSError | None) -> None:
+        self._logged_bytes = 0
+        if failure is not None and fault_of(failure) == "broken":
+            self._fail([], failure)
+        else:
+            self._go_on(checkpoint=False)
+
+
+def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
