@@ -1,0 +1,55 @@
+"""The command `waypost`, run as a person's shell would run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+@dataclass
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [msgspec.json.decode(line) for line in self.out.splitlines()]
+
+
+class Shell:
+    """Runs `waypost …` as a process of its own, in a folder of its own, with its output in pipes."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = environment
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
+        ran = subprocess.run(
+            [sys.executable, "-m", "waypost", *arguments],
+            input=stdin,
+            capture_output=True,
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            timeout=60,
+            check=False,
+        )
+        return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+    def write(self, name: str, value: Any) -> str:
+        """A file in the folder: JSON, or bytes as they are."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value if isinstance(value, bytes) else msgspec.json.encode(value))
+        return name

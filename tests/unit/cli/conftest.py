@@ -1,0 +1,44 @@
+"""One service for the commands of these tests, and a shell to run them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.server import RunningServer, clean_environment, running_server
+from support.shell import Shell
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RunningServer]:
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def shell(tmp_path: Path, server: RunningServer) -> Shell:
+    return Shell(tmp_path, server.environment())
+
+
+@pytest.fixture
+def lonely_shell(tmp_path: Path) -> Shell:
+    """A shell on a machine without a service."""
+    settings = {"WAYPOST_SERVER": "http://127.0.0.1:1", "WAYPOST_DATA": str(tmp_path / "nothing")}
+    return Shell(tmp_path, clean_environment(settings))
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A document that no other test registers."""
+    name = request.node.name.split("[")[0]
+    return {
+        "id": f"https://agents.example.net/{name}",
+        "name": name.replace("_", " "),
+        "description": "Translates invoices between French and German.",
+        "tags": ["translation", name.replace("_", "-")[:60]],
+        "examples": [{"text": "Translate this invoice to German."}],
+        "bindings": [{"protocol": "https", "endpoint": "https://agents.example.net/invoke"}],
+    }

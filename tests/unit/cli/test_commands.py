@@ -1,0 +1,318 @@
+"""The commands against a real service, through pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from support.server import RunningServer
+from support.shell import Shell
+
+Document = dict[str, Any]
+
+
+def minted(shell: Shell, *scopes: str, sub: str = "alice", ttl: str = "1h") -> str:
+    flags = [part for scope in scopes for part in ("--scope", scope)]
+    ran = shell("token", "mint", "--sub", sub, "--ttl", ttl, *flags)
+    assert ran.code == 0, ran.err
+    return ran.out.strip()
+
+
+# --- register, get -----------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_registered_read_and_withdrawn(shell: Shell, agent: Document) -> None:
+    name = shell.write("agent.json", agent)
+    ran = shell("register", name)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"created    {agent['id']}  (profile)\n"
+    assert shell("register", name).out.startswith("unchanged")
+    assert json.loads(shell("get", agent["id"]).out) == agent
+    assert shell("withdraw", agent["id"]).out == f"withdrawn  {agent['id']}\n"
+    gone = shell("get", agent["id"])
+    assert (gone.code, gone.out) == (1, "")
+    assert gone.err.startswith("error: ")
+
+
+def test_own_bytes_come_back_from_a_pipe(shell: Shell, agent: Document) -> None:
+    content = json.dumps(agent, indent=3).encode()
+    assert shell("register", "-", stdin=content).code == 0
+    assert shell("get", agent["id"], "--as", "profile").out.encode().strip() == content
+
+
+def test_a_receipt_is_one_object_for_one_file_and_a_list_for_several(shell: Shell, agent: Document) -> None:
+    one = shell.write("one.json", agent)
+    two = shell.write("two.json", {**agent, "id": agent["id"] + "-2"})
+    single = shell("register", one, "-o", "json").json
+    assert (single["id"], single["outcome"], single["dialect"]) == (agent["id"], "created", "profile")
+    assert [item["outcome"] for item in shell("register", one, two, "-o", "json").json] == ["unchanged", "created"]
+    assert len(shell("register", one, two, "-o", "jsonl").lines) == 2
+
+
+def test_a_document_that_is_refused_says_what_where_and_what_to_do(shell: Shell, agent: Document) -> None:
+    del agent["name"]
+    ran = shell("register", shell.write("agent.json", agent), "--dialect", "profile")
+    assert ran.code == 1
+    assert "where: $.name" in ran.err
+    assert "hint: " in ran.err
+    assert shell("register", shell.write("broken.json", b'{"id":')).code == 1
+
+
+def test_one_bad_file_does_not_stop_the_others(shell: Shell, agent: Document) -> None:
+    bad, good = shell.write("bad.json", b"{"), shell.write("good.json", agent)
+    ran = shell("register", bad, good)
+    assert ran.code == 1
+    assert ran.out.startswith("created")
+    assert "bad.json: " in ran.err
+
+
+def test_an_agent_is_shown_in_another_dialect_with_its_losses_beside(shell: Shell, agent: Document) -> None:
+    shell("register", "-", stdin=json.dumps(agent).encode())
+    ran = shell("get", agent["id"], "--as", "a2a")
+    assert ran.code == 0
+    assert json.loads(ran.out)["name"] == agent["name"]
+    wrong = shell("get", agent["id"], "--as", "a2b")
+    assert wrong.code == 64
+    assert "a2a" in wrong.err
+
+
+def test_an_update_may_be_guarded(shell: Shell, agent: Document) -> None:
+    receipt = shell("register", shell.write("a.json", agent), "-o", "json").json
+    changed = shell.write("b.json", {**agent, "version": "2.0.0"})
+    assert shell("register", changed, "--if-match", "other").code == 1
+    assert shell("register", changed, "--if-match", receipt["etag"], "-o", "json").json["outcome"] == "updated"
+    assert shell("withdraw", agent["id"], "--if-match", receipt["etag"]).code == 1
+
+
+def test_a_lease_is_granted_and_renewed(shell: Shell, agent: Document) -> None:
+    receipt = shell("register", shell.write("a.json", agent), "--ttl", "15m", "-o", "json").json
+    assert receipt["ttl_seconds"] == 900
+    renewed = shell("renew", agent["id"], "--ttl", "1h", "-o", "json").json
+    assert (renewed["outcome"], renewed["ttl_seconds"]) == ("refreshed", 3600)
+    assert renewed["expires_at"] > receipt["expires_at"]
+    assert shell("renew", agent["id"] + "-unknown").code == 1
+
+
+# --- Credentials -------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_token_ends_with_77(shell: Shell, agent: Document) -> None:
+    ran = shell("list", "--token", "wrong")
+    assert ran.code == 77
+    assert ran.out == ""
+    assert shell("register", shell.write("a.json", agent), WAYPOST_TOKEN="wrong").code == 77
+
+
+def test_a_token_without_the_scope_ends_with_77(shell: Shell, agent: Document) -> None:
+    reader = minted(shell, "discover:read")
+    assert shell("list", "--token", reader).code == 0
+    ran = shell("register", shell.write("a.json", agent), "--token", reader)
+    assert ran.code == 77
+    assert "discover:write" in ran.err
+    assert shell("import", "a.json", "--token", reader).code == 77
+
+
+def test_an_agent_of_another_owner_cannot_be_taken(shell: Shell, agent: Document) -> None:
+    alice = minted(shell, "discover:read", "discover:write", sub="alice")
+    bob = minted(shell, "discover:read", "discover:write", sub="bob")
+    name = shell.write("a.json", agent)
+    assert shell("register", name, "--token", alice).code == 0
+    assert shell("register", name, "--token", bob).code == 77
+    assert shell("withdraw", agent["id"], "--token", bob).code == 77
+    assert shell("withdraw", agent["id"], "--token", alice).code == 0
+
+
+def test_what_is_private_is_not_there_for_others(shell: Shell, agent: Document) -> None:
+    alice = minted(shell, "discover:read", "discover:write", sub="alice")
+    bob = minted(shell, "discover:read", sub="bob")
+    shell("register", shell.write("a.json", agent), "--token", alice, "--visibility", "private")
+    assert shell("get", agent["id"], "--token", alice).code == 0
+    assert shell("get", agent["id"], "--token", bob).code == 1
+    assert agent["id"] not in shell("list", "--token", bob).out
+
+
+def test_a_token_is_signed_with_the_key_in_the_data_folder_where_no_server_is_named(
+    shell: Shell, server: RunningServer
+) -> None:
+    named = shell.environment.pop("WAYPOST_SERVER")
+    ran = shell("token", "mint", "--sub", "carol", "--scope", "discover:read", "-o", "json")
+    assert ran.code == 0, ran.err
+    assert ran.json["expires_at"].endswith("Z")
+    assert shell("list", "--server", named, "--token", ran.json["token"]).code == 0
+
+
+def test_only_admin_mints_over_the_wire(shell: Shell) -> None:
+    reader = minted(shell, "discover:read")
+    assert shell("token", "mint", "--sub", "x", "--scope", "admin", "--token", reader).code == 77
+    assert shell("token", "mint", "--sub", "x", "--scope", "admin", "--ttl", "9d").code == 64
+
+
+# --- list, find --------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_in_a_pipe_is_columns_between_tabs(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("a.json", agent))
+    tag = agent["tags"][1]
+    (line,) = shell("list", "--tag", tag).out.splitlines()
+    assert line.split("\t") == [agent["id"], agent["name"], "https", ", ".join(agent["tags"]), "active"]
+    assert shell("list", "--tag", tag, "-o", "json").json == [agent]
+    assert shell("list", "--tag", f"{tag},translation", "-o", "jsonl").lines == [agent]
+    assert shell("list", "--tag", tag, "--protocol", "wss").out == ""
+    assert shell("list", "--tag", tag, "--status", "nonsense").code == 64
+
+
+def test_a_list_is_limited(shell: Shell, agent: Document) -> None:
+    for number in range(3):
+        shell("register", "-", stdin=json.dumps({**agent, "id": f"{agent['id']}-{number}"}).encode())
+    assert len(shell("list", "--tag", agent["tags"][1], "--limit", "2", "-o", "jsonl").lines) == 2
+
+
+def test_a_task_finds_its_agent_and_tells_why(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("a.json", agent))
+    tag = agent["tags"][1]
+    (line,) = shell("find", "translate an invoice", "--tag", tag).out.splitlines()
+    score, name, agent_id, _ = line.split("\t")
+    assert float(score) > 0
+    assert (name, agent_id) == (agent["name"], agent["id"])
+    answer = shell("find", "translate an invoice", "--tag", tag, "-o", "json").json
+    assert answer["candidates"][0]["id"] == agent["id"]
+    assert shell("find", "translate", "--tag", tag, "-o", "jsonl").lines[0]["id"] == agent["id"]
+    explained = shell("find", "translate an invoice to German", "--tag", tag, "--explain").out
+    assert agent["name"] in explained
+    assert "█" in explained
+    assert "Translate this invoice to German." in explained
+
+
+def test_nothing_found_is_no_error(shell: Shell) -> None:
+    ran = shell("find", "xyzzy plugh", "--tag", "no-such-tag-anywhere")
+    assert (ran.code, ran.out) == (0, "")
+    assert "Nothing fits" in ran.err
+
+
+def test_a_filter_that_cannot_be_applied_is_told(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("a.json", agent))
+    ran = shell("find", "translate", "-c", "unsupported_private_filter=example")
+    assert "unsupported_private_filter" in ran.err
+
+
+# --- watch, import, export ---------------------------------------------------------------------------------------------
+
+
+def test_a_watch_tells_what_happened_and_ends_after_its_count(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("a.json", agent))
+    everything = shell("export", "-o", "jsonl").out.count("\n")
+    ran = shell("watch", "--from", "0", "--count", str(everything), "-o", "jsonl")
+    change = next(item for item in ran.lines if item["id"] == agent["id"])
+    assert change["type"] == "registered"
+    shell("withdraw", agent["id"])
+    (later,) = shell("watch", "--from", change["cursor"], "--count", "1", "--agents", "-o", "json").lines
+    assert (later["type"], later["id"]) == ("withdrawn", agent["id"])
+    assert shell("watch", "--from", "never-given").code == 1
+
+
+def test_many_agents_are_imported_and_exported(shell: Shell, agent: Document) -> None:
+    documents = [{**agent, "id": f"{agent['id']}/{number}"} for number in range(600)]
+    lines = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+    name = shell.write("many.jsonl", lines + b'{"id":"incomplete"}\nnot json\n')
+    ran = shell("import", name)
+    assert ran.code == 1
+    assert ran.out == "602 read: 600 created, 2 failed\n"
+    assert "many.jsonl:601: " in ran.err
+    assert "many.jsonl:602: " in ran.err
+    again = shell("import", name, "-o", "jsonl")
+    assert [item["outcome"] for item in again.lines].count("unchanged") == 600
+    assert again.lines[0]["source"] == "many.jsonl:1"
+    exported = {item["id"]: item for item in shell("export").lines}
+    assert all(exported[document["id"]] == document for document in documents)
+
+
+def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("a.json", agent))
+    ran = shell("export", "--to", "out.jsonl")
+    assert (ran.code, ran.out) == (0, "")
+    assert agent["id"] in (shell.folder / "out.jsonl").read_text()
+    assert agent in shell("export", "-o", "json").json
+    assert shell("export", "--to", "no/such/folder.jsonl").code == 64
+    assert shell("export", "--as", "nonsense").code == 64
+
+
+def test_folders_and_profiles_are_imported(shell: Shell, agent: Document) -> None:
+    shell.write("all/one.json", agent)
+    profile = f'; a profile\n(agent-profile :id "{agent["id"]}-rtfs" :name "R" :version "1.0.0")\n'
+    shell.write("all/two.rtfs", profile.encode())
+    ran = shell("import", "all", "-o", "json")
+    assert [item["outcome"] for item in ran.json] == ["created", "created"], ran.err
+
+
+def test_a_reader_that_wants_no_more_is_no_failure(shell: Shell, agent: Document) -> None:
+    documents = [{**agent, "id": f"{agent['id']}/{number}"} for number in range(600)]
+    shell("import", "-", stdin=json.dumps(documents).encode())
+    command = f"set -o pipefail; {sys.executable} -m waypost export | head -n 1"
+    ran = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=shell.environment, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(ran.stdout.splitlines()) == 1
+
+
+# --- On a terminal -----------------------------------------------------------------------------------------------------
+
+
+def on_terminal(shell: Shell, *arguments: str) -> str:
+    """What a person sees: the command runs with a terminal for its output."""
+    ours, theirs = pty.openpty()
+    environment = {**shell.environment, "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "waypost", *arguments], stdout=theirs, stderr=theirs, cwd=shell.folder, env=environment
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:
+                break  # the other side closed the terminal
+            if not chunk:
+                break
+            seen += chunk
+        assert process.wait(30) == 0, seen
+    finally:
+        process.kill()
+        process.wait(30)
+        os.close(ours)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("command", ["list", "get", "find"])
+def test_a_terminal_gets_colours_and_columns_and_no_foreign_escapes(
+    shell: Shell, agent: Document, command: str
+) -> None:
+    agent["description"] = "Translates.\u001b[2J\u001b]0;owned\u0007"
+    shell("register", "-", stdin=json.dumps(agent).encode())
+    arguments = {
+        "list": ("list", "--tag", agent["tags"][1]),
+        "get": ("get", agent["id"]),
+        "find": ("find", "translates", "--tag", agent["tags"][1]),
+    }[command]
+    seen = on_terminal(shell, *arguments)
+    assert "\x1b[" in seen
+    assert "\x1b[2J" not in seen
+    assert "\x1b]0;owned" not in seen
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
+    assert agent["id"].rsplit("/", 1)[1][:20] in plain
+
+
+def test_a_terminal_sees_progress_of_a_long_import(shell: Shell, agent: Document) -> None:
+    documents = [{**agent, "id": f"{agent['id']}/{number}"} for number in range(20)]
+    shell.write("many.json", documents)
+    assert "Importing" in on_terminal(shell, "import", "many.json")

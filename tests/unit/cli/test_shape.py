@@ -1,0 +1,147 @@
+"""What every command has: help with an example, usage errors, shared options. No service is needed."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from support.shell import Shell
+from waypost.cli.main import COMMANDS, cli
+from waypost.errors import CODES
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    arguments = [name, "mint", "--help"] if name == "token" else [name, "--help"]
+    shown = RUNNER.invoke(cli, arguments, terminal_width=120)
+    assert shown.exit_code == 0, shown.output
+    assert "Examples:" in shown.output
+    assert f"waypost {name}" in shown.output.split("Examples:")[1]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "demo", "completion")])
+def test_every_command_that_talks_to_a_service_takes_the_shared_options(name: str) -> None:
+    arguments = [name, "mint", "--help"] if name == "token" else [name, "--help"]
+    shown = RUNNER.invoke(cli, arguments, terminal_width=120).output
+    for option in ("--output", "--server", "--token", "--timeout", "--data", "--config"):
+        assert option in shown
+
+
+def test_the_overview_lists_every_command_without_loading_it() -> None:
+    shown = RUNNER.invoke(cli, [], terminal_width=120)
+    assert shown.exit_code == 0
+    for name, summary in COMMANDS.items():
+        assert name in shown.output
+        assert summary in shown.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("--nonsense",),
+        ("get",),
+        ("find",),
+        ("find", "x", "--limit", "0"),
+        ("find", "x", "--constraint", "region"),
+        ("list", "--limit", "many"),
+        ("list", "-o", "xml"),
+        ("register",),
+        ("register", "a.json", "--visibility", "secret"),
+        ("register", "a.json", "--ttl", "soon"),
+        ("token", "mint", "--sub", "a"),
+        ("token", "mint", "--sub", "a", "--scope", "everything"),
+        ("completion", "tcsh"),
+        ("serve", "--port", "x"),
+        ("serve", "--store", "redis"),
+    ],
+)
+def test_a_wrong_use_ends_with_64_and_says_why(lonely_shell: Shell, arguments: tuple[str, ...]) -> None:
+    ran = lonely_shell(*arguments)
+    assert ran.code == 64
+    assert ran.out == ""
+    assert "Error: " in ran.err
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest_one(lonely_shell: Shell) -> None:
+    assert "Did you mean 'register'?" in lonely_shell("regster").err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "a"),
+        ("list",),
+        ("find", "a"),
+        ("withdraw", "a"),
+        ("renew", "a"),
+        ("watch", "--from", "0"),
+        ("export",),
+        ("token", "mint", "--sub", "a", "--scope", "admin"),
+    ],
+)
+def test_a_service_that_is_not_there_ends_with_69(lonely_shell: Shell, arguments: tuple[str, ...]) -> None:
+    ran = lonely_shell(*arguments)
+    assert ran.code == 69
+    assert ran.out == ""
+    assert "http://127.0.0.1:1" in ran.err
+    assert "hint:" in ran.err
+
+
+def test_a_service_that_is_not_there_ends_with_69_for_documents_too(lonely_shell: Shell) -> None:
+    name = lonely_shell.write("a.json", {"id": "a"})
+    assert lonely_shell("register", name).code == 69
+    assert lonely_shell("import", name).code == 69
+
+
+def test_settings_that_cannot_be_used_end_with_78(lonely_shell: Shell) -> None:
+    ran = lonely_shell("list", WAYPOST_TIMEOUTS="3")
+    assert ran.code == 78
+    assert "WAYPOST_TIMEOUT" in ran.err
+    assert lonely_shell("serve", "--open", "--host", "0.0.0.0").code == 78
+    assert lonely_shell("serve", "--config", "missing.toml").code == 78
+
+
+def test_every_exit_code_is_one_that_is_promised() -> None:
+    assert {codes.exit for codes in CODES.values()} <= {1, 64, 69, 75, 77, 78}
+
+
+def test_the_version_is_told_in_every_format(lonely_shell: Shell) -> None:
+    assert lonely_shell("version").out.startswith("waypost ")
+    assert lonely_shell("--version").out == lonely_shell("version").out
+    assert lonely_shell("version", "-o", "json").json["waypost"] in lonely_shell("version").out
+    assert lonely_shell("-o", "jsonl", "version").lines[0]["waypost"]
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_the_shell(lonely_shell: Shell, shell_name: str) -> None:
+    assert "_WAYPOST_COMPLETE" in lonely_shell("completion", shell_name).out
+
+
+def test_completion_knows_commands_and_options(lonely_shell: Shell) -> None:
+    ran = lonely_shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS="waypost regi", COMP_CWORD="1")
+    assert "register" in ran.out
+    ran = lonely_shell(_WAYPOST_COMPLETE="bash_complete", COMP_WORDS="waypost find --expl", COMP_CWORD="2")
+    assert "--explain" in ran.out
+
+
+def test_an_address_is_not_taken_for_a_file(lonely_shell: Shell) -> None:
+    ran = lonely_shell("register", "https://agents.example.net/card.json")
+    assert ran.code == 64
+    assert "files and - are read" in ran.err
+
+
+def test_a_file_that_is_not_there_is_named(lonely_shell: Shell) -> None:
+    assert "none.json" in lonely_shell("register", "none.json").err
+    ran = lonely_shell("import", "none.json")
+    assert ran.code == 1
+    assert "none.json" in ran.err
+
+
+def test_an_empty_folder_has_nothing_to_import(lonely_shell: Shell) -> None:
+    (lonely_shell.folder / "empty").mkdir()
+    ran = lonely_shell("import", "empty")
+    assert ran.code == 64
+    assert "nothing to import" in ran.err
