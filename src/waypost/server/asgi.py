@@ -7,6 +7,7 @@ reads are measured against a bare handler (docs/decisions/0002-asgi-by-hand.md).
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -24,6 +25,8 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
+
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class Disconnected(Exception):
@@ -160,15 +163,8 @@ def decode_segment(segment: str | bytes) -> str:
     raw = segment.encode("ascii", "replace") if isinstance(segment, str) else segment
     if len(raw) > limits.PATH_SEGMENT_BYTES:
         raise InvalidParameter("The id in the path is too long.", path="id")
-    rest = raw
-    while (at := rest.find(b"%")) >= 0:
-        try:
-            int(rest[at + 1 : at + 3], 16)
-        except ValueError:
-            raise InvalidParameter("The path holds a broken percent escape.", path="id") from None
-        if len(rest) < at + 3:
-            raise InvalidParameter("The path holds a broken percent escape.", path="id")
-        rest = rest[at + 3 :]
+    if _BROKEN_ESCAPE.search(raw):
+        raise InvalidParameter("The path holds a broken percent escape.", path="id")
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
