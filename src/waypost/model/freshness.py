@@ -17,16 +17,21 @@ class Marks(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-def staleness(incoming: Marks, held: Marks) -> str | None:
-    """Why the incoming version is older than the held one; None when it is not."""
+class Staleness(msgspec.Struct, frozen=True):
+    mark: str
+    why: str
+
+
+def staleness(incoming: Marks, held: Marks) -> Staleness | None:
+    """What makes the incoming version older than the held one; None when it is not."""
     if incoming.sequence is not None and held.sequence is not None and incoming.sequence != held.sequence:
         if incoming.sequence < held.sequence:
-            return f"its sequence {incoming.sequence} is below {held.sequence}"
+            return Staleness("sequence", f"its sequence {incoming.sequence} is below {held.sequence}")
         return None
     if incoming.updated_at is not None and held.updated_at is not None and incoming.updated_at != held.updated_at:
-        return "its updated_at is older" if incoming.updated_at < held.updated_at else None
+        return Staleness("updated_at", "its updated_at is older") if incoming.updated_at < held.updated_at else None
     if incoming.version is not None and held.version is not None:
         order = compare_versions(incoming.version, held.version)
         if order is not None and order < 0:
-            return f"its version {incoming.version} is below {held.version}"
+            return Staleness("version", f"its version {incoming.version} is below {held.version}")
     return None

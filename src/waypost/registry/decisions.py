@@ -18,7 +18,7 @@ from waypost.errors import (
     StaleMetadata,
     WaypostError,
 )
-from waypost.model.freshness import Marks, staleness
+from waypost.model.freshness import Marks, Staleness, staleness
 from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
 from waypost.model.merge import merge_records
@@ -133,15 +133,15 @@ def _check_tombstones(publication: Publication, held: Held, now: float) -> None:
     _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
     marks = _marks_of(publication)
     # A version alone is no proof of age once the record is gone: an owner may go back to an older release.
-    why = staleness(Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at))
-    if why is not None and tombstone.owner == publication.principal.subject:
-        raise _stale(why, "withdrawn")
+    found = staleness(Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at))
+    if found is not None and tombstone.owner == publication.principal.subject:
+        raise _stale(found, "withdrawn")
 
 
-def _stale(why: str, held: str) -> StaleMetadata:
+def _stale(found: Staleness, held: str) -> StaleMetadata:
     return StaleMetadata(
-        f"This is older than what is {held}: {why}.",
-        path="$.updated_at",
+        f"This is older than what is {held}: {found.why}.",
+        path=f"$.{found.mark}",
         hint="Read the current record, then send a newer one (a later updated_at, a higher version).",
     )
 
@@ -185,9 +185,9 @@ def _update(publication: Publication, current: Registration, now: float) -> Deci
         held_marks = Marks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
     else:
         held_marks = Marks(updated_at=find_instant(current.record.updated_at))
-    why = staleness(_marks_of(publication), held_marks)
-    if why is not None:
-        raise _stale(why, "held")
+    found = staleness(_marks_of(publication), held_marks)
+    if found is not None:
+        raise _stale(found, "held")
     others = [source for source in current.sources if source.dialect != publication.dialect]
     record = merge_records(decoded.record, (_decode_again(source, now) for source in others))
     if record.id != current.id:

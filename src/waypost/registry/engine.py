@@ -23,6 +23,7 @@ from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Candidate, Findings, Query
+from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import summary
 from waypost.registry import decisions
@@ -388,7 +389,7 @@ class Registry:
                     etag=registration.etag,
                     changed_at=registration.changed_at,
                     expires_at=decisions.expiry_of(registration),
-                    evidence=explain(query, registration.record) if query.include_evidence else None,
+                    evidence=explain(query, _shareable(registration.record), now) if query.include_evidence else None,
                     trust=self.trust_of(registration) if query.include_evidence else {},
                 )
             )
@@ -419,9 +420,9 @@ class Registry:
         figures: dict[str, Any] = {
             "agents": self.catalogue.count(tokens, every),
             "by_status": {status: count for status in every if (count := self.catalogue.count(tokens, (status,)))},
-            "indexing_pending": self.ranker.pending if principal.is_admin else 0,
         }
         if principal.is_admin:
+            figures["indexing_pending"] = self.ranker.pending
             figures["revision"] = self.changes.revision
         return figures
 
@@ -431,6 +432,14 @@ class Registry:
             raise Unavailable("The registry is starting.", retry_after=1)
         if not await self.store.healthy():
             raise Unavailable("The store accepts no writes.", retry_after=5, hint="See the log of the service.")
+
+
+def _shareable(record: AgentRecord) -> AgentRecord:
+    """The record without the examples that its publisher marked private: evidence must not quote them (PRO-38)."""
+    if not any(example.extra.get("private") for example in record.examples):
+        return record
+    shown = tuple(example for example in record.examples if not example.extra.get("private"))
+    return msgspec.structs.replace(record, examples=shown)
 
 
 def _applied(query: Query, constraints: dict[str, Any]) -> dict[str, Any]:
