@@ -1,0 +1,619 @@
+"""One suite for every store. Whatever the engine relies on is said here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from support.records import records
+from support.stored import (
+    NOW,
+    Listener,
+    everything,
+    held_for,
+    look,
+    make_registration,
+    make_source,
+    put,
+    refuse,
+    renew,
+    withdraw,
+)
+from waypost import limits
+from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
+from waypost.model.record import AgentRecord, record_bytes
+from waypost.model.registration import Registration
+from waypost.model.verdict import Verdict
+from waypost.registry.decisions import entry_of
+from waypost.registry.ports import Change, Command, Decision, Held, Idempotency, Store
+from waypost.stores.memory import MemoryStore
+from waypost.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, listener: Listener) -> AsyncIterator[Store]:
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path)
+    await made.open(listener)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, listener: Listener) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path)
+    await made.open(listener)
+    yield made
+    await made.close()
+
+
+async def reopen(store: SqliteStore) -> SqliteStore:
+    await store.close()
+    again = SqliteStore(store.path.parent)
+    await again.open(Listener())
+    return again
+
+
+# --- One write ------------------------------------------------------------------------------------
+
+
+async def test_a_registration_comes_back_equal_with_its_revision(store: Store) -> None:
+    registration = make_registration(
+        "urn:agent:1",
+        aliases=("a-1", "two"),
+        invitees=("bob",),
+        visibility="private",
+        ttl_seconds=60,
+        lease_expires_at=NOW + 60,
+        announce_id="0b5f8c34-8a3b-4a2d-9c5e-1f2a3b4c5d6e",
+        hosted="one.example",
+        sources=(
+            make_source(
+                "adp", b'{"adp": "\xc3\xa4"}', sequence=2**53 - 1, verdicts=(Verdict(check="jws", state="passed"),)
+            ),
+            make_source("a2a", b"\x00\xff not json", url="https://one.example/card", updated_at=NOW, version="2"),
+        ),
+    )
+    answer = await store.execute(put(registration))
+    expected = msgspec.structs.replace(registration, revision=1)
+    assert answer.outcome == "created"
+    assert answer.revision == 1
+    assert answer.registration == expected
+    assert await store.fetch(["urn:agent:1"]) == {"urn:agent:1": expected}
+
+
+async def test_entries_are_the_entries_of_the_registrations(store: Store) -> None:
+    for number in range(5):
+        await store.execute(
+            put(
+                make_registration(
+                    f"agent-{number}",
+                    aliases=(f"alias-{number}",) * (number % 2),
+                    lease_expires_at=NOW + number if number else None,
+                )
+            )
+        )
+    entries = [entry async for page in store.entries() for entry in page]
+    assert {entry.id: entry for entry in entries} == {
+        agent_id: entry_of(registration) for agent_id, registration in (await everything(store)).items()
+    }
+    assert len(entries) == 5
+
+
+async def test_the_earlier_of_lease_and_own_expiry_is_in_the_entry(store: Store) -> None:
+    early = make_registration("early", lease_expires_at=NOW + 5)
+    record = msgspec.structs.replace(early.record, expires_at="2026-01-01T00:00:00Z")
+    await store.execute(put(msgspec.structs.replace(early, record=record)))
+    await store.execute(put(make_registration("late", lease_expires_at=NOW + 5)))
+    expiry = {entry.id: entry.expires_at async for page in store.entries() for entry in page}
+    assert expiry == {"early": 1_767_225_600.0, "late": NOW + 5}
+
+
+async def test_an_update_replaces_record_sources_and_envelope(store: Store) -> None:
+    await store.execute(put(make_registration("x", text="old", aliases=("a",))))
+    new = make_registration("x", text="new", aliases=("b",), sources=(make_source("rtfs", b"(new)"),))
+    answer = await store.execute(put(new))
+    assert answer.outcome == "updated"
+    assert (await store.fetch(["x"]))["x"] == msgspec.structs.replace(new, revision=2)
+    assert len(await everything(store)) == 1
+
+
+async def test_a_removal_leaves_a_tombstone_and_nothing_else(store: Store) -> None:
+    await store.execute(put(make_registration("x", aliases=("a",))))
+    answer = await store.execute(withdraw("x"))
+    assert (answer.outcome, answer.registration, answer.revision) == ("withdrawn", None, 2)
+    assert await store.fetch(["x"]) == {}
+    assert [page async for page in store.entries()] == []
+    tombstone = await store.tombstone("x")
+    assert tombstone is not None
+    assert (tombstone.sequence, tombstone.type) == (7, "withdrawn")
+    held = await held_for(store, "x", "a")
+    assert held.registrations == {}
+    assert held.tombstones == {"x": tombstone}
+
+
+async def test_registering_again_lifts_the_tombstone(store: Store) -> None:
+    for command in (put(make_registration("x")), withdraw("x"), put(make_registration("x", text="back"))):
+        await store.execute(command)
+    assert await store.tombstone("x") is None
+    assert (await held_for(store, "x")).tombstones == {}
+
+
+async def test_a_renewal_changes_the_lease_and_nothing_else(store: Store, listener: Listener) -> None:
+    await store.execute(put(make_registration("x", ttl_seconds=60, lease_expires_at=NOW + 60, aliases=("a",))))
+    before = (await store.fetch(["x"]))["x"]
+    await store.execute(renew("x", now=NOW + 30))
+    after = (await store.fetch(["x"]))["x"]
+    assert after == msgspec.structs.replace(before, revision=2, renewed_at=NOW + 30, lease_expires_at=NOW + 90)
+    assert [entry.expires_at async for page in store.entries() for entry in page] == [NOW + 90]
+    assert listener.batches[1][0].registration == after
+
+
+async def test_a_decision_without_a_change_takes_no_revision(store: Store, listener: Listener) -> None:
+    await store.execute(put(make_registration("x")))
+    held = (await store.fetch(["x"]))["x"]
+    command = Command(
+        keys=("x",), decide=lambda held: Decision(outcome="unchanged", registration=held.registrations["x"])
+    )
+    answer = await store.execute(command)
+    assert (answer.outcome, answer.registration) == ("unchanged", held)
+    assert await store.revision() == 1
+    assert listener.revisions == [1]
+
+
+async def test_what_the_decision_shows_is_answered_for_a_removal(store: Store) -> None:
+    await store.execute(put(make_registration("x")))
+
+    def decide(held: Held) -> Decision:
+        current = held.registrations["x"]
+        change = Change(type="expired", at=NOW, removed=current, before=current.scopes)
+        return Decision(outcome="expired", change=change, registration=current)
+
+    answer = await store.execute(Command(keys=("x",), decide=decide))
+    assert answer.registration is not None
+    assert answer.registration.id == "x"
+
+
+async def test_text_of_every_script_survives(store: Store) -> None:
+    names = (
+        "日本語",
+        "agent:ä\u0301",
+        "\U0001f9ed",
+        "a\u0000b",
+        "'; DROP TABLE entries; --",
+        "%_\\",
+        "x" * limits.ID_CHARS,
+    )
+    for name in names:
+        await store.execute(put(make_registration(name, text=f"für {name}", aliases=(f"alias {name}",))))
+    assert set(await store.fetch(names)) == set(names)
+    for name in names:
+        held = await held_for(store, f"alias {name}")
+        assert list(held.registrations) == [name]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(record=records())
+async def test_any_record_comes_back_equal(store: Store, record: AgentRecord) -> None:
+    registration = make_registration(record.id)
+    await store.execute(put(msgspec.structs.replace(registration, record=record)))
+    assert (await store.fetch([record.id]))[record.id].record == record
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+async def test_a_decision_sees_every_registration_its_keys_lead_to(store: Store) -> None:
+    await store.execute(put(make_registration("one", aliases=("first", "uno"))))
+    await store.execute(put(make_registration("two", aliases=("second",))))
+    held = await held_for(store, "uno", "two", "nobody")
+    assert list(held.registrations) == ["one", "two"]
+    assert held.registrations == await store.fetch(["one", "two"])
+    assert held.revision == 2
+
+
+async def test_an_id_and_an_equal_alias_lead_to_both_the_id_first(store: Store) -> None:
+    await store.execute(put(make_registration("another", aliases=("shared",))))
+    await store.execute(put(make_registration("shared")))
+    assert list((await held_for(store, "shared")).registrations) == ["shared", "another"]
+
+
+async def test_an_alias_stays_with_its_first_holder(store: Store) -> None:
+    await store.execute(put(make_registration("first", aliases=("name",))))
+    await store.execute(put(make_registration("second", aliases=("name",))))
+    assert list((await held_for(store, "name")).registrations) == ["first"]
+    await store.execute(put(make_registration("first", text="again", aliases=("name",))))
+    assert list((await held_for(store, "name")).registrations) == ["first"]
+
+
+async def test_an_alias_is_free_when_its_holder_is_removed_or_drops_it(store: Store) -> None:
+    await store.execute(put(make_registration("first", aliases=("name", "other"))))
+    await store.execute(put(make_registration("first", aliases=("other",))))
+    await store.execute(put(make_registration("second", aliases=("name", "other"))))
+    assert list((await held_for(store, "name")).registrations) == ["second"]
+    await store.execute(withdraw("first"))
+    assert (await held_for(store, "other")).registrations == {}
+    await store.execute(put(make_registration("second", text="claims again", aliases=("name", "other"))))
+    assert list((await held_for(store, "other")).registrations) == ["second"]
+
+
+async def test_aliases_do_not_answer_fetch(store: Store) -> None:
+    await store.execute(put(make_registration("x", aliases=("a",))))
+    assert await store.fetch(["a"]) == {}
+
+
+# --- All or nothing -------------------------------------------------------------------------------
+
+
+async def test_a_refused_command_raises_what_it_raised_and_writes_nothing(store: Store, listener: Listener) -> None:
+    with pytest.raises(Conflict, match="Refused by the test"):
+        await store.execute(refuse("x"))
+    assert await store.revision() == 0
+    assert listener.batches == []
+
+
+async def test_a_fault_in_a_decision_reaches_only_its_caller(store: Store) -> None:
+    def decide(held: Held) -> Decision:
+        raise ZeroDivisionError
+
+    commands = (put(make_registration("a")), Command(keys=("x",), decide=decide), put(make_registration("b")))
+    results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
+    assert [type(result).__name__ for result in results] == ["Answer", "ZeroDivisionError", "Answer"]
+    assert set(await everything(store)) == {"a", "b"}
+
+
+async def test_refused_commands_in_a_group_touch_nobody_else(store: Store, listener: Listener) -> None:
+    commands = [put(make_registration(f"agent-{n}")) if n % 3 else refuse(f"agent-{n}") for n in range(60)]
+    results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
+    assert [isinstance(result, Conflict) for result in results] == [n % 3 == 0 for n in range(60)]
+    assert set(await everything(store)) == {f"agent-{n}" for n in range(60) if n % 3}
+    assert listener.revisions == list(range(1, 41))
+
+
+async def test_removing_what_is_not_there_is_a_fault_and_changes_nothing(store: Store) -> None:
+    ghost = make_registration("ghost")
+    command = Command(
+        keys=("ghost",),
+        decide=lambda held: Decision(outcome="withdrawn", change=Change(type="withdrawn", at=NOW, removed=ghost)),
+    )
+    with pytest.raises(ValueError, match="not there"):
+        await store.execute(command)
+    assert await store.revision() == 0
+    assert await store.events(0, 10) == []
+
+
+async def test_a_command_sees_what_earlier_commands_of_its_group_wrote(store: Store) -> None:
+    results = await asyncio.gather(*(store.execute(put(make_registration("x", text=str(n)))) for n in range(20)))
+    assert [result.outcome for result in results] == ["created"] + ["updated"] * 19
+    assert [result.revision for result in results] == list(range(1, 21))
+    assert (await store.fetch(["x"]))["x"].record.description == "19"
+
+
+async def test_revisions_are_dense_and_unique_under_many_writers(store: Store, listener: Listener) -> None:
+    async def write(writer: int) -> list[int]:
+        return [
+            (await store.execute(put(make_registration(f"agent-{writer % 50}-{n}", text=str(writer))))).revision
+            for n in range(5)
+        ]
+
+    taken = [revision for part in await asyncio.gather(*map(write, range(200))) for revision in part]
+    assert sorted(taken) == list(range(1, 1001))
+    assert listener.revisions == list(range(1, 1001))
+    assert [event.revision for event in await store.events(0, 2000)] == list(range(1, 1001))
+    assert await store.revision() == 1000
+
+
+# --- The listener ---------------------------------------------------------------------------------
+
+
+async def test_the_listener_hears_of_a_change_before_its_caller(store: Store, listener: Listener) -> None:
+    async def write(n: int) -> bool:
+        answer = await store.execute(put(make_registration(f"agent-{n}")))
+        return answer.revision in listener.revisions
+
+    assert all(await asyncio.gather(*map(write, range(50))))
+
+
+async def test_what_the_listener_heard_can_be_fetched(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    heard: list[str] = []
+    await store.open(lambda batch: heard.extend(committed.event.id for committed in batch))
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
+    assert set(await store.fetch(heard)) == set(heard) == {f"agent-{n}" for n in range(100)}
+    await store.close()
+
+
+async def test_a_listener_that_fails_does_not_cost_the_answer(tmp_path: Path) -> None:
+    def fail(batch: object) -> None:
+        raise RuntimeError("the listener fails")
+
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    store = SqliteStore(tmp_path)
+    await store.open(fail)
+    assert (await store.execute(put(make_registration("x")))).outcome == "created"
+    assert (await store.execute(put(make_registration("y")))).outcome == "created"
+    await store.close()
+    assert [str(fault["exception"]) for fault in faults] == ["the listener fails"] * 2
+
+
+# --- The change log -------------------------------------------------------------------------------
+
+
+async def test_events_tell_what_changed_and_who_saw_it_before(store: Store, listener: Listener) -> None:
+    hidden = make_registration("x", visibility="private", invitees=("bob",), text="hidden")
+    for command in (put(make_registration("x")), put(hidden, at=NOW + 1), renew("x", now=NOW + 2), withdraw("x")):
+        await store.execute(command)
+    events = await store.events(0, 10)
+    assert [event.type for event in events] == ["registered", "updated", "renewed", "withdrawn"]
+    assert [event.before for event in events] == [
+        None,
+        ("public",),
+        ("private:alice", "private:bob"),
+        ("private:alice", "private:bob"),
+    ]
+    assert events[1].scopes == ("private:alice", "private:bob")
+    assert (events[1].record, events[1].at) == (record_bytes(hidden.record), NOW + 1)
+    assert events[1].etag == hidden.etag
+    assert [event.record is None for event in events] == [False, False, True, True]
+    assert [committed.event for batch in listener.batches for committed in batch] == list(events)
+
+
+async def test_events_are_read_in_pages_after_a_revision(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(10)))
+    assert [event.revision for event in await store.events(3, 4)] == [4, 5, 6, 7]
+    assert [event.revision for event in await store.events(8, 100)] == [9, 10]
+    assert await store.events(10, 100) == []
+
+
+async def test_the_oldest_event_of_an_empty_log_is_the_next_one(store: Store) -> None:
+    assert await store.oldest_event() == 1
+    await store.execute(put(make_registration("x")))
+    assert await store.oldest_event() == 1
+
+
+async def test_pruning_drops_old_events_beyond_the_newest(store: Store) -> None:
+    for n in range(10):
+        await store.execute(put(make_registration(f"agent-{n}"), at=NOW + n))
+    assert await store.prune(events_before=NOW + 5, keep_events=3, now=NOW) == 5
+    assert await store.oldest_event() == 6
+    assert await store.prune(events_before=NOW + 100, keep_events=3, now=NOW) == 2
+    assert [event.revision for event in await store.events(0, 100)] == [8, 9, 10]
+    assert await store.prune(events_before=NOW + 100, keep_events=3, now=NOW) == 0
+
+
+async def test_pruning_leaves_no_gap_where_the_clock_went_back(store: Store) -> None:
+    for n, at in enumerate((NOW, NOW + 100, NOW + 1, NOW + 2)):
+        await store.execute(put(make_registration(f"agent-{n}"), at=at))
+    await store.prune(events_before=NOW + 50, keep_events=0, now=NOW)
+    assert [event.revision for event in await store.events(0, 100)] == [2, 3, 4]
+
+
+async def test_the_revision_goes_on_after_the_whole_log_was_pruned(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(1200)))
+    assert await store.prune(events_before=NOW + 1, keep_events=0, now=NOW) == 1200
+    assert (await store.revision(), await store.oldest_event()) == (1200, 1201)
+    assert (await store.execute(put(make_registration("next")))).revision == 1201
+
+
+async def test_pruning_forgets_tombstones_and_idempotency_keys_when_their_time_is_over(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    await store.execute(put(make_registration("x"), idempotency=key))
+    await store.execute(withdraw("x", forget_at=NOW + 20))
+    assert await store.prune(events_before=0, keep_events=0, now=NOW + 9) == 0
+    assert await store.prune(events_before=0, keep_events=0, now=NOW + 10) == 1
+    assert await store.tombstone("x") is not None
+    assert await store.prune(events_before=0, keep_events=0, now=NOW + 20) == 1
+    assert await store.tombstone("x") is None
+    assert (await store.execute(put(make_registration("x"), idempotency=key))).replayed is False
+
+
+# --- Idempotency ----------------------------------------------------------------------------------
+
+
+async def test_a_repeated_key_gives_the_first_answer_and_changes_nothing(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    first = await store.execute(put(make_registration("x", text="first", aliases=("a",)), idempotency=key))
+    await store.execute(put(make_registration("x", text="second")))
+    again = await store.execute(put(make_registration("x", text="first", aliases=("a",)), idempotency=key))
+    assert again.replayed
+    assert (again.outcome, again.revision) == (first.outcome, first.revision)
+    assert first.registration is not None
+    assert again.registration is not None
+    assert again.registration == bare(first.registration)
+    assert await store.revision() == 2
+
+
+async def test_a_kept_answer_outlives_the_agent(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    await store.execute(put(make_registration("x"), idempotency=key))
+    await store.execute(withdraw("x"))
+    again = await store.execute(put(make_registration("x"), idempotency=key))
+    assert again.outcome == "created"
+    assert again.registration is not None
+    assert await store.fetch(["x"]) == {}
+
+
+async def test_a_key_with_another_request_is_a_conflict(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    await store.execute(put(make_registration("x"), idempotency=key))
+    with pytest.raises(IdempotencyConflict):
+        await store.execute(put(make_registration("y"), idempotency=msgspec.structs.replace(key, fingerprint="other")))
+
+
+async def test_a_refused_command_does_not_use_up_its_key(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    with pytest.raises(Conflict):
+        await store.execute(msgspec.structs.replace(refuse("x"), idempotency=key))
+    assert (await store.execute(put(make_registration("x"), idempotency=key))).outcome == "created"
+
+
+async def test_equal_requests_at_the_same_time_are_one_change(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    answers = await asyncio.gather(*(store.execute(put(make_registration("x"), idempotency=key)) for _ in range(10)))
+    assert [answer.replayed for answer in answers] == [False] + [True] * 9
+    assert {answer.revision for answer in answers} == {1}
+
+
+async def test_an_answer_without_a_change_is_kept_as_well(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    idle = msgspec.structs.replace(look("x", seen=lambda held: None), idempotency=key)
+    assert (await store.execute(idle)).replayed is False
+    assert (await store.execute(idle)).replayed is True
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def bare(registration: Registration) -> Registration:
+    sources = tuple(msgspec.structs.replace(source, document=b"") for source in registration.sources)
+    return msgspec.structs.replace(registration, sources=sources)
+
+
+async def test_fetch_scan_and_entries_tell_the_same(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n:04}"))) for n in range(600)))
+    await asyncio.gather(*(store.execute(withdraw(f"agent-{n:04}")) for n in range(0, 600, 7)))
+    scanned = await everything(store)
+    ids = sorted(scanned)
+    assert ids == sorted(f"agent-{n:04}" for n in range(600) if n % 7)
+    assert await store.fetch(ids) == scanned
+    assert await store.fetch(ids[:3]) == {agent_id: scanned[agent_id] for agent_id in ids[:3]}
+    assert sorted([entry.id async for page in store.entries() for entry in page]) == ids
+
+
+async def test_documents_are_left_out_when_they_are_not_asked_for(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
+    whole = await everything(store)
+    assert await store.fetch(sorted(whole), sources=False) == {key: bare(value) for key, value in whole.items()}
+    assert await store.fetch(["agent-1"], sources=False) == {"agent-1": bare(whole["agent-1"])}
+
+
+async def test_a_scan_of_some_ids_leaves_missing_ones_out(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(5)))
+    found = [each.id async for page in store.scan(["agent-3", "nobody", "agent-1"]) for each in page]
+    assert sorted(found) == ["agent-1", "agent-3"]
+
+
+async def test_an_empty_store_has_nothing_to_read(store: Store) -> None:
+    assert await store.fetch(["x"]) == {}
+    assert await store.fetch([]) == {}
+    assert await everything(store) == {}
+    assert [page async for page in store.entries()] == []
+    assert await store.tombstone("x") is None
+    assert await store.revision() == 0
+
+
+async def test_readers_see_whole_registrations_while_writers_change_them(store: Store) -> None:
+    ids = [f"agent-{n}" for n in range(80)]
+    done = False
+
+    async def write() -> None:
+        nonlocal done
+        for round_ in range(15):
+            texts = f"round {round_}"
+            await asyncio.gather(*(store.execute(put(make_registration(each, text=texts))) for each in ids))
+        done = True
+
+    async def read(count: int) -> int:
+        seen, newest = 0, 0
+        while not done:
+            for registration in (await store.fetch(ids[:count])).values():
+                expected = make_registration(registration.id, text=registration.record.description)
+                assert registration == msgspec.structs.replace(expected, revision=registration.revision)
+                seen += 1
+            revision = await store.revision()
+            assert revision >= newest
+            newest = revision
+            await asyncio.sleep(0)
+        return seen
+
+    counts = await asyncio.gather(write(), read(3), read(80))
+    assert counts[1]
+    assert counts[2]
+
+
+# --- Secrets and life -----------------------------------------------------------------------------
+
+
+async def test_a_secret_is_made_once(store: Store) -> None:
+    made = iter((b"one", b"two"))
+    first, second = await asyncio.gather(*(store.secret("cursor", lambda: next(made)) for _ in range(2)))
+    assert first == second == b"one"
+    assert await store.secret("other", lambda: next(made)) == b"two"
+
+
+async def test_an_open_store_is_healthy_and_a_closed_one_refuses(store: Store) -> None:
+    assert await store.healthy()
+    await store.close()
+    assert not await store.healthy()
+    with pytest.raises(StoreUnavailable):
+        await store.execute(put(make_registration("x")))
+
+
+async def test_commands_that_wait_when_the_store_closes_are_written_and_answered(
+    store: Store, listener: Listener
+) -> None:
+    waiting = [asyncio.ensure_future(store.execute(put(make_registration(f"agent-{n}")))) for n in range(700)]
+    await asyncio.sleep(0)
+    await store.close()
+    answers = await asyncio.gather(*waiting)
+    assert len({answer.revision for answer in answers}) == 700
+    assert len(listener.revisions) == 700
+
+
+async def test_everything_survives_a_reopening(opened: SqliteStore) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    await opened.execute(put(make_registration("x", aliases=("a",)), idempotency=key))
+    await opened.execute(put(make_registration("y")))
+    await opened.execute(withdraw("y"))
+    secret = await opened.secret("cursor", lambda: b"\x00secret")
+    before = await everything(opened), await opened.tombstone("y"), await opened.events(0, 10)
+    again = await reopen(opened)
+    assert (await everything(again), await again.tombstone("y"), await again.events(0, 10)) == before
+    assert await again.secret("cursor", lambda: b"another") == secret
+    assert await again.revision() == 3
+    assert (await again.execute(put(make_registration("x", aliases=("a",)), idempotency=key))).replayed
+    assert list((await held_for(again, "a")).registrations) == ["x"]
+    await again.close()
+
+
+async def test_the_revision_of_an_emptied_log_survives_a_reopening(opened: SqliteStore) -> None:
+    await asyncio.gather(*(opened.execute(put(make_registration(f"agent-{n}"))) for n in range(5)))
+    await opened.prune(events_before=NOW + 1, keep_events=0, now=NOW)
+    again = await reopen(opened)
+    assert (await again.revision(), await again.oldest_event()) == (5, 6)
+    await again.close()
+
+
+async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing(opened: SqliteStore) -> None:
+    task = asyncio.ensure_future(opened.execute(put(make_registration("gone"))))
+    await asyncio.sleep(0)
+    task.cancel()
+    await opened.execute(put(make_registration("here")))
+    assert set(await everything(opened)) == {"here"}
+
+
+async def test_more_waiting_writes_than_the_queue_holds_are_refused(opened: SqliteStore) -> None:
+    more = limits.WRITE_QUEUE + 5
+    command = refuse("x")
+    results = await asyncio.gather(*(opened.execute(command) for _ in range(more)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, StoreUnavailable)]
+    assert len(refused) == 5
+    assert refused[0].retry_after
+    assert sum(isinstance(result, Conflict) for result in results) == limits.WRITE_QUEUE
+
+
+async def test_many_commands_share_a_commit(opened: SqliteStore, listener: Listener) -> None:
+    await asyncio.gather(*(opened.execute(put(make_registration(f"agent-{n}"))) for n in range(1000)))
+    assert len(listener.batches) <= 1000 / limits.GROUP_COMMIT_MAX + 2
+    assert max(map(len, listener.batches)) <= limits.GROUP_COMMIT_MAX
