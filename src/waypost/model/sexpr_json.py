@@ -66,18 +66,18 @@ def _integer(value: int, path: str, warnings: list[str]) -> int | str:
     return str(value)
 
 
-def json_to_form(value: Any, rename: Callable[[str], str] = str) -> Form:
-    """A JSON value as data; names become keywords after `rename`."""
+def json_to_form(value: Any, key: Callable[[str], Key] = Keyword) -> Form:
+    """A JSON value as data. Member names become keywords, unless `key` says otherwise."""
     if isinstance(value, dict):
-        return Map(tuple((Keyword(rename(name)), json_to_form(item, rename)) for name, item in value.items()))
+        return Map(tuple((key(name), json_to_form(item, key)) for name, item in value.items()))
     if isinstance(value, (list, tuple)):
-        return Vector(tuple(json_to_form(item, rename) for item in value))
+        return Vector(tuple(json_to_form(item, key) for item in value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise InvalidDocument(f"{type(value).__name__} is not a JSON value.")
 
 
-def keyword_name(name: str) -> str:
-    """The name a JSON member has in a profile: `_` as `-`. One that would not come back is left as it is."""
+def profile_key(name: str) -> Key:
+    """The key a JSON member has in a profile: `_` as `-`, so that `json_name` gives the name back; else the text itself."""
     renamed = name.replace("_", "-")
-    return renamed if "-" not in name and is_name(renamed) else name
+    return Keyword(renamed) if "-" not in name and is_name(renamed) else name
