@@ -109,6 +109,6 @@ def _part(item: JsonObject) -> JsonObject:
     transport = part.get("transport")
     if isinstance(transport, dict):
         part["transport"] = _camel(transport)
-    elif transport is None:
+    elif transport is None and any("_" in name for name in item):
         part["transport"] = {"type": part.pop("type", "stdio")}
     return part

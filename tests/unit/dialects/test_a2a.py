@@ -1,0 +1,316 @@
+"""A2A cards: 1.0 in and out, older ones in, and what is said of a bad one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from support.records import DECODE, ENCODE, NOW
+from waypost.dialects.a2a import A2A, EXTENSION
+from waypost.dialects.codec import DecodeContext
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, Binding, Example
+
+FULL, SMALLEST = A2A.examples()
+
+OLDER: JsonObject = {
+    "protocolVersion": "0.3.0",
+    "name": "Recipe Agent",
+    "description": "Finds recipes.",
+    "url": "https://recipes.example.com/rpc",
+    "preferredTransport": "JSONRPC",
+    "additionalInterfaces": [
+        {"url": "https://recipes.example.com/rpc", "transport": "JSONRPC"},
+        {"url": "https://recipes.example.com/grpc", "transport": "GRPC", "note": "slow"},
+    ],
+    "version": "1.0.0",
+    "capabilities": {"streaming": True, "stateTransitionHistory": False},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [
+        {
+            "id": "find",
+            "name": "Find",
+            "description": "Finds a recipe.",
+            "tags": ["food"],
+            "security": [{"key": []}],
+        }
+    ],
+    "supportsAuthenticatedExtendedCard": True,
+    "securitySchemes": {
+        "google": {"type": "openIdConnect", "openIdConnectUrl": "https://accounts.example.com/oidc"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "cert": {"type": "mutualTLS"},
+        "o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "https://id.example.com/t", "scopes": {}}}},
+    },
+    "security": [{"google": ["openid"]}, {"key": []}],
+    "houseStyle": {"colour": "green"},
+}
+
+
+def decode(document: JsonObject, **context: Any) -> AgentRecord:
+    return A2A.decode(document, DecodeContext(now=NOW, **context)).record
+
+
+def card_with(**members: Any) -> JsonObject:
+    return {**copy.deepcopy(SMALLEST), **members}
+
+
+def test_a_card_maps_as_the_table_says() -> None:
+    record = decode(FULL)
+    assert record.name == "Harbour Route Planner"
+    assert record.description.startswith("Plans delivery routes")
+    assert "Draw a map: Draws a planned route" in record.description
+    assert record.tags == ("logistics", "routing", "shipping", "maps", "visualisation", "plan-route", "draw-map", "a2a")
+    assert record.examples[2] == Example(
+        id="draw-map-1", text="Show me the route of order 4711.", tags=("maps", "visualisation")
+    )
+    assert [(b.protocol, b.priority, b.interaction_model) for b in record.bindings] == [
+        ("a2a+jsonrpc", 0, "streaming"),
+        ("a2a+grpc", 1, "streaming"),
+        ("a2a+http-json", 2, "streaming"),
+    ]
+    assert record.bindings[0].media_types == ("application/json", "text/plain", "image/png")
+    assert record.constraints == {"required_extensions": ["https://example.com/ext/customs/v1"]}
+    assert record.auth["required"] is True
+    assert [scheme["type"] for scheme in record.auth["schemes"]] == ["openIdConnect", "apiKey"]
+    assert record.auth["schemes"][0]["scopes"] == ["openid", "routes:plan"]
+
+
+def test_a_signature_is_shown_with_its_source_and_kept_verbatim() -> None:
+    record = decode(FULL)
+    assert record.signature == {**FULL["signatures"][0], "source": "a2a-jws"}
+    assert "verified" not in record.signature
+    assert record.extra["org.waypost.a2a"]["signatures"] == FULL["signatures"]
+
+
+def test_a_card_comes_back_as_it_was() -> None:
+    for card in (FULL, SMALLEST):
+        assert A2A.encode(decode(card), ENCODE).document == card
+
+
+def test_the_id_is_where_the_card_was_found_else_its_first_interface_and_tenant() -> None:
+    interface = {"url": "https://h.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0", "tenant": "t1"}
+    card = card_with(supportedInterfaces=[interface])
+    assert decode(card).id == "https://h.example/a2a#t1"
+    assert decode(card).constraints == {"tenant": "t1"}
+    fetched = A2A.decode(card, DecodeContext(now=NOW, source_url="https://h.example/.well-known/agent-card.json"))
+    assert fetched.record.id == "https://h.example/.well-known/agent-card.json"
+    assert fetched.aliases == ("https://h.example/a2a#t1",)
+
+
+def test_a_card_that_we_wrote_keeps_its_record_id_wherever_it_is_fetched() -> None:
+    record = AgentRecord(
+        id="agent:x.example",
+        name="X",
+        description="Does x.",
+        bindings=(Binding(protocol="https", endpoint="https://x.example/run"),),
+    )
+    card = A2A.encode(record, ENCODE).document
+    decoded = A2A.decode(card, DecodeContext(now=NOW, source_url="https://mirror.example/card.json"))
+    assert decoded.record == record
+    assert decoded.aliases == ()
+
+
+def test_a_written_card_has_all_required_members_and_an_honest_interface() -> None:
+    record = AgentRecord(
+        id="agent:x.example",
+        name="Invoice Reader",
+        description="Reads invoices.",
+        tags=("finance",),
+        examples=(Example(text="Read this invoice."),),
+        bindings=(
+            Binding(protocol="https", endpoint="https://x.example/slow", priority=5),
+            Binding(protocol="a2a+grpc", endpoint="https://x.example/grpc", priority=1),
+        ),
+        auth={"schemes": [{"type": "bearer"}, {"type": "carrier-pigeon"}], "required": True},
+    )
+    card = A2A.encode(record, ENCODE).document
+    assert [(i["protocolBinding"], i["url"]) for i in card["supportedInterfaces"]] == [
+        ("GRPC", "https://x.example/grpc"),
+        ("https", "https://x.example/slow"),
+    ]
+    assert card["skills"] == [
+        {
+            "id": "invoice-reader",
+            "name": "Invoice Reader",
+            "description": "Reads invoices.",
+            "tags": ["finance"],
+            "examples": ["Read this invoice."],
+        }
+    ]
+    assert card["securitySchemes"] == {"http": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}
+    assert card["securityRequirements"] == [{"schemes": {"http": {"list": []}}}]
+    assert decode(card) == record
+
+
+def test_the_remainder_rides_in_one_extension_that_nobody_must_understand() -> None:
+    card = A2A.encode(replace(decode(FULL), status="testing"), ENCODE).document
+    (ours,) = [item for item in card["capabilities"]["extensions"] if item["uri"] == EXTENSION]
+    assert ours["params"] == {"members": {"status": "testing"}}
+    assert "required" not in ours
+    assert decode(card).status == "testing"
+
+
+def test_an_own_wording_that_no_longer_holds_is_written_anew_and_not_forgotten() -> None:
+    record = replace(decode(FULL), tags=("only-this",))
+    card = A2A.encode(record, ENCODE).document
+    assert card["skills"][0]["tags"] == ["only-this"]
+    assert card["provider"] == FULL["provider"]
+    assert decode(card) == record
+
+
+def test_a_card_of_0_3_is_read_and_written_as_1_0() -> None:
+    decoded = A2A.decode(OLDER, DECODE)
+    record = decoded.record
+    assert record.id == "https://recipes.example.com/rpc"
+    assert [(b.protocol, b.endpoint) for b in record.bindings] == [
+        ("a2a+jsonrpc", "https://recipes.example.com/rpc"),
+        ("a2a+grpc", "https://recipes.example.com/grpc"),
+    ]
+    assert any("before A2A 1.0" in warning for warning in decoded.warnings)
+    card = A2A.encode(record, ENCODE).document
+    assert card["supportedInterfaces"] == [
+        {"url": "https://recipes.example.com/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "0.3.0"},
+        {
+            "url": "https://recipes.example.com/grpc",
+            "protocolBinding": "GRPC",
+            "protocolVersion": "0.3.0",
+            "note": "slow",
+        },
+    ]
+    assert card["capabilities"] == {"extendedAgentCard": True, "streaming": True, "stateTransitionHistory": False}
+    assert card["securitySchemes"] == {
+        "google": {"openIdConnectSecurityScheme": {"openIdConnectUrl": "https://accounts.example.com/oidc"}},
+        "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
+        "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer", "bearerFormat": "JWT"}},
+        "cert": {"mtlsSecurityScheme": {}},
+        "o": {"oauth2SecurityScheme": {"flows": OLDER["securitySchemes"]["o"]["flows"]}},
+    }
+    assert card["securityRequirements"] == [
+        {"schemes": {"google": {"list": ["openid"]}}},
+        {"schemes": {"key": {"list": []}}},
+    ]
+    assert card["skills"][0]["securityRequirements"] == [{"schemes": {"key": {"list": []}}}]
+    assert card["houseStyle"] == {"colour": "green"}
+    assert not {"url", "preferredTransport", "additionalInterfaces", "security"} & set(card)
+
+
+def test_a_card_of_0_2_in_snake_case_is_read() -> None:
+    card: JsonObject = {
+        "name": "Old",
+        "description": "An early agent.",
+        "url": "http://old.example:9999/",
+        "version": "1.0.0",
+        "default_input_modes": ["text"],
+        "default_output_modes": ["text"],
+        "capabilities": {"push_notifications": True},
+        "authentication": {"schemes": ["Bearer"]},
+        "skills": [{"id": "s", "name": "S", "description": "", "tags": [], "input_modes": ["text"]}],
+    }
+    assert A2A.recognises(card)
+    record = decode(card)
+    assert record.bindings[0].media_types == ("text",)
+    assert record.auth == {"schemes": [{"id": "Bearer", "type": "http", "scheme": "bearer"}], "required": True}
+    written = A2A.encode(record, ENCODE).document
+    assert written["capabilities"] == {"pushNotifications": True}
+    assert written["skills"][0]["inputModes"] == ["text"]
+    assert written["supportedInterfaces"][0]["protocolVersion"] == "0.2"
+    assert written["authentication"] == {"schemes": ["Bearer"]}
+
+
+@pytest.mark.parametrize(
+    "place", ["supportedInterfaces", "skills", "signatures", "capabilities", "provider", "extensions"]
+)
+def test_unknown_members_live_on_inside_nested_objects(place: str) -> None:
+    card = copy.deepcopy(FULL)
+    holder = card["capabilities"]["extensions"] if place == "extensions" else card[place]
+    (holder[-1] if isinstance(holder, list) else holder)["x-unknown"] = {"deep": [1]}
+    assert A2A.encode(decode(card), ENCODE).document == card
+
+
+def test_long_cards_are_digested_within_the_bounds_of_a_record_and_kept_whole() -> None:
+    skills = [
+        {"id": f"s{n}", "name": f"Skill {n}", "description": "d" * 200, "tags": [f"t{n}"], "examples": ["e" * 900]}
+        for n in range(80)
+    ]
+    interfaces = [
+        {"url": f"https://h.example/{n}", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"} for n in range(30)
+    ]
+    card = card_with(skills=skills, supportedInterfaces=interfaces)
+    record = decode(card)
+    assert (len(record.tags), record.tags[-1]) == (32, "a2a")
+    assert (len(record.examples), len(record.bindings)) == (32, 16)
+    assert len(record.description) <= 4096
+    assert len(record.examples[0].text) <= 512
+    assert A2A.encode(record, ENCODE).document == card
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"name": None}, "$.name", "missing"),
+        ({"name": "n" * 129}, "$.name", "at most 128"),
+        ({"description": 5}, "$.description", "must be a string"),
+        ({"version": ""}, "$.version", "empty"),
+        ({"supportedInterfaces": []}, "$.supportedInterfaces", "no interface"),
+        ({"supportedInterfaces": {}}, "$.supportedInterfaces", "Expected an array"),
+        ({"supportedInterfaces": ["x"]}, "$.supportedInterfaces[0]", "Expected an object"),
+        ({"supportedInterfaces": [{"protocolBinding": "GRPC"}]}, "$.supportedInterfaces[0].url", "missing"),
+        ({"supportedInterfaces": [{"url": "a b", "protocolBinding": "G"}]}, "$.supportedInterfaces[0].url", "spaces"),
+        ({"supportedInterfaces": [{"url": "u"}]}, "$.supportedInterfaces[0].protocolBinding", "missing"),
+        ({"capabilities": []}, "$.capabilities", "must be an object"),
+        ({"capabilities": {"extensions": [{}]}}, "$.capabilities.extensions[0].uri", "missing"),
+        ({"skills": [{"name": "x", "description": "", "tags": []}]}, "$.skills[0].id", "missing"),
+        ({"skills": [{"id": "x", "name": "x", "description": "", "tags": [1]}]}, "$.skills[0].tags[0]", "string"),
+        ({"defaultInputModes": "text"}, "$.defaultInputModes", "Expected an array"),
+        ({"securitySchemes": {"a": 1}}, "$.securitySchemes.a", "Expected an object"),
+        (
+            {"securitySchemes": {"a": {"mtlsSecurityScheme": {}, "httpAuthSecurityScheme": {}}}},
+            "$.securitySchemes.a",
+            "exactly one key",
+        ),
+        ({"securityRequirements": [1]}, "$.securityRequirements[0]", "Expected an object"),
+        ({"signatures": [{"protected": "x"}]}, "$.signatures[0].signature", "missing"),
+        ({"provider": "me"}, "$.provider", "must be an object"),
+    ],
+)
+def test_a_bad_card_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(card_with(**change))
+    assert caught.value.path == path
+    assert says in caught.value.message
+
+
+def test_a_card_without_any_address_is_told_how_to_name_one() -> None:
+    card = {name: value for name, value in SMALLEST.items() if name != "supportedInterfaces"}
+    with pytest.raises(InvalidDocument) as caught:
+        decode(card)
+    assert caught.value.path == "$.supportedInterfaces"
+    assert "protocolBinding" in (caught.value.hint or "")
+
+
+def test_what_protobuf_leaves_out_is_read_as_empty_with_a_warning() -> None:
+    card = {name: value for name, value in SMALLEST.items() if name not in ("skills", "capabilities")}
+    decoded = A2A.decode(card, DECODE)
+    assert decoded.record.tags == ("a2a",)
+    assert any(warning.startswith("$.skills") for warning in decoded.warnings)
+
+
+def test_a_record_without_a_binding_is_a_loss_that_is_told() -> None:
+    encoded = A2A.encode(AgentRecord(id="x", name="X", description="Does x."), ENCODE)
+    assert [loss.path for loss in encoded.losses] == ["$.bindings"]
+    assert encoded.document["supportedInterfaces"] == []
+
+
+@pytest.mark.parametrize("carried", [5, {"members": 5}, {"absent": 3}, {"members": {"name": ""}}])
+def test_a_remainder_that_was_tampered_with_is_refused_at_its_place(carried: Any) -> None:
+    card = card_with(capabilities={"extensions": [{"uri": EXTENSION, "params": carried}]})
+    with pytest.raises(InvalidDocument) as caught:
+        decode(card)
+    assert (caught.value.path or "").startswith("$.capabilities.extensions[0].params")

@@ -1,0 +1,326 @@
+"""ARD entries, urn:air names and AI catalogs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from msgspec.structs import replace
+
+from support.records import DECODE, ENCODE
+from waypost.dialects.a2a import A2A
+from waypost.dialects.ard import ARD, ID, MINTED
+from waypost.dialects.ard_catalog import (
+    catalog,
+    catalog_schema,
+    host_entry,
+    is_listed,
+    read_catalog,
+    registry_entry,
+)
+from waypost.dialects.ard_names import Urn, mint_urn, parse_urn
+from waypost.dialects.codec import CARRY
+from waypost.dialects.mcp import MCP
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, Binding, Example
+
+ASSISTANT, REGISTRY, TRUSTED, INLINE = ARD.examples()
+
+
+def decode(document: JsonObject) -> AgentRecord:
+    return ARD.decode(document, DECODE).record
+
+
+def entry_with(**members: Any) -> JsonObject:
+    return {**copy.deepcopy(ASSISTANT), **members}
+
+
+def a_record(agent_id: str = "https://h.example/x", *protocols: str) -> AgentRecord:
+    bindings = [Binding(protocol=protocol, endpoint="https://h.example/run") for protocol in protocols or ("https",)]
+    return AgentRecord(id=agent_id, name="X", description="Does x.", bindings=tuple(bindings))
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "urn"),
+    [
+        ("urn:air:acme.com:assistant", Urn("acme.com", (), "assistant")),
+        ("urn:air:Acme.COM:agent:Assistant", Urn("acme.com", ("agent",), "Assistant")),
+        ("URN:AIR:acme.com:a:b:c", Urn("acme.com", ("a", "b"), "c")),
+        ("urn:ai:acme.com:agent:old", Urn("acme.com", ("agent",), "old")),
+        ("urn:air:agent.localhost:x", Urn("agent.localhost", (), "x")),
+    ],
+)
+def test_a_name_is_taken_apart(text: str, urn: Urn) -> None:
+    assert parse_urn(text) == urn
+    assert parse_urn(str(urn)) == urn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "urn:air:localhost:x",
+        "urn:air:acme.com",
+        "urn:air:acme.com:",
+        "urn:air:a.com:n::x",
+        "urn:air:-:x",
+        "urn:air:-a.com:x",
+        "urn:air:127.0.0.1:x",
+        "urn:air:acme.com:x\n",
+        "urn:air:acme.com:x y",
+        "urn:air:" + "a" * 64 + ".com:x",
+        "urn:air:acme.com:" + "x" * 250,
+        "https://acme.com/x",
+        "",
+    ],
+)
+def test_what_is_no_name_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        parse_urn(text)
+    assert caught.value.path == "$.identifier"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "publisher"),
+    [
+        ("https://h.example/p", "h.example"),
+        ("agent:h.example", "h.example"),
+        ("dns:_agent.h.example", "h.example"),
+        ("did:web:h.example", "h.example"),
+        ("550e8400-e29b-41d4-a716-446655440000", "registry.example.org"),
+        ("https://localhost:8440/x", "registry.example.org"),
+    ],
+)
+def test_a_minted_name_has_the_publisher_of_the_id_else_the_registry(agent_id: str, publisher: str) -> None:
+    urn = mint_urn(agent_id, "registry.example.org")
+    assert (urn.publisher, urn.namespace) == (publisher, ("agent",))
+    assert parse_urn(str(urn)) == urn
+
+
+def test_an_id_that_fits_is_the_name_and_another_is_digested() -> None:
+    assert mint_urn("weather-1", "r.example").name == "weather-1"
+    assert mint_urn("https://h.example/p", "r.example").name == "x-k3taw2hi25jnbx5fclplxs6452"
+    assert len(str(mint_urn("x" * 1024, "r.example"))) < 255
+
+
+def test_a_service_without_a_domain_publishes_locally() -> None:
+    assert mint_urn("x", "localhost").publisher == "agent.localhost"
+    assert mint_urn("x", "127.0.0.1").publisher == "agent.localhost"
+
+
+# --- Entries --------------------------------------------------------------------------------------
+
+
+def test_an_entry_maps_as_the_table_says() -> None:
+    record = decode(TRUSTED)
+    assert record.id == "urn:air:example.com:finance:invoices:reader"
+    assert record.name == "Invoice Reader"
+    assert record.tags == ("finance", "ocr", "read_invoice", "checktotals")
+    assert record.examples[0] == Example(id="rq-1", text="read this scanned invoice")
+    assert record.constraints == {"region": "eu", "pricePerPage": 0.02, "beta": False}
+    assert (record.version, record.updated_at) == ("3.0.1", "2026-05-08T12:00:00Z")
+    assert record.signature is None  # only a manifest that was verified becomes one
+    assert record.extra["org.waypost.ard"]["trustManifest"] == TRUSTED["trustManifest"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [
+        ("application/a2a-agent-card+json", "a2a"),
+        ("application/agent-card+json; charset=utf-8", "a2a"),
+        ("Application/MCP-Server-Card+JSON", "mcp"),
+        ("application/ai-registry+json", "ard-registry"),
+        ("application/ai-catalog+json", "ai-catalog"),
+        ('text/markdown; profile="urn:air:agent-skills"', "artifact"),
+    ],
+)
+def test_an_artifact_that_was_not_fetched_is_an_unresolved_binding(kind: str, protocol: str) -> None:
+    (binding,) = decode(entry_with(type=kind)).bindings
+    assert (binding.protocol, binding.endpoint, binding.media_types) == (protocol, ASSISTANT["url"], (kind,))
+    assert binding.extra == {"unresolved": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "protocol"),
+    [
+        ("application/a2a-agent-card+json", A2A.examples()[1], "a2a+jsonrpc"),
+        ("application/mcp-server-card+json", MCP.examples()[1], "mcp"),
+        ("application/agent-metadata+json", INLINE["data"], "https"),
+        ("application/agent-skills+zip", {"anything": 1}, "artifact"),
+    ],
+)
+def test_an_inline_artifact_is_read_by_its_own_dialect(kind: str, data: JsonObject, protocol: str) -> None:
+    entry = {name: value for name, value in entry_with(type=kind, data=data).items() if name != "url"}
+    record = decode(entry)
+    assert record.bindings[0].protocol == protocol
+    assert ARD.encode(record, ENCODE).document | {"description": 0} == entry | {"description": 0}
+
+
+def test_a_fault_inside_an_inline_artifact_names_its_place_there() -> None:
+    data = {**A2A.examples()[1], "supportedInterfaces": [{}]}
+    entry = {name: value for name, value in entry_with(data=data).items() if name != "url"}
+    with pytest.raises(InvalidDocument) as caught:
+        decode(entry)
+    assert caught.value.path == "$.data.supportedInterfaces[0].url"
+
+
+def test_an_entry_comes_back_as_it_was() -> None:
+    for entry in ARD.examples():
+        assert ARD.encode(decode(entry), ENCODE).document == entry
+
+
+@pytest.mark.parametrize(
+    ("protocols", "kind", "url"),
+    [
+        (("https", "a2a+grpc"), "application/a2a-agent-card+json", "/api/v1/agents/{slug}?as=a2a"),
+        (("mcp-package",), "application/mcp-server-card+json", "/api/v1/agents/{slug}?as=mcp"),
+        (("agp",), "application/agent-metadata+json", "/.well-known/agentframework/v1/agents/{slug}"),
+    ],
+)
+def test_an_entry_points_at_the_best_native_document(protocols: tuple[str, ...], kind: str, url: str) -> None:
+    entry = ARD.encode(a_record("https://h.example/x", *protocols), ENCODE).document
+    assert entry["type"] == kind
+    assert entry["url"] == ENCODE.base_url + url.format(slug="u-aHR0cHM6Ly9oLmV4YW1wbGUveA")
+
+
+def test_a_minted_entry_says_so_and_keeps_the_id() -> None:
+    entry = ARD.encode(a_record(), ENCODE).document
+    assert entry["metadata"] == {ID: "https://h.example/x", MINTED: True}
+    decoded = ARD.decode(entry, DECODE)
+    assert decoded.record == a_record()
+    assert decoded.aliases == ()
+
+
+def test_an_entry_whose_id_is_a_name_is_not_marked_as_minted() -> None:
+    assert "metadata" not in ARD.encode(a_record("urn:air:h.example:agent:x"), ENCODE).document
+
+
+def test_a_name_beside_a_foreign_id_is_an_alias() -> None:
+    decoded = ARD.decode(entry_with(metadata={ID: "https://acme.com/a"}), DECODE)
+    assert decoded.record.id == "https://acme.com/a"
+    assert decoded.aliases == (ASSISTANT["identifier"],)
+    assert ARD.encode(decoded.record, ENCODE).document["identifier"] == ASSISTANT["identifier"]
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_queries_are_two_to_five_or_not_there(count: int) -> None:
+    examples = tuple(Example(text=f"{number} " + "word " * 60) for number in range(count))
+    entry = ARD.encode(replace(a_record(), examples=examples), ENCODE).document
+    queries = entry.get("representativeQueries", [])
+    assert len(queries) == (min(count, 5) if count >= 2 else 0)
+    assert all(len(query) <= 200 for query in queries)
+
+
+def test_the_wish_for_visibility_is_taken_out_of_the_metadata() -> None:
+    decoded = ARD.decode(entry_with(metadata={"visibility": "private", "region": "eu"}), DECODE)
+    assert decoded.visibility == "private"
+    assert decoded.record.constraints == {"region": "eu"}
+    assert "private" not in str(ARD.encode(decoded.record, ENCODE).document)
+
+
+def test_metadata_of_any_shape_is_read_and_kept() -> None:
+    entry = entry_with(metadata={"nested": {"a": [1]}, "plain": 1})
+    assert decode(entry).constraints == {"plain": 1}
+    assert ARD.encode(decode(entry), ENCODE).document == entry
+
+
+def test_odd_spellings_are_read_with_a_warning() -> None:
+    decoded = ARD.decode(entry_with(identifier="urn:ai:Acme.com:agent:assistant"), DECODE)
+    assert decoded.record.id == ASSISTANT["identifier"]
+    assert decoded.aliases == ("urn:ai:Acme.com:agent:assistant",)
+    assert "ARD-16" in decoded.warnings[0]
+    assert "ARD-6" in ARD.decode(entry_with(mediaType="text/plain"), DECODE).warnings[0]
+    assert "ARD-4" in ARD.decode(entry_with(representativeQueries=["one"]), DECODE).warnings[0]
+
+
+def test_the_older_name_of_the_type_is_read_and_written_anew() -> None:
+    entry = entry_with(mediaType=ASSISTANT["type"])
+    del entry["type"]
+    assert ARD.recognises(entry)
+    assert ARD.encode(decode(entry), ENCODE).document == ASSISTANT
+
+
+def test_unknown_members_live_on_inside_nested_objects() -> None:
+    for place in ("trustManifest", "publisher", "metadata"):
+        entry = copy.deepcopy(TRUSTED)
+        entry[place]["x-unknown"] = {"deep": [1]}
+        assert ARD.encode(decode(entry), ENCODE).document == entry
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"identifier": "acme"}, "$.identifier", "not a urn:air name"),
+        ({"identifier": 5}, "$.identifier", "must be a string"),
+        ({"displayName": ""}, "$.displayName", "empty"),
+        ({"type": None}, "$.type", "missing"),
+        ({"data": {}}, "$.url", "both"),
+        ({"url": None}, "$.url", "neither"),
+        ({"url": "a b"}, "$.url", "spaces"),
+        ({"url": None, "data": []}, "$.data", "must be an object"),
+        ({"tags": "x"}, "$.tags", "array"),
+        ({"representativeQueries": [1, 2]}, "$.representativeQueries[0]", "string"),
+        ({"updatedAt": "yesterday"}, "$.updatedAt", "RFC 3339"),
+        ({"updatedAt": "2099-01-01T00:00:00Z"}, "$.updatedAt", "future"),
+        ({"metadata": []}, "$.metadata", "must be an object"),
+        ({"metadata": {"visibility": "secret"}}, "$.metadata.visibility", "not a visibility"),
+        ({"trustManifest": {}}, "$.trustManifest.identity", "missing"),
+        ({"trustManifest": "x"}, "$.trustManifest", "must be an object"),
+    ],
+)
+def test_a_bad_entry_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(entry_with(**change))
+    assert caught.value.path == path
+    assert says in caught.value.message
+
+
+# --- Catalogs -------------------------------------------------------------------------------------
+
+
+def test_a_catalog_is_valid_small_and_lists_each_entry_once() -> None:
+    entries = [ARD.encode(a_record(f"https://h.example/{n % 3}"), ENCODE).document for n in range(6)]
+    document = catalog(
+        [*entries, registry_entry(ENCODE.base_url, ENCODE.host)], host_entry("Example registry", ENCODE.host)
+    )
+    Draft202012Validator.check_schema(catalog_schema())
+    Draft202012Validator(catalog_schema()).validate(document)
+    assert len(document["entries"]) == 4
+    assert CARRY in entries[0]
+    assert not any(CARRY in entry for entry in document["entries"])
+    assert document["entries"][-1]["url"] == "https://registry.example.org/ard/"
+    assert read_catalog(document) == document["entries"]
+
+
+def test_only_what_works_or_is_tried_is_listed() -> None:
+    statuses = (None, "active", "testing", "inactive", "suspended", "deprecated")
+    assert [is_listed(replace(a_record(), status=status)) for status in statuses] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_what_is_read_must_be_a_catalog_of_major_version_one() -> None:
+    assert read_catalog({"specVersion": "1.4", "entries": [], "metadata": {}, "other": 1}) == []
+    for document, path in (
+        ({"specVersion": "2.0", "entries": []}, "$.specVersion"),
+        ({"entries": []}, "$.specVersion"),
+        ({"specVersion": "1.0"}, "$.entries"),
+        ({"specVersion": "1.0", "entries": [1]}, "$.entries[0]"),
+        ({"specVersion": "1.0", "entries": [], "host": {}}, "$.host.displayName"),
+        ({"specVersion": "1.0", "entries": [], "collections": []}, "$.collections"),
+        ({"specVersion": "1.0", "entries": [ASSISTANT, ASSISTANT]}, "$.entries[1].identifier"),
+    ):
+        with pytest.raises(InvalidDocument) as caught:
+            read_catalog(document)
+        assert caught.value.path == path

@@ -1,0 +1,275 @@
+"""MCP server.json: the present form in and out, the older spellings and the registry's envelope in."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from support.records import DECODE, ENCODE, NOW
+from waypost.dialects.codec import DecodeContext
+from waypost.dialects.mcp import CARRY, MCP, server_name
+from waypost.dialects.purl import from_purl, to_purl
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, Binding
+
+WEATHER, SMALLEST, LISTED = MCP.examples()
+
+OLDER: JsonObject = {
+    "name": "io.github.example/filesystem",
+    "description": "Reads and writes files.",
+    "status": "deprecated",
+    "version_detail": {"version": "0.9.1", "release_date": "2025-07-01T00:00:00Z"},
+    "repository": {"url": "https://github.com/example/fs", "source": "github", "id": "x"},
+    "packages": [
+        {
+            "registry_name": "npm",
+            "name": "@example/fs",
+            "version": "0.9.1",
+            "runtime_hint": "npx",
+            "environment_variables": [{"name": "ROOT", "is_required": True, "is_secret": False}],
+            "odd_member": 1,
+        },
+        {"registry_type": "pypi", "identifier": "fs-mcp", "version": "0.9.1", "transport": {"type": "stdio"}},
+    ],
+    "remotes": [
+        {
+            "transport_type": "sse",
+            "url": "https://fs.example.com/sse",
+            "headers": [{"name": "X-Key", "is_required": True, "is_secret": True}],
+        }
+    ],
+}
+
+
+def decode(document: JsonObject, **context: Any) -> AgentRecord:
+    return MCP.decode(document, DecodeContext(now=NOW, **context)).record
+
+
+def server_with(**members: Any) -> JsonObject:
+    return {**copy.deepcopy(SMALLEST), **members}
+
+
+def test_a_server_maps_as_the_table_says() -> None:
+    record = decode(WEATHER)
+    assert record.id == "com.example.weather/forecast"
+    assert record.name == "Weather Forecast"
+    assert record.tags == ("mcp", "forecast", "npm", "oci", "mcpb")
+    assert [(b.protocol, b.endpoint) for b in record.bindings] == [
+        ("mcp", "https://{region}.weather.example.com/mcp"),
+        ("mcp", "https://weather.example.com/sse"),
+        ("mcp-package", "pkg:npm/%40example/weather-mcp@2.1.0"),
+        ("mcp-package", "pkg:oci/registry.example.com/weather/forecast@2.1.0"),
+        ("mcp-package", "https://downloads.example.com/weather-2.1.0.mcpb"),
+    ]
+    assert record.bindings[0].interaction_model == "streaming"
+    assert record.auth == {
+        "schemes": [{"type": "apiKey", "in": "header", "name": "X-Weather-Key"}],
+        "required": True,
+    }
+    assert record.constraints == {
+        "runtimes": ["npx"],
+        "variables": ["region"],
+        "package_sha256": ["fe333e598595000ae021bd27117db32ec69af6987f507ba7a63c90638ff633ce"],
+    }
+    assert (record.version, record.status) == ("2.1.0", None)
+
+
+def test_a_server_comes_back_as_it_was() -> None:
+    for server in (WEATHER, SMALLEST, LISTED):
+        assert MCP.encode(decode(server), ENCODE).document == server
+
+
+def test_the_registry_tells_status_and_time() -> None:
+    record = decode(LISTED)
+    assert (record.name, record.status, record.updated_at) == ("Notes", "deprecated", "2026-02-11T08:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("told", "status"), [("active", "active"), ("deprecated", "deprecated"), ("deleted", "inactive")]
+)
+def test_a_status_of_the_registry_becomes_one_of_ours(told: str, status: str) -> None:
+    meta = {"io.modelcontextprotocol.registry/official": {"status": told}}
+    assert decode({"server": SMALLEST, "_meta": meta}).status == status
+
+
+def test_an_envelope_is_opened_and_names_the_server_by_its_registry() -> None:
+    meta = {
+        "io.modelcontextprotocol.registry/official": {"status": "active", "updated_at": "2026-02-11T08:00:00Z"},
+        "com.example/note": 1,
+    }
+    envelope = {"server": SMALLEST, "_meta": meta}
+    assert MCP.recognises(envelope)
+    url = "https://registry.example.com/v0.1/servers/io.github.example%2Fnotes/versions/latest"
+    decoded = MCP.decode(envelope, DecodeContext(now=NOW, source_url=url))
+    assert decoded.record.id == "https://registry.example.com/v0.1/servers/io.github.example%2Fnotes"
+    assert decoded.aliases == ("io.github.example/notes",)
+    assert decoded.record.updated_at == "2026-02-11T08:00:00Z"
+    server = MCP.encode(decoded.record, ENCODE).document
+    assert server["name"] == "io.github.example/notes"
+    assert server["_meta"]["com.example/note"] == 1
+    assert decode(server) == decoded.record
+
+
+def test_the_snake_case_of_2025_is_read_and_written_in_the_present_form() -> None:
+    decoded = MCP.decode(OLDER, DECODE)
+    record = decoded.record
+    assert decoded.warnings
+    assert (record.version, record.status) == ("0.9.1", "deprecated")
+    assert [b.endpoint for b in record.bindings] == [
+        "https://fs.example.com/sse",
+        "pkg:npm/%40example/fs@0.9.1",
+        "pkg:pypi/fs-mcp@0.9.1",
+    ]
+    assert record.auth["required"] is True
+    server = MCP.encode(record, ENCODE).document
+    assert server["packages"] == [
+        {
+            "registryType": "npm",
+            "identifier": "@example/fs",
+            "version": "0.9.1",
+            "transport": {"type": "stdio"},
+            "runtimeHint": "npx",
+            "environmentVariables": [{"name": "ROOT", "isRequired": True, "isSecret": False}],
+            "odd_member": 1,
+        },
+        {"registryType": "pypi", "identifier": "fs-mcp", "version": "0.9.1", "transport": {"type": "stdio"}},
+    ]
+    assert server["remotes"] == [
+        {
+            "type": "sse",
+            "url": "https://fs.example.com/sse",
+            "headers": [{"name": "X-Key", "isRequired": True, "isSecret": True}],
+        }
+    ]
+    assert server["version_detail"] == {"release_date": "2025-07-01T00:00:00Z"}
+    assert "status" not in server
+
+
+@pytest.mark.parametrize("place", ["packages", "remotes", "repository", "icons", "_meta"])
+def test_unknown_members_live_on_inside_nested_objects(place: str) -> None:
+    server = copy.deepcopy(WEATHER)
+    holder = server[place]
+    (holder[-1] if isinstance(holder, list) else holder)["x-unknown"] = {"deep": [1]}
+    assert MCP.encode(decode(server), ENCODE).document == server
+
+
+def test_a_package_that_changed_elsewhere_does_not_take_the_others_details_along() -> None:
+    record = decode(WEATHER)
+    fewer = replace(record, bindings=record.bindings[1:])
+    server = MCP.encode(fewer, ENCODE).document
+    assert server["packages"] == WEATHER["packages"]
+    assert server["remotes"] == WEATHER["remotes"][1:]
+    assert decode(server) == fewer
+
+
+def test_a_long_description_is_cut_at_a_word_and_carried_whole() -> None:
+    record = replace(decode(SMALLEST), description="Finds notes by meaning, not by words. " * 10)
+    server = MCP.encode(record, ENCODE).document
+    assert len(server["description"]) <= 100
+    assert server["description"].endswith("…")
+    assert server["_meta"][CARRY]["members"] == {"description": record.description}
+    assert decode(server) == record
+
+
+def test_a_record_that_is_no_server_gets_a_valid_name_and_keeps_its_id() -> None:
+    record = AgentRecord(
+        id="https://agents.example.net/id/hr",
+        name="HR",
+        description="Helps with people.",
+        bindings=(Binding(protocol="https", endpoint="https://agents.example.net/hr"),),
+        version="1.x",
+    )
+    server = MCP.encode(record, ENCODE).document
+    assert server["name"].startswith("net.example.agents/id-hr-")
+    assert server["version"] == "1.0.0"
+    assert not {"packages", "remotes"} & set(server)
+    assert decode(server) == record
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "name"),
+    [
+        ("io.github.a/b", "io.github.a/b"),
+        ("https://r.example/v0/servers/io.github.a%2Fb", "io.github.a/b"),
+        ("https://h.example/weather", "example.h/weather"),
+        ("plain", "org.example.registry/plain"),
+    ],
+)
+def test_names_are_taken_from_the_id_where_they_can_be(agent_id: str, name: str) -> None:
+    assert server_name(agent_id, "registry.example.org") == name
+
+
+@pytest.mark.parametrize(
+    "agent_id", ["x" * 1024, "agent:example.com", "a b/c", "https://é.example/", "urn:uuid:1-2", "/"]
+)
+def test_any_id_gives_a_name_that_the_registry_takes(agent_id: str) -> None:
+    name = server_name(agent_id, "localhost")
+    assert decode(server_with(name=name)).id == name
+    assert len(name) <= 200
+
+
+def test_two_ids_never_share_a_minted_name() -> None:
+    ids = ["https://h.example/a/b", "https://h.example/a-b", "https://h.example/a_b", "agent:h.example", "h.example"]
+    assert len({server_name(agent_id, "localhost") for agent_id in ids}) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("package", "purl"),
+    [
+        (("npm", "@scope/name", "1.0.2"), "pkg:npm/%40scope/name@1.0.2"),
+        (("pypi", "weather-mcp", None), "pkg:pypi/weather-mcp"),
+        (("cargo", "tool", "0.1.0+b"), "pkg:cargo/tool@0.1.0+b"),
+        (("oci", "ghcr.io/org/image:1.0", None), "pkg:oci/ghcr.io/org/image@1.0"),
+        (("mcpb", "https://x.example/a.mcpb", None), "https://x.example/a.mcpb"),
+    ],
+)
+def test_a_package_has_a_package_url(package: tuple[str, str, str | None], purl: str) -> None:
+    assert to_purl(*package) == purl
+
+
+def test_a_package_url_is_taken_apart() -> None:
+    assert from_purl("pkg:npm/%40scope/name@1.0.2") == {
+        "registryType": "npm",
+        "identifier": "@scope/name",
+        "version": "1.0.2",
+    }
+    assert from_purl("https://x.example/a.mcpb") is None
+    assert from_purl("pkg:npm") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"name": "weather"}, "$.name", "not a server name"),
+        ({"name": "a/b\n"}, "$.name", "not a server name"),
+        ({"name": "a/" + "b" * 199}, "$.name", "at most 200"),
+        ({"description": ""}, "$.description", "empty"),
+        ({"version": None}, "$.version", "missing"),
+        ({"version": "^1.2.0"}, "$.version", "range"),
+        ({"version": "1.x"}, "$.version", "range"),
+        ({"version": "latest"}, "$.version", "range"),
+        ({"remotes": [{"type": "carrier-pigeon", "url": "https://x"}]}, "$.remotes[0].type", "not a transport"),
+        ({"remotes": [{"type": "sse"}]}, "$.remotes[0].url", "missing"),
+        ({"remotes": []}, "$.remotes", "neither a remote nor a package"),
+        ({"packages": [{"identifier": "x", "transport": {"type": "stdio"}}]}, "$.packages[0].registryType", "missing"),
+        ({"packages": [{"registryType": "npm", "identifier": "x"}]}, "$.packages[0].transport", "no transport"),
+        ({"_meta": []}, "$._meta", "must be an object"),
+        ({"icons": {"a": 1}}, "$.icons", "array"),
+    ],
+)
+def test_a_bad_server_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(server_with(**change))
+    assert caught.value.path == path
+    assert says in caught.value.message
+
+
+def test_only_server_names_and_their_company_are_recognised() -> None:
+    assert MCP.recognises(OLDER)
+    assert not MCP.recognises({"name": "a/b", "bindings": [], "version": "1"})
+    assert not MCP.recognises({"name": "plain", "version": "1"})
+    assert not MCP.recognises({"name": 5, "packages": []})

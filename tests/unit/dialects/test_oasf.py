@@ -1,0 +1,176 @@
+"""OASF records: modules and locators as endpoints, annotations as the place for what is left."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from support.records import DECODE, ENCODE
+from waypost.dialects.codec import CARRY
+from waypost.dialects.oasf import OASF, PROTOCOL
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, Binding
+
+KITCHEN, SMALLEST = OASF.examples()
+
+
+def decode(document: JsonObject) -> AgentRecord:
+    return OASF.decode(document, DECODE).record
+
+
+def source_with(**members: Any) -> JsonObject:
+    return {**copy.deepcopy(SMALLEST), **members}
+
+
+def test_a_record_maps_as_the_table_says() -> None:
+    record = decode(KITCHEN)
+    assert record.id == "example.com/kitchen-orders@v1.4.0"
+    assert record.tags == (
+        "contextual_comprehension",
+        "workflow_automation",
+        "tool_interaction/workflow_automation",
+        "food_and_beverage",
+        "hospitality_and_tourism/food_and_beverage",
+    )
+    assert [(b.protocol, b.endpoint) for b in record.bindings] == [
+        ("a2a+http-json", "https://kitchen.example.com/a2a"),
+        ("mcp", "https://kitchen.example.com/mcp"),
+        ("container_image", "https://registry.example.com/kitchen/orders"),
+        ("https", "https://kitchen.example.com/orders"),
+        ("https", "https://backup.example.com/orders"),
+    ]
+    assert record.auth["schemes"] == [{"id": "key", "type": "apiKey", "in": "header", "name": "X-Key"}]
+    assert record.constraints == {"region": "eu", "cuisine": "nordic"}
+    assert (record.version, record.updated_at) == ("v1.4.0", "2026-03-01T09:30:00Z")
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    for source in (KITCHEN, SMALLEST):
+        assert OASF.encode(decode(source), ENCODE).document == source
+
+
+def test_a_name_with_spaces_gives_an_id_without() -> None:
+    assert decode(source_with(name="Marketing Strategy Agent")).id == "Marketing-Strategy-Agent@0.3.1"
+
+
+def test_what_is_written_has_every_required_member() -> None:
+    record = AgentRecord(
+        id="https://h.example/x",
+        name="X",
+        description="Does x.",
+        bindings=(
+            Binding(protocol="https", endpoint="https://h.example/run"),
+            Binding(protocol="a2a+grpc", endpoint="h.example:50051"),
+            Binding(protocol="helm_chart", endpoint="https://h.example/chart"),
+        ),
+        tags=("finance",),
+        constraints={"region": "eu", "cost": 3, "agntcy.x": "no"},
+    )
+    source = OASF.encode(record, replace(ENCODE, created_at=1_700_000_000.0)).document
+    assert source["authors"] == ["h.example"]
+    assert (source["created_at"], source["schema_version"], source["version"]) == (
+        "2023-11-14T22:13:20Z",
+        "1.0.0",
+        "1.0.0",
+    )
+    assert source["skills"] == [{"name": "finance"}]
+    assert source["locators"] == [
+        {"type": "url", "urls": ["https://h.example/run"]},
+        {"type": "url", "urls": ["h.example:50051"], "annotations": {PROTOCOL: "a2a+grpc"}},
+        {"type": "helm_chart", "urls": ["https://h.example/chart"]},
+    ]
+    assert source["annotations"]["region"] == "eu"
+    assert not any(name.startswith("agntcy.") for name in source["annotations"])
+    assert decode(source) == record
+
+
+def test_the_remainder_is_a_text_among_the_annotations() -> None:
+    source = OASF.encode(replace(decode(KITCHEN), status="testing"), ENCODE).document
+    assert json.loads(source["annotations"][CARRY]) == {"members": {"status": "testing"}}
+    assert all(isinstance(value, str) for value in source["annotations"].values())
+    assert decode(source).status == "testing"
+
+
+def test_a_remainder_that_is_no_json_is_refused_at_its_place() -> None:
+    for text in ("{", "5", '{"a":1,"a":2}'):
+        with pytest.raises(InvalidDocument) as caught:
+            decode(source_with(annotations={CARRY: text}))
+        assert (caught.value.path or "").startswith("$.annotations")
+
+
+def test_records_of_older_schemas_are_read_as_far_as_they_are_known() -> None:
+    source = source_with(
+        schema_version="0.3.1",
+        skills=[{"category_name": "Natural Language Processing", "class_name": "Text Completion", "class_uid": 10201}],
+        locators=[{"type": "source_code", "url": "https://git.example.com/x", "digest": "sha256:0"}],
+    )
+    decoded = OASF.decode(source, DECODE)
+    assert decoded.record.tags == ("text completion",)
+    assert decoded.record.bindings[0] == Binding(protocol="source_code", endpoint="https://git.example.com/x")
+    assert decoded.warnings[0].startswith("$.schema_version")
+    assert OASF.encode(decoded.record, ENCODE).document == source
+
+
+def test_a_server_json_inside_a_module_gives_its_bindings() -> None:
+    data = {
+        "name": "io.github.example/notes",
+        "description": "Notes.",
+        "version": "1.0.0",
+        "remotes": [{"type": "sse", "url": "https://notes.example.com/sse"}],
+    }
+    source = source_with(modules=[{"name": "core/mcp", "data": data}])
+    del source["locators"]
+    record = decode(source)
+    assert [(b.protocol, b.endpoint) for b in record.bindings] == [("mcp", "https://notes.example.com/sse")]
+    assert OASF.encode(record, ENCODE).document == source
+
+
+@pytest.mark.parametrize(
+    "data", [{"card_data": {"name": "half a card"}}, {"connections": [{"type": "x", "url": "u"}]}, {}]
+)
+def test_a_module_that_cannot_be_read_is_kept_and_gives_no_binding(data: JsonObject) -> None:
+    source = source_with(modules=[{"name": "integration/a2a", "data": data}, {"name": "integration/mcp", "data": data}])
+    record = decode(source)
+    assert len(record.bindings) == 1
+    assert OASF.encode(record, ENCODE).document == source
+
+
+@pytest.mark.parametrize("place", ["skills", "domains", "locators", "modules"])
+def test_unknown_members_live_on_inside_nested_objects(place: str) -> None:
+    source = copy.deepcopy(KITCHEN)
+    source[place][-1]["x-unknown"] = {"deep": [1]}
+    assert OASF.encode(decode(source), ENCODE).document == source
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"name": None}, "$.name", "missing"),
+        ({"version": 1}, "$.version", "must be a string"),
+        ({"schema_version": None}, "$.schema_version", "missing"),
+        ({"description": " "}, "$.description", "empty"),
+        ({"authors": None}, "$.authors", "missing"),
+        ({"authors": [1]}, "$.authors[0]", "string"),
+        ({"created_at": None}, "$.created_at", "missing"),
+        ({"created_at": "2026"}, "$.created_at", "RFC 3339"),
+        ({"created_at": "2099-01-01T00:00:00Z"}, "$.created_at", "future"),
+        ({"skills": None}, "$.skills", "missing"),
+        ({"skills": ["x"]}, "$.skills[0]", "Expected an object"),
+        ({"locators": [{"type": "url"}]}, "$.locators[0].urls", "no URL"),
+        ({"locators": [{"urls": ["https://x"]}]}, "$.locators[0].type", "missing"),
+        ({"locators": [{"type": "url", "urls": [5]}]}, "$.locators[0].urls[0].url", "must be a string"),
+        ({"locators": []}, "$.locators", "Neither a locator"),
+        ({"modules": {"a": 1}}, "$.modules", "array"),
+        ({"annotations": {"a": 1}}, "$.annotations.a", "An annotation is a text"),
+    ],
+)
+def test_a_bad_record_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(source_with(**change))
+    assert caught.value.path == path
+    assert says in caught.value.message
