@@ -1,0 +1,13 @@
+"""Both homes of the AF surface: what one answers, the other answers too."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.af import SURFACES, Opener
+
+
+@pytest.fixture(params=sorted(SURFACES))
+def opened(request: pytest.FixtureRequest) -> Opener:
+    """`async with opened(agents, **options) as served:` — inside an application, and over the registry."""
+    return SURFACES[request.param]
