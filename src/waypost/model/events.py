@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     visibility: str
     invitees: tuple[str, ...] = ()
     before: tuple[str, ...] | None = None  # scopes before the change; None when it was not there
-    record: bytes | None = None  # the profile document after the change
+    record: bytes | None = None  # the profile document after the change; a renewal read late may lack it
 
     @property
     def scopes(self) -> tuple[str, ...]:

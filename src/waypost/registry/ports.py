@@ -46,7 +46,10 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision to write. The store fills in the revision: of `registration`, of the event, of nothing else."""
+    """A decision to write. The store fills in the revision: of `registration`, of the event, of nothing else.
+
+    A registration lifts the tombstone of its id and claims its aliases; one that is held stays with its holder.
+    """
 
     type: EventType
     at: float
@@ -62,13 +65,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str  # created updated refreshed unchanged withdrawn already …
     registration: Registration | None = None
     revision: int = 0
-    replayed: bool = False  # answered from the memory of an idempotency key
+    replayed: bool = False  # answered from the memory of an idempotency key: as it was then, without documents
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     change: Change | None = None  # None: nothing to write
-    registration: Registration | None = None  # what the answer shows when nothing is written
+    registration: Registration | None = None  # what the answer shows when nothing is written, or a record is removed
 
 
 class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +118,8 @@ class Store(Protocol):
         ...
 
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
-        """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out."""
+        """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out:
+        each source is there, with an empty document."""
         ...
 
     def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:

@@ -14,6 +14,8 @@ from waypost.stores.outcome import (
     commit_change,
     is_renewal,
     kept_answer,
+    logged_event,
+    read_logged,
     replay,
     without_documents,
 )
@@ -87,7 +89,7 @@ class MemoryStore:
             self._name(event.id, before, after)
         if change.tombstone is not None:
             self._tombstones[change.tombstone.id] = change.tombstone
-        self._events[event.revision] = event
+        self._events[event.revision] = logged_event(event)
         self._revision = event.revision
 
     def _name(self, agent_id: str, before: Registration | None, after: Registration | None) -> None:
@@ -145,7 +147,8 @@ class MemoryStore:
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         first = max(after + 1, await self.oldest_event())
-        return [self._events[revision] for revision in islice(range(first, self._revision + 1), limit)]
+        found = (self._events[revision] for revision in islice(range(first, self._revision + 1), limit))
+        return [read_logged(event, self._registrations.get(event.id)) for event in found]
 
     async def oldest_event(self) -> int:
         return next(iter(self._events), self._revision + 1)

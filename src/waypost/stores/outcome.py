@@ -20,11 +20,9 @@ def commit_change(change: Change, revision: int) -> Committed:
 
 
 def _event_of(change: Change, revision: int) -> Event:
-    """A renewal carries no record: its content is that of the event before it, and renewals are many."""
     subject = change.registration or change.removed
     if subject is None:
         raise ValueError("A change without a registration must say what it removes.")
-    carries_record = change.registration is not None and change.type != "renewed"
     return Event(
         revision=revision,
         type=change.type,
@@ -35,8 +33,20 @@ def _event_of(change: Change, revision: int) -> Event:
         visibility=subject.visibility,
         invitees=subject.invitees,
         before=change.before,
-        record=record_bytes(subject.record) if carries_record else None,
+        record=record_bytes(subject.record) if change.registration is not None else None,
     )
+
+
+def logged_event(event: Event) -> Event:
+    """The event as the log keeps it. A renewal leaves its record out: renewals are many, and their content is not new."""
+    return msgspec.structs.replace(event, record=None) if event.type == "renewed" else event
+
+
+def read_logged(event: Event, current: Registration | None) -> Event:
+    """The event as it was told. A renewal gets its record back while the agent still has that content."""
+    if event.type != "renewed" or current is None or current.etag != event.etag:
+        return event
+    return msgspec.structs.replace(event, record=record_bytes(current.record))
 
 
 def without_documents(registration: Registration) -> Registration:

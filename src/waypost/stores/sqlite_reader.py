@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration
 from waypost.registry.ports import Tombstone
 from waypost.stores import sqlite_rows as rows
+from waypost.stores.outcome import read_logged
 
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
@@ -26,7 +27,9 @@ class Reader:
         self.connection = connection
         self._run = connection.cursor().execute
 
-    def fetch(self, ids: Sequence[str], *, sources: bool) -> dict[str, Registration]:
+    def fetch(self, ids: Collection[str], *, sources: bool) -> dict[str, Registration]:
+        if not ids:
+            return {}
         statement = _WHOLE if sources else _BARE
         self._run("BEGIN")  # one state of the file for all, and one lock
         try:
@@ -51,7 +54,9 @@ class Reader:
             "SELECT revision, event, crc, record FROM events WHERE revision > ? ORDER BY revision LIMIT ?",
             (after, limit),
         )
-        return [rows.read_event(*row) for row in found.fetchall()]
+        events = [rows.read_event(*row) for row in found.fetchall()]
+        renewed = self.fetch({event.id for event in events if event.type == "renewed"}, sources=False)
+        return [read_logged(event, renewed.get(event.id)) for event in events]
 
     def oldest_event(self) -> int | None:
         ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()

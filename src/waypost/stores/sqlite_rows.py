@@ -13,7 +13,7 @@ from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration, Source
 from waypost.registry.decisions import entry_of
 from waypost.registry.ports import Answer, Tombstone
-from waypost.stores.outcome import without_documents
+from waypost.stores.outcome import logged_event, without_documents
 from waypost.stores.sqlite_faults import damaged
 
 T = TypeVar("T")
@@ -120,7 +120,8 @@ def _with_document(agent_id: str, source: Source, document: bytes) -> Source:
 
 def event_row(event: Event) -> tuple[int, float, bytes, int, bytes | None]:
     data = _encode(msgspec.structs.replace(event, record=None))
-    return event.revision, event.at, data, zlib.crc32(event.record or b"", zlib.crc32(data)), event.record
+    record = logged_event(event).record
+    return event.revision, event.at, data, zlib.crc32(record or b"", zlib.crc32(data)), record
 
 
 def read_event(revision: int, data: bytes, crc: int, record: bytes | None) -> Event:
