@@ -1,0 +1,72 @@
+"""neighbours.md §4 and the OASF column of §5."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from support.records import DECODE, ENCODE
+from waypost.dialects.oasf import OASF
+from waypost.dialects.profile import PROFILE
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord
+
+KITCHEN, SMALLEST = OASF.examples()
+REQUIRED = ("name", "version", "schema_version", "description", "authors", "created_at", "skills")
+
+
+def read(source: JsonObject) -> AgentRecord:
+    return OASF.decode(source, DECODE).record
+
+
+@pytest.mark.req("OASF-1")
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_record_without_a_required_member_is_refused(name: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        read({key: value for key, value in SMALLEST.items() if key != name})
+    assert caught.value.path == f"$.{name}"
+
+
+@pytest.mark.req("OASF-1")
+@pytest.mark.parametrize("document", PROFILE.examples())
+def test_every_record_we_write_has_the_seven_required_members(document: JsonObject) -> None:
+    source = OASF.encode(PROFILE.decode(document, DECODE).record, ENCODE).document
+    assert set(REQUIRED) <= set(source)
+    Draft202012Validator(OASF.schema()).validate(source)
+
+
+@pytest.mark.req("OASF-2")
+def test_domains_locators_modules_and_annotations_are_read_and_kept() -> None:
+    record = read(KITCHEN)
+    assert "food_and_beverage" in record.tags
+    assert record.constraints == KITCHEN["annotations"]
+    assert OASF.encode(record, ENCODE).document == KITCHEN
+
+
+@pytest.mark.req("OASF-3")
+def test_endpoints_come_from_modules_and_locators() -> None:
+    assert [(binding.protocol, binding.endpoint) for binding in read(KITCHEN).bindings] == [
+        ("a2a+http-json", "https://kitchen.example.com/a2a"),
+        ("mcp", "https://kitchen.example.com/mcp"),
+        ("container_image", "https://registry.example.com/kitchen/orders"),
+        ("https", "https://kitchen.example.com/orders"),
+        ("https", "https://backup.example.com/orders"),
+    ]
+
+
+@pytest.mark.req("MAP-4")
+def test_a_record_maps_into_the_profile() -> None:
+    document = PROFILE.encode(read(KITCHEN), ENCODE).document
+    Draft202012Validator(PROFILE.schema()).validate(document)
+    assert document["id"] == f"{KITCHEN['name']}@{KITCHEN['version']}"
+    assert document["updated_at"] == KITCHEN["created_at"]
+    assert {"workflow_automation", "tool_interaction/workflow_automation"} <= set(document["tags"])
+    assert document["auth"]["required"] is True
+
+
+@pytest.mark.req("MAP-8")
+def test_a_record_that_says_nowhere_where_the_agent_is_is_refused() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        read({name: value for name, value in SMALLEST.items() if name != "locators"})
+    assert caught.value.path == "$.locators"
