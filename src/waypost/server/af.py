@@ -192,8 +192,11 @@ class AfSurface:
         """The agent of this origin: the chosen one, else the only one. Its card is whole, for that is what it is for."""
         if self._options.choose_card is not None:
             return await self._options.choose_card(request, principal)
-        page = await self._directory.page(principal, AfQuery(limit=2, whole=True))
-        return Seen(page.seen[0].agent, "full") if page.total == 1 and page.seen else None
+        page = await self._directory.page(principal, AfQuery(limit=2))
+        if page.total != 1 or not page.seen:
+            return None
+        only = await self._directory.one(principal, page.seen[0].agent.id)
+        return None if only is None else Seen(only.agent, "full")
 
     # --- Pages about the surface itself ----------------------------------------------------------
 
