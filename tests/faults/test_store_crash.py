@@ -1,0 +1,153 @@
+"""The store dies at a random moment (F01) and at each named point (F02); what it had answered is there afterwards."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from support.crashing_writer import AGENTS, WRITERS, agent_id, command_for
+from support.stored import Listener, everything, held_for
+from waypost.model.record import record_bytes
+from waypost.registry.decisions import entry_of
+from waypost.stores.sqlite import SqliteStore
+
+TESTS = Path(__file__).parents[1]
+KILLS = 12
+SECONDS = 30
+POINTS = (
+    ("before_begin", 9),
+    ("after_row", 31),
+    ("after_event", 31),
+    ("before_commit", 7),
+    ("after_commit", 7),
+    ("before_publish", 7),
+    ("before_reply", 7),
+    ("during_prune", 3),
+    ("during_checkpoint", 1),
+    ("during_migration", 1),
+    ("during_migration", 5),
+)
+
+
+@dataclass
+class History:
+    """What the writers said: the last answered step of each agent, and the one step of each writer that was under way."""
+
+    answered: dict[str, int | None] = field(default_factory=dict)  # None: withdrawn
+    under_way: dict[str, tuple[str, int]] = field(default_factory=dict)  # agent → operation, step
+    revision: int = 0
+
+    def hear(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            match line.split():
+                case ["begin", _, agent, operation, step]:
+                    self.under_way[agent] = (operation, int(step))
+                case ["done", _, agent, operation, step, revision]:
+                    self.answered[agent] = int(step) if operation == "put" else None
+                    del self.under_way[agent]
+                    self.revision = max(self.revision, int(revision))
+
+    def allows(self, agent: str, step: int | None) -> bool:
+        allowed = {self.answered.get(agent)}
+        if agent in self.under_way:
+            operation, planned = self.under_way[agent]
+            allowed.add(planned if operation == "put" else None)
+        return step in allowed
+
+
+def _start(data: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "support.crashing_writer", str(data), *map(str, arguments)],
+        cwd=TESTS,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _kill_after(process: subprocess.Popen[str], lines: int) -> list[str]:
+    """Kill when it has said so much. Counting lines instead of seconds makes every machine kill in the midst of work."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if len(said) == lines:
+            process.kill()
+    process.wait(SECONDS)
+    process.stdout.close()
+    return [line for line in said if line.endswith("\n")]
+
+
+async def _check(data: Path, history: History) -> None:
+    """Nothing answered is lost, nothing is half there, and rows, log and names tell the same."""
+    store = SqliteStore(data)
+    await store.open(Listener())
+    found = await everything(store)
+    steps = {agent: int(each.record.description.removeprefix("step ")) for agent, each in found.items()}
+    for agent in (agent_id(writer, number) for writer in range(WRITERS) for number in range(AGENTS)):
+        assert history.allows(agent, steps.get(agent)), f"{agent} is at {steps.get(agent)}: {history}"
+        assert list((await held_for(store, f"alias of {agent}")).registrations) == [agent] * (agent in found)
+    assert {entry.id: entry async for page in store.entries() for entry in page} == {
+        agent: entry_of(registration) for agent, registration in found.items()
+    }
+    await _check_log(store, found, history)
+    await store.close()
+    history.answered = {agent: steps.get(agent) for agent in history.answered | steps}
+
+
+async def _check_log(store: SqliteStore, found: dict[str, object], history: History) -> None:
+    events = await store.events(0, 1_000_000)
+    revision = await store.revision()
+    assert [event.revision for event in events] == list(range(await store.oldest_event(), revision + 1))
+    assert revision >= history.revision
+    for event in {event.id: event for event in events}.values():
+        registration = (await store.fetch([event.id])).get(event.id)
+        if registration is None:
+            assert event.type == "withdrawn"
+            assert await store.tombstone(event.id) is not None
+        else:
+            assert (event.revision, event.etag) == (registration.revision, registration.etag)
+            assert event.record == record_bytes(registration.record)
+
+
+async def test_a_killed_store_loses_nothing_that_it_answered(tmp_path: Path) -> None:
+    choice = random.Random(7)
+    history = History()
+    for seed in range(1, KILLS + 1):
+        process = _start(tmp_path, seed)
+        history.hear(iter(_kill_after(process, choice.randrange(20, 600))))
+        assert process.returncode == -9
+        await _check(tmp_path, history)
+        history.under_way.clear()
+    assert history.revision > 20 * KILLS
+
+
+@pytest.mark.parametrize(("point", "times"), POINTS)
+async def test_a_crash_at_any_point_leaves_what_was_answered(tmp_path: Path, point: str, times: int) -> None:
+    history = History()
+    process = _start(tmp_path, 1, point, times)
+    history.hear(iter(_kill_after(process, lines=100_000)))
+    assert process.returncode == 137, "the point was not reached"
+    await _check(tmp_path, history)
+    await _check_repetition(tmp_path, history)
+
+
+async def _check_repetition(data: Path, history: History) -> None:
+    """A client that repeats what was under way, with the same key, gets one change in all."""
+    store = SqliteStore(data)
+    await store.open(Listener())
+    for agent, (operation, step) in history.under_way.items():
+        first = await store.execute(command_for(agent, step, operation))
+        again = await store.execute(command_for(agent, step, operation))
+        if operation == "put":
+            assert again.replayed
+            assert again.revision == first.revision
+            text = f'"step {step}"'.encode()
+            told = [event for event in await store.events(0, 1_000_000) if event.id == agent]
+            assert sum(text in (event.record or b"") for event in told) == 1
+    await store.close()

@@ -1,0 +1,78 @@
+"""A process that writes to a store until it is killed, or until it reaches the place where it must die.
+
+    python -m support.crashing_writer DATA SEED [POINT TIMES]
+
+Eight writers, each with one write under way. Each says on stdout what it is about to do and, after the store answered,
+that it is done; both go to the pipe at once, so that a kill cannot take them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+from support.stored import NOW, Listener, make_registration, put, withdraw
+from waypost.registry.ports import Command, Idempotency
+from waypost.stores.sqlite import SqliteStore
+
+WRITERS = 8
+AGENTS = 5  # of each writer
+
+
+def agent_id(writer: int, number: int) -> str:
+    return f"writer-{writer}-agent-{number}"
+
+
+def command_for(agent: str, step: int, operation: str) -> Command:
+    """The same for the same arguments, so that a repeated step carries the same key and fingerprint."""
+    if operation == "withdraw":
+        return withdraw(agent)
+    key = Idempotency(key=f"{agent}\0{step}", fingerprint=str(step), forget_at=NOW + 10_000)
+    return put(make_registration(agent, text=f"step {step}", aliases=(f"alias of {agent}",)), idempotency=key)
+
+
+class Crash:
+    """Ends the process the `times`-th time that a point is reached, as a power cut would."""
+
+    def __init__(self, point: str, times: int) -> None:
+        self.point = point
+        self.left = times
+
+    def __call__(self, point: str) -> None:
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                os._exit(137)
+
+
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+async def write(store: SqliteStore, writer: int, seed: int) -> None:
+    choice = random.Random(f"{seed} {writer}")
+    step = seed * 1_000_000
+    while True:
+        step += 1
+        agent = agent_id(writer, choice.randrange(AGENTS))
+        operation = "withdraw" if choice.random() < 0.3 else "put"
+        say("begin", writer, agent, operation, step)
+        answer = await store.execute(command_for(agent, step, operation))
+        say("done", writer, agent, operation, step, answer.revision)
+        if step % 20 == 0 and writer == 0:
+            await store.prune(events_before=NOW + 1, keep_events=200, now=NOW)
+
+
+async def main(data: Path, seed: int, crash: Crash) -> None:
+    store = SqliteStore(data, failpoint=crash)
+    await store.open(Listener())
+    say("open")
+    await asyncio.gather(*(write(store, writer, seed) for writer in range(WRITERS)))
+
+
+if __name__ == "__main__":
+    point, times = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), Crash(point, times)))
