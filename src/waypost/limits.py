@@ -50,6 +50,8 @@ RTFS_QUERY_KEYS: Final = 32
 RTFS_QUERY_DEPTH: Final = 8
 RTFS_LIMIT_DEFAULT: Final = 20
 RTFS_LIMIT_MAX: Final = 100
+RTFS_SCAN_CARDS: Final = 200_000  # cards that one request may look at, over all calls of its batch
+RTFS_SCAN_SECONDS: Final = 0.003  # matching gives way to other requests this often
 VERSION_RANGE_CHARS: Final = 256
 VERSION_RANGES: Final = 16
 

@@ -26,20 +26,21 @@ from waypost.dialects.remainder import (
     residue_of,
     shrink,
 )
-from waypost.dialects.rtfs_card import UPDATED, check_card, modern, scheme_of
+from waypost.dialects.rtfs_card import UPDATED, check_card, modern, scheme_of, split_version
 from waypost.dialects.rtfs_card_schema import EXAMPLES, SCHEMA
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_profile import fits_id, read_profile
 from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, reword, unsaid
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
+from waypost.model.lease import parse_ttl
 from waypost.model.names import hash_slug
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.times import find_instant
 
+ENVELOPE = "agent_card"
 _RESIDUE = residue_name("rtfs")
 _CARRIED = f"$.metadata[{CARRY!r}]"
-_VERSION_SUFFIX = re.compile(r"(?:-v[0-9]+(?:\.[0-9]+)*|@[^@/]+)\Z")
 _STREAMS = re.compile(r"websocket|wss?\Z|.*stream", re.IGNORECASE)
 _SCHEMA_MEMBERS = ("input_schema_ref", "output_schema_ref")
 _DEFAULT_CAPABILITY = "default"
@@ -60,13 +61,18 @@ class RtfsCodec:
     loses: tuple[str, ...] = ("$.*",)  # only where a record is larger than a card may be
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
+        if isinstance(document.get(ENVELOPE), dict):
+            return True
         if not isinstance(document.get("agent_id"), str) or "transport" in document:
             return False
         own = ("communication", "discovery_tags", "agent_profile_uri", "capabilities_summary", "communication_summary")
         return isinstance(document.get("capabilities"), list) or any(name in document for name in own)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        card, carried = _uncarried(_checked(modern(document)))
+        """A card, bare or inside the parameters of a register call."""
+        enveloped = isinstance(document.get(ENVELOPE), dict)
+        asked = document.get("ttl_seconds") if enveloped else None
+        card, carried = _uncarried(_checked(modern(document[ENVELOPE] if enveloped else document)))
         metadata = card.get("metadata") or {}
         record = overlay(_with_residue(read_card(card), card), carried, _CARRIED)
         check_times(record, context.now, updated_at=f"$.metadata.{UPDATED}", expires_at=_CARRIED)
@@ -77,6 +83,7 @@ class RtfsCodec:
             losses=tuple(_losses(card)),
             warnings=tuple(_warnings(card)),
             visibility=read_visibility(metadata, "$.metadata"),
+            ttl_seconds=None if asked is None else parse_ttl(asked, "$.ttl_seconds"),
         )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
@@ -154,18 +161,13 @@ def read_card(card: JsonObject) -> AgentRecord:
         name=name,
         description=_said(card.get("description")) or name,
         bindings=tuple(_binding(item, at) for at, item in enumerate(endpoints[: limits.BINDINGS])),
-        tags=gather_tags(card.get("discovery_tags") or (), names, map(without_version, names)),
+        tags=gather_tags(card.get("discovery_tags") or (), names, (split_version(name)[0] for name in names)),
         examples=tuple(map(_example, capabilities[: limits.EXAMPLES])),
         auth=_auth(endpoints),
         constraints=_constraints(capabilities),
         version=_said(card.get("version")),
         updated_at=_updated_at(card),
     )
-
-
-def without_version(capability_id: str) -> str:
-    """A capability's id without a trailing `-v1.2` or `@1.2.3`."""
-    return _VERSION_SUFFIX.sub("", capability_id) or capability_id
 
 
 def _said(value: Any) -> str | None:

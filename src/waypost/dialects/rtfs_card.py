@@ -5,6 +5,7 @@ Every fault of a card is found in one walk, so that its author mends it once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from waypost.dialects.rtfs_profile import fits_id
 from waypost.errors import InvalidCapability, InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of
 
+_VERSION_SUFFIX = re.compile(r"(?:-v(?P<dashed>[0-9]+(?:\.[0-9]+)*)|@(?P<at>[^@/]+))\Z")
 UPDATED = "last_updated_timestamp"
 
 
@@ -154,3 +156,11 @@ def scheme_of(uri: str) -> str:
     """The scheme of an address; the protocol of an endpoint that names none."""
     scheme, colon, _ = uri.partition(":")
     return scheme.lower() if colon and scheme and len(scheme) <= limits.TAG_CHARS else "http"
+
+
+def split_version(capability_id: str) -> tuple[str, str | None]:
+    """`name-v1.2` and `name@1.2.3` as name and version."""
+    found = _VERSION_SUFFIX.search(capability_id)
+    if found is None or found.start() == 0:
+        return capability_id, None
+    return capability_id[: found.start()], found["dashed"] or found["at"]
