@@ -21,16 +21,20 @@ def bar(share: float, width: int = _WIDTH) -> str:
     return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width)
 
 
-def explain_candidate(printer: Printer, place: int, candidate: Candidate) -> None:
-    """Rank, name and score, then each signal that spoke for it."""
-    head = Text(f"{place:>2}. ", style="dim") + Text(clean(candidate.name), style="bold")
-    head.append(f"  {candidate.score or 0.0:.3f}", style="green").append(f"  {clean(candidate.id)}", style="cyan")
+def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explain: bool) -> None:
+    """Rank, score, name and id, then what it does, then each signal that spoke for it."""
+    score = candidate.score or 0.0
+    head = Text(f"{place:>2}  ", style="dim") + Text(bar(score, 8), style="green") + Text(f" {score:.2f}  ")
+    head.append(clean(candidate.name) or clean(candidate.id), style="bold")
+    if candidate.name:
+        head.append(f"  {clean(candidate.id)}", style="cyan")
     printer.line(head)
     if candidate.description:
         printer.line(Text(f"    {short(candidate.description, 160)}", style="dim"))
-    for line in _evidence(candidate):
-        printer.line(line)
-    printer.line("")
+    if explain:
+        for line in _evidence(candidate):
+            printer.line(line)
+        printer.line("")
 
 
 def _evidence(candidate: Candidate) -> Iterator[Text]:

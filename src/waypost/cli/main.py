@@ -53,6 +53,12 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before click sees it, to whom it is a failure
+            return _forget_stdout()
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -100,10 +106,14 @@ def main(arguments: list[str] | None = None) -> int:
         report_error(error)
         return codes_of(error).exit
     except BrokenPipeError:
-        # The reader wanted no more. What is still buffered has no place to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _forget_stdout()
     return outcome if isinstance(outcome, int) else 0
+
+
+def _forget_stdout() -> int:
+    """The reader wanted no more, which is no failure; what is still buffered has no place to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def run() -> None:

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from waypost.cli.text import clean
@@ -57,22 +58,22 @@ class Printer:
         sys.stdout.buffer.flush()
 
     def line(self, text: Text | str) -> None:
-        """A line for people; never broken or cut in a pipe."""
-        self.console.print(text, soft_wrap=True)
+        """A line for people; in a pipe it is neither coloured, broken nor cut."""
+        if self.console.is_terminal:
+            self.console.print(text, soft_wrap=True)
+        else:
+            click.echo(str(text))
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, wide: int = 0) -> None:
-        """A table on a terminal, columns between tabs in a pipe. `wide` is the column that takes what is left."""
-        if not self.console.is_terminal:
-            for row in rows:
-                self.line("\t".join(str(cell) for cell in row))
-            return
-        table = Table(box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
-        for index, heading in enumerate(headings):
-            table.add_column(
-                heading, overflow="fold" if index != wide else "ellipsis", ratio=1 if index == wide else None
-            )
+    def rows(self, rows: Iterable[Sequence[str]]) -> None:
+        """Columns between tabs, for other programs."""
         for row in rows:
-            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+            self.line("\t".join(row))
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> None:
+        """A table on a terminal."""
+        table = Table(*columns, box=None, pad_edge=False, header_style="bold dim", padding=(0, 2, 0, 0))
+        for row in rows:
+            table.add_row(*row)
         self.console.print(table)
 
     def note(self, text: str, style: str = "dim") -> None:

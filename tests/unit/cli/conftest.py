@@ -41,4 +41,7 @@ def agent(request: pytest.FixtureRequest) -> dict[str, Any]:
         "tags": ["translation", name.replace("_", "-")[:60]],
         "examples": [{"text": "Translate this invoice to German."}],
         "bindings": [{"protocol": "https", "endpoint": "https://agents.example.net/invoke"}],
+        "status": "active",
+        "version": "1.0.0",
+        "updated_at": "2026-05-08T00:00:00Z",
     }

@@ -15,6 +15,7 @@ import pytest
 
 from support.server import RunningServer
 from support.shell import Shell
+from waypost import SyncClient
 
 Document = dict[str, Any]
 
@@ -206,15 +207,17 @@ def test_a_filter_that_cannot_be_applied_is_told(shell: Shell, agent: Document) 
 # --- watch, import, export ---------------------------------------------------------------------------------------------
 
 
-def test_a_watch_tells_what_happened_and_ends_after_its_count(shell: Shell, agent: Document) -> None:
+def test_a_watch_tells_what_happened_and_ends_after_its_count(
+    shell: Shell, agent: Document, server: RunningServer
+) -> None:
     shell("register", shell.write("a.json", agent))
-    everything = shell("export", "-o", "jsonl").out.count("\n")
-    ran = shell("watch", "--from", "0", "--count", str(everything), "-o", "jsonl")
-    change = next(item for item in ran.lines if item["id"] == agent["id"])
-    assert change["type"] == "registered"
+    with SyncClient(server.url, server.admin_token) as client:
+        cursor = next(change.cursor for change in client.watch("0") if change.id == agent["id"])
     shell("withdraw", agent["id"])
-    (later,) = shell("watch", "--from", change["cursor"], "--count", "1", "--agents", "-o", "json").lines
-    assert (later["type"], later["id"]) == ("withdrawn", agent["id"])
+    (change,) = shell("watch", "--from", cursor, "--count", "1", "--agents", "-o", "json").lines
+    assert (change["type"], change["id"]) == ("withdrawn", agent["id"])
+    assert shell("watch", "--from", cursor, "-n", "1").out.split()[1:] == ["withdrawn", agent["id"]]
+    assert len(shell("watch", "--from", "0", "--count", "2", "-o", "jsonl").lines) == 2
     assert shell("watch", "--from", "never-given").code == 1
 
 
@@ -246,7 +249,8 @@ def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Documen
 
 def test_folders_and_profiles_are_imported(shell: Shell, agent: Document) -> None:
     shell.write("all/one.json", agent)
-    profile = f'; a profile\n(agent-profile :id "{agent["id"]}-rtfs" :name "R" :version "1.0.0")\n'
+    profile = f'; a profile\n(agent-profile :id "{agent["id"]}-rtfs" :name "R" :version "1.0.0"\n'
+    profile += ':communication-endpoints [{:endpoint-id "main" :protocol :json-rpc :uri "https://a.example/rpc"}])\n'
     shell.write("all/two.rtfs", profile.encode())
     ran = shell("import", "all", "-o", "json")
     assert [item["outcome"] for item in ran.json] == ["created", "created"], ran.err

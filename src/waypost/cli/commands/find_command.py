@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 import msgspec
-from rich.text import Text
 
-from waypost.cli.evidence import bar, explain_candidate
+from waypost.cli.evidence import show_candidate
 from waypost.cli.options import example, texts
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
-from waypost.cli.text import clean, short
+from waypost.cli.text import clean
 from waypost.client.results import Candidate, Found
 
 
@@ -73,19 +72,13 @@ def _show(printer: Printer, found: Found, *, explain: bool) -> None:
         printer.values(candidate.document for candidate in found.candidates)
     elif not found.candidates:
         printer.note("Nothing fits. Use other words, or fewer --tag and --protocol.")
-    elif explain:
+    elif printer.is_terminal or explain:
         for place, candidate in enumerate(found.candidates, 1):
-            explain_candidate(printer, place, candidate)
+            show_candidate(printer, place, candidate, explain=explain)
     else:
-        printer.table(
-            ("SCORE", "NAME", "ID", "DESCRIPTION"), [_row(printer, item) for item in found.candidates], wide=3
-        )
+        printer.rows(_cells(candidate) for candidate in found.candidates)
 
 
-def _row(printer: Printer, candidate: Candidate) -> tuple[str | Text, ...]:
-    score = candidate.score or 0.0
-    if not printer.is_terminal:
-        return f"{score:.3f}", clean(candidate.name), clean(candidate.id), clean(candidate.description)
-    shown = Text(f"{score:.2f} ") + Text(bar(score, 8), style="green")
-    name = Text(clean(candidate.name), style="bold")
-    return shown, name, Text(clean(candidate.id), style="cyan"), short(candidate.description, 200)
+def _cells(candidate: Candidate) -> tuple[str, ...]:
+    score = f"{candidate.score or 0.0:.3f}"
+    return score, clean(candidate.name), clean(candidate.id), clean(candidate.description)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 import click
+from rich.table import Column
+from rich.text import Text
 
 from waypost.cli.options import example, texts
 from waypost.cli.output import Printer
@@ -44,20 +46,27 @@ def command(
 
 
 def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, told: bool) -> None:
-    rows = (_row(agent) for agent in islice(agents, limit))
+    chosen = islice(agents, limit)
     if not printer.is_terminal:
-        printer.table((), rows)
+        printer.rows(_cells(agent) for agent in chosen)
         return
-    shown = list(rows)
+    shown = [_cells(agent) for agent in chosen]
     if not shown:
         printer.note("No agents. Register one with `waypost register FILE`.")
         return
-    printer.table(("ID", "NAME", "PROTOCOLS", "TAGS", "STATUS"), shown, wide=3)
+    columns = (
+        Column("NAME", style="bold", max_width=40),
+        Column("ID", style="cyan", overflow="fold", min_width=min(64, max(len(cells[0]) for cells in shown))),
+        Column("PROTOCOLS", max_width=20),
+        Column("TAGS", style="dim", overflow="ellipsis", no_wrap=True, ratio=1),
+        Column("STATUS"),
+    )
+    printer.table(columns, [_row(*cells) for cells in shown])
     if not told and next(agents, None) is not None:
         printer.note(f"The first {len(shown)} are shown; --limit N shows more.")
 
 
-def _row(agent: Agent) -> tuple[str, ...]:
+def _cells(agent: Agent) -> tuple[str, str, str, str, str]:
     return (
         clean(agent.id),
         clean(agent.name),
@@ -65,3 +74,8 @@ def _row(agent: Agent) -> tuple[str, ...]:
         clean(", ".join(agent.tags)),
         clean(agent.status),
     )
+
+
+def _row(agent_id: str, name: str, protocols: str, tags: str, status: str) -> tuple[Text, ...]:
+    style = "green" if status == "active" else "yellow"
+    return Text(name), Text(agent_id), Text(protocols), Text(tags), Text(status, style=style)
