@@ -10,16 +10,23 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from waypost.dialects.a2a import A2A
+from waypost.dialects.adp import ADP
 from waypost.dialects.af import AF
 from waypost.dialects.announce import ANNOUNCE
+from waypost.dialects.ard import ARD
 from waypost.dialects.codec import Codec, DecodeContext, Decoded
+from waypost.dialects.mcp import MCP
+from waypost.dialects.oasf import OASF
 from waypost.dialects.profile import PROFILE
 from waypost.dialects.profile_reader import check_times
 from waypost.dialects.refusals import refuse_what_is_no_agent
-from waypost.errors import UnknownDialect
+from waypost.dialects.rtfs import RTFS, decode_text
+from waypost.dialects.rtfs_envelope import decode_envelope, is_envelope
+from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, parse_object
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, ANNOUNCE)}
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, ANNOUNCE, ADP, A2A, ARD, MCP, OASF)}
 
 # The most distinctive first: what is left at the end is told apart by having less.
 _RECOGNITION = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")
@@ -35,6 +42,7 @@ _LOOKS = {
     "mcp": "name ns/name, description, version, remotes or packages",
     "oasf": "schema_version, name, skills, authors",
 }
+_TEXT_STARTS = (b"(", b";")  # no JSON document starts so; an RTFS text does
 
 
 def codec(name: str) -> Codec:
@@ -50,8 +58,10 @@ def codec(name: str) -> Codec:
 def recognise(document: Mapping[str, Any]) -> str:
     """The dialect of a document, from its content alone."""
     refuse_what_is_no_agent(document)
+    if is_envelope(document):
+        return RTFS.name
     for name in _RECOGNITION:
-        if name in CODECS and CODECS[name].recognises(document):
+        if CODECS[name].recognises(document):
             return name
     looks = "; ".join(f"{name}: {look}" for name, look in _LOOKS.items())
     raise UnknownDialect(
@@ -61,8 +71,25 @@ def recognise(document: Mapping[str, Any]) -> str:
 
 def decode_document(data: bytes, dialect: str | None, context: DecodeContext) -> tuple[str, JsonObject | None, Decoded]:
     """The dialect, the parsed document (None for a text that is not JSON) and what it says."""
+    if dialect is not None:
+        codec(dialect)  # a wrong name is the first thing to tell
+    if data.lstrip()[:1] in _TEXT_STARTS:
+        return RTFS.name, None, _decode_text(data, dialect, context)
     document = parse_object(data)
     name = dialect or recognise(document)
-    decoded = codec(name).decode(document, context)
+    if name == RTFS.name and is_envelope(document):
+        decoded = decode_envelope(document, context)
+    else:
+        decoded = codec(name).decode(document, context)
     check_times(decoded.record, context.now)
     return name, document, decoded
+
+
+def _decode_text(data: bytes, dialect: str | None, context: DecodeContext) -> Decoded:
+    if dialect not in (None, RTFS.name):
+        raise InvalidDocument(
+            f"An agent-profile text is not a document of {dialect!r}.", path="$", hint="Name rtfs, or send JSON."
+        )
+    decoded = decode_text(data, context)
+    check_times(decoded.record, context.now)
+    return decoded

@@ -356,7 +356,7 @@ def _shortened(document: JsonObject) -> JsonObject:
     metadata = {**document["metadata"], TRUNCATED: [*cut, "metadata"]}
     if CARRY in metadata:
         room = _METADATA_BYTES - len(dump_json(leftover(metadata, (CARRY,)))) - len(CARRY) - 8
-        metadata[CARRY], _ = shrink(metadata[CARRY], max(room, 0))
+        metadata[CARRY] = shrink(metadata[CARRY], max(room, 0))
     while len(dump_json(metadata)) > _METADATA_BYTES:
         sizes = {
             name: len(dump_json(part)) for name, part in metadata.items() if name not in ("canonical_id", TRUNCATED)

@@ -325,8 +325,7 @@ def _fits(agent: JsonObject) -> bool:
 def _cut(record: AgentRecord, agent: JsonObject, rest: JsonObject) -> Encoded:
     """What fits into the metadata, the agent's names first; the rest is lost and said to be."""
     room = limits.METADATA_BYTES - len(dump_json(agent.get("metadata", {}))) - len(CARRY) - 8
-    kept, _ = shrink(rest, room)
-    document = _with_rest(agent, kept)
+    document = _with_rest(agent, shrink(rest, room))
     reason = f"An announced agent has at most {limits.METADATA_BYTES} bytes of metadata."
     lost = differing(record, _read(document, "$"))
     return Encoded(document=document, losses=tuple(Loss(member("$", name), reason) for name in lost))

@@ -45,6 +45,12 @@ _REFUSALS = (
         "$.invite",
         "Fetch the document that `invite.wellKnown` names.",
     ),
+    _Refusal(
+        lambda document: "jsonrpc" in document and "method" in document,
+        "A JSON-RPC request is not an agent.",
+        "$.method",
+        "Send it to /rtfs, or only its `params` here.",
+    ),
     _Refusal(_is_aid, "An AID record points at an agent; it does not describe one.", "$", "Fetch what its uri names."),
 )
 

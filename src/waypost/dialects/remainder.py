@@ -74,26 +74,31 @@ def overlay(record: AgentRecord, carried: Any, path: str) -> AgentRecord:
     return read_record(document, path=member(path, "members"))
 
 
-# What a format that is too small gives up first; among equals the largest goes first.
-_GIVEN_UP_LAST = ("id", "name", "status", "version", "updated_at", "expires_at", "description", "bindings", "tags")
+# What a format that is too small keeps first. After these, and among the others, the smaller goes in first.
+_KEPT_FIRST = ("id", "name", "status", "version", "updated_at", "expires_at", "description", "bindings", "tags")
 
 
-def shrink(carried: JsonObject, most_bytes: int) -> tuple[JsonObject, tuple[str, ...]]:
-    """The remainder cut to `most_bytes` by leaving whole members out, and their names."""
-    members = dict(carried.get("members", {}))
-    rest = {name: value for name, value in carried.items() if name != "members"}
-    dropped: list[str] = []
-    while members and len(dump_json({"members": members, **rest})) > most_bytes:
-        name = max(members, key=lambda name: _ease_of_loss(name, members[name]))
-        del members[name]
-        dropped.append(name)
-    shrunk = {"members": members, **rest} if members else rest
-    return shrunk, tuple(dropped)
+def shrink(carried: JsonObject, most_bytes: int) -> JsonObject:
+    """The remainder cut to `most_bytes` by leaving whole members out."""
+    kept = {name: value for name, value in carried.items() if name != "members"}
+    size = len(dump_json({"members": {}, **kept}))
+    members = carried.get("members", {})
+    chosen: set[str] = set()
+    for name, length in sorted(_lengths(members).items(), key=lambda item: (_rank(item[0]), item[1])):
+        if size + length <= most_bytes:
+            size += length
+            chosen.add(name)
+    if chosen:
+        kept["members"] = {name: value for name, value in members.items() if name in chosen}
+    return kept
 
 
-def _ease_of_loss(name: str, value: Any) -> tuple[int, int]:
-    rank = _GIVEN_UP_LAST.index(name) if name in _GIVEN_UP_LAST else len(_GIVEN_UP_LAST)
-    return rank, len(dump_json(value))
+def _lengths(members: JsonObject) -> dict[str, int]:
+    return {name: len(dump_json({name: value})) for name, value in members.items()}
+
+
+def _rank(name: str) -> int:
+    return _KEPT_FIRST.index(name) if name in _KEPT_FIRST else len(_KEPT_FIRST)
 
 
 def differing(record: AgentRecord, back: AgentRecord) -> tuple[str, ...]:
