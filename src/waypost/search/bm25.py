@@ -63,26 +63,32 @@ class Statistics(Protocol):
     @property
     def docs(self) -> int: ...
 
-    def containing(self, field: int, term: str) -> int: ...
+    def containing(self, term: str) -> tuple[int, ...]:
+        """How many documents hold the term, for each of FIELDS."""
+        ...
 
-    def average_length(self, field: int) -> float: ...
-
-
-def importance(term: str, statistics: Statistics) -> float:
-    """How much a term tells in this corpus, wherever it stands. A term that nobody uses tells most: its absence counts."""
-    return idf(statistics.docs, max(statistics.containing(field, term) for field in range(len(FIELDS))))
+    @property
+    def average_lengths(self) -> tuple[float, ...]: ...
 
 
-def score(document: Document, terms: Sequence[str], statistics: Statistics) -> float:
-    total = 0.0
-    for field, counts in enumerate(document.counts):
-        found = [(term, counts[term]) for term in terms if term in counts]
-        if not found:
-            continue
-        average = statistics.average_length(field)
-        ratio = stored_length(document.lengths[field]) / average if average else 1.0
-        norm = K1 * (1 - B + B * ratio)
-        for term, frequency in found:
-            rarity = idf(statistics.docs, statistics.containing(field, term))
-            total += WEIGHTS[field] * rarity * (K1 + 1) * frequency / (frequency + norm)
-    return total
+class Scale:
+    """The weights of a question's terms in one corpus: made once, then cheap for each document."""
+
+    def __init__(self, terms: Sequence[str], statistics: Statistics) -> None:
+        self._weights: list[dict[str, float]] = [{} for _ in FIELDS]
+        for term in terms:
+            for field, containing in enumerate(statistics.containing(term)):
+                self._weights[field][term] = WEIGHTS[field] * (K1 + 1) * idf(statistics.docs, containing)
+        # Without an average every length is taken for usual.
+        self._slopes = [K1 * B / average if average else 0.0 for average in statistics.average_lengths]
+        self._offsets = [K1 * (1 - B) if average else K1 for average in statistics.average_lengths]
+
+    def score(self, document: Document) -> float:
+        total = 0.0
+        for field, counts in enumerate(document.counts):
+            weights = self._weights[field]
+            found = counts.keys() & weights.keys()
+            if found:
+                norm = self._offsets[field] + self._slopes[field] * stored_length(document.lengths[field])
+                total += sum(weights[term] * counts[term] / (counts[term] + norm) for term in sorted(found))
+        return total

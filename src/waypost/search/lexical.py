@@ -11,9 +11,11 @@ swapped together, so that a question sees each change exactly once and never wai
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -22,7 +24,7 @@ from waypost.model.principal import INTERNAL, PRIVATE, PUBLIC, VISIBILITIES
 from waypost.model.registration import Registration
 from waypost.search import text, tier
 from waypost.search.bm25 import Statistics
-from waypost.search.delta import Blend, Change, Share, shares_of
+from waypost.search.delta import Blend, Change, Generation, Share
 from waypost.search.question import Found, Question
 from waypost.search.tier import Tier, View
 from waypost.search.weighing import NOTHING, Weighing
@@ -48,12 +50,20 @@ class _Saved(msgspec.Struct, frozen=True):
     revision: int
 
 
-class _Moment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Moment:
     """What a question looks at. Replaced as a whole; only `fresh` grows, under the lock."""
 
     views: dict[str, View]
-    folding: dict[str, Change]  # being committed
-    fresh: dict[str, Change]  # since then
+    folding: Generation  # being committed
+    fresh: Generation  # since then
+
+    def __contains__(self, agent_id: object) -> bool:
+        """True when the delta knows better than the views."""
+        return agent_id in self.fresh.changes or agent_id in self.folding.changes
+
+    def waiting(self, tier: str) -> int:
+        return self.fresh.waiting(tier) + self.folding.waiting(tier)
 
 
 class LexicalIndex:
@@ -63,7 +73,7 @@ class LexicalIndex:
         self._maintaining = Lock()
         self._revision = 0
         self._tiers: dict[str, Tier] = {}
-        self._moment = _Moment({}, {}, {})
+        self._moment = _Moment({}, Generation(), Generation())
 
     # --- Life ------------------------------------------------------------------------------------
 
@@ -97,7 +107,7 @@ class LexicalIndex:
 
     def _open_tiers(self) -> None:
         self._tiers = {name: Tier(name, self._folder / name if self._folder else None) for name in VISIBILITIES}
-        self._moment = _Moment({name: each.view() for name, each in self._tiers.items()}, {}, {})
+        self._moment = _Moment({name: each.view() for name, each in self._tiers.items()}, Generation(), Generation())
 
     def _read_saved(self) -> _Saved | None:
         if self._folder is None or not all(Tier.exists(self._folder / name) for name in VISIBILITIES):
@@ -119,27 +129,25 @@ class LexicalIndex:
     # --- Changes ---------------------------------------------------------------------------------
 
     def put(self, registration: Registration) -> None:
-        self._change(registration.record.id, Change(registration))
+        change = Change(registration.record.id, registration)
+        with self._lock:
+            self._moment.fresh.put(change)
 
     def remove(self, agent_id: str) -> None:
-        self._change(agent_id, Change(None))
-
-    def _change(self, agent_id: str, change: Change) -> None:
+        change = Change(agent_id, None)
         with self._lock:
-            fresh = self._moment.fresh
-            fresh.pop(agent_id, None)  # the order of the delta is the order of changes
-            fresh[agent_id] = change
+            self._moment.fresh.put(change)
 
     @property
     def pending(self) -> int:
-        return len(self._moment.fresh) + len(self._moment.folding)
+        return len(self._moment.fresh.changes) + len(self._moment.folding.changes)
 
     def maintain(self, revision: int) -> None:
         """Commit every change made before this call, then note the revision."""
         with self._maintaining:
             folding = self._take_fresh()
             try:
-                changed = self._commit(folding) if folding else set()
+                changed = self._commit(folding.changes.values()) if folding.changes else set()
                 views = {
                     name: each.view() if name in changed else self._moment.views[name]
                     for name, each in self._tiers.items()
@@ -154,15 +162,15 @@ class LexicalIndex:
                     hint="Answers stay complete meanwhile. Look at the space and the rights of the data folder.",
                 ) from error
 
-    def _take_fresh(self) -> dict[str, Change]:
+    def _take_fresh(self) -> Generation:
         with self._lock:
             moment = self._moment
-            self._moment = _Moment(moment.views, moment.fresh, {})
+            self._moment = _Moment(moment.views, moment.fresh, Generation())
             return moment.fresh
 
     def _swap(self, views: dict[str, View]) -> None:
         with self._lock:
-            self._moment = _Moment(views, {}, self._moment.fresh)
+            self._moment = _Moment(views, Generation(), self._moment.fresh)
 
     def _give_back(self) -> None:
         """A commit failed: its changes wait in the delta again, and writers start anew."""
@@ -170,38 +178,45 @@ class LexicalIndex:
             each.close()
         with self._lock:
             moment = self._moment
-            self._moment = _Moment(moment.views, {}, {**moment.folding, **moment.fresh})
+            waiting = {**moment.folding.changes, **moment.fresh.changes}
+            self._moment = _Moment(moment.views, Generation(), Generation(waiting.values()))
 
-    def _commit(self, changes: dict[str, Change]) -> set[str]:
+    def _commit(self, changes: Iterable[Change]) -> set[str]:
         """Delete, then add: telling a change twice does no harm. Returns the tiers that changed."""
         filled = [each for name, each in self._tiers.items() if self._moment.views[name].docs]
-        for agent_id, change in changes.items():
+        for change in changes:
             for each in filled:
-                each.delete(agent_id)
+                each.delete(change.id)
             if change.record is not None:
-                self._tiers[change.tier].add(agent_id, change)
+                self._tiers[change.tier].add(change)
         return {name for name, each in self._tiers.items() if each.commit()}
 
     # --- Questions -------------------------------------------------------------------------------
 
     def search(self, question: Question, limit: int) -> Found:
         """At least the best `limit` that the audience sees, where there are as many."""
-        with self._lock:
-            moment = self._moment
-            changes = [*reversed(moment.fresh.items())]
-        changes += [item for item in reversed(moment.folding.items()) if item[0] not in moment.fresh]
-        superseded = frozenset(agent_id for agent_id, _ in changes)
-        shares, skipped = shares_of(changes, question) if changes else ({}, 0)
-        statistics = {name: _blend(moment.views[name], shares.get(name)) for name in _open_tiers(question)}
+        visible = _visible_tiers(question)
+        moment, shares = self._look(question, visible)
+        statistics = {name: _blend(moment.views[name], shares.get(name)) for name in visible if name != PRIVATE}
         reference: Statistics = max(statistics.values(), key=lambda each: each.docs, default=NOTHING)
         found = []
-        for name in _visible_tiers(question):
+        for name in visible:
             weighing = Weighing(question, statistics.get(name, reference))
             if share := shares.get(name):
                 found.append(weighing.changes(share))
             view, scopes = moment.views[name], _private_scopes(question) if name == PRIVATE else None
-            found.append(weighing.committed(view, scopes, superseded, limit))
-        return _joined(found, skipped)
+            found.append(weighing.committed(view, scopes, moment, limit))
+        return _joined(found, sum(map(moment.waiting, statistics)) if shares else 0)
+
+    def _look(self, question: Question, visible: list[str]) -> tuple[_Moment, dict[str, Share]]:
+        """What there is now, and the delta's share of it."""
+        with self._lock:
+            moment = self._moment
+            if not moment.fresh.lots and not moment.folding.lots:
+                return moment, {}
+            moment.folding.absorb(visible, moment.fresh.absorb(visible))
+            shares = {name: Share(name, question, moment.fresh, moment.folding) for name in visible}
+        return moment, {name: share for name, share in shares.items() if share.docs}
 
 
 def _joined(found: list[Found], skipped: int) -> Found:
@@ -217,13 +232,11 @@ def _blend(view: View, share: Share | None) -> Statistics:
     return view if share is None else Blend(view, share)
 
 
-def _open_tiers(question: Question) -> list[str]:
-    """The tiers that the caller sees as a whole."""
-    return [name for name in (PUBLIC, INTERNAL) if question.audience is None or name in question.audience]
-
-
 def _visible_tiers(question: Question) -> list[str]:
-    return [*_open_tiers(question), *([PRIVATE] if _private_scopes(question) != frozenset() else [])]
+    if question.audience is None:
+        return [*VISIBILITIES]
+    whole = [name for name in (PUBLIC, INTERNAL) if name in question.audience]
+    return [*whole, PRIVATE] if _private_scopes(question) else whole
 
 
 def _private_scopes(question: Question) -> frozenset[str] | None:

@@ -16,7 +16,7 @@ from waypost.search.fusion import Signal, fuse
 from waypost.search.lexical import LexicalIndex
 from waypost.search.question import Found, Question, question_of
 
-_SPARE: Final = 8  # candidates beyond the limit: enough for a few that ended, changed or lost rank
+_SPARE: Final = 2  # candidates beyond the limit; one shows that nothing unseen ties with the last
 _WIDER: Final = 4
 _CANDIDATES: Final = 512  # PRO-31: no question looks further than this, or twice its limit
 _DEPRECATED: Final = 0.5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tantivy import Document as Row
 from tantivy import Index, Occur, Order, Query, SchemaBuilder
@@ -26,6 +26,7 @@ _WRITER_HEAP_BYTES: Final = (
     32 * 1024 * 1024
 )  # a segment is written out when it is full; tantivy asks for 15 MB at least
 _TERM_CACHE: Final = 65_536
+_NOWHERE: Final = (0,) * len(FIELDS)
 _LENGTHS: Final = tuple(f"{field}_length" for field in FIELDS)
 
 
@@ -42,6 +43,11 @@ def _schema(*, keeps_text: bool) -> Any:
     return builder.build()
 
 
+class _Term(NamedTuple):
+    containing: tuple[int, ...]  # for each of FIELDS
+    queries: list[tuple[int, Any]]  # (field, query) where it is not zero
+
+
 class View:
     """What is committed, at one moment: a searcher, and the statistics that it scores with."""
 
@@ -49,9 +55,9 @@ class View:
         self.keeps_text = keeps_text
         self._schema = schema
         self._searcher = searcher
-        self._terms: dict[tuple[int, str], tuple[int, Any]] = {}
+        self._terms: dict[str, _Term] = {}
         self.docs: int = searcher.num_docs
-        self._averages = self._average_lengths()
+        self.average_lengths = self._average_lengths()
 
     def _average_lengths(self) -> tuple[float, ...]:
         if not self.docs:
@@ -59,32 +65,35 @@ class View:
         sums = self._searcher.aggregate(Query.all_query(), {name: {"sum": {"field": name}} for name in _LENGTHS})
         return tuple(sums[name]["value"] / self.docs for name in _LENGTHS)
 
-    def average_length(self, field: int) -> float:
-        return self._averages[field]
+    def containing(self, term: str) -> tuple[int, ...]:
+        return self._term(term).containing
 
-    def containing(self, field: int, term: str) -> int:
-        return self._term(field, term)[0] if self.docs else 0
+    def term_queries(self, term: str) -> list[tuple[int, Any]]:
+        """A query for each field that contains the term, weighed by its field."""
+        return self._term(term).queries
 
-    def term_query(self, field: int, term: str, factor: float = 1.0) -> Any:
-        """A term in a field that contains it, weighed by its field."""
-        query = self._term(field, term)[1]
-        return query if factor == 1.0 else Query.boost_query(query, factor)
-
-    def tag_query(self, tag: str, score: float) -> Any:
-        return Query.const_score_query(self._key("tag", tag), score)
-
-    def _term(self, field: int, term: str) -> tuple[int, Any]:
-        known = self._terms.get((field, term))
+    def _term(self, term: str) -> _Term:
+        known = self._terms.get(term)
         if known is None:
             if len(self._terms) >= _TERM_CACHE:
                 self._terms.clear()
-            containing = self._searcher.doc_freq(FIELDS[field], term)
-            known = self._terms[field, term] = (containing, self._weighted(field, term) if containing else None)
+            known = self._terms[term] = self._look_up(term)
         return known
+
+    def _look_up(self, term: str) -> _Term:
+        if not self.docs:
+            return _Term(_NOWHERE, [])
+        containing = tuple(self._searcher.doc_freq(field, term) for field in FIELDS)
+        return _Term(
+            containing, [(field, self._weighted(field, term)) for field, count in enumerate(containing) if count]
+        )
 
     def _weighted(self, field: int, term: str) -> Any:
         query = Query.term_query(self._schema, FIELDS[field], term, "freq")
-        return query if WEIGHTS[field] == 1.0 else Query.boost_query(query, WEIGHTS[field])
+        return query if WEIGHTS[field] == 1.0 else boosted(query, WEIGHTS[field])
+
+    def tag_query(self, tag: str, score: float) -> Any:
+        return Query.const_score_query(self._key("tag", tag), score)
 
     def _key(self, key: str, value: str) -> Any:
         return Query.term_query(self._schema, key, value, "basic")
@@ -129,6 +138,10 @@ class View:
         return Document([row.get_first(field) or "" for field in FIELDS]), frozenset(row.get_all("tag"))
 
 
+def boosted(query: Any, factor: float) -> Any:
+    return Query.boost_query(query, factor)
+
+
 def _weightless(query: Any) -> Any:
     return Query.const_score_query(query, 0.0)
 
@@ -166,10 +179,10 @@ class Tier:
         self._is_dirty = True
         self.writer.delete_documents_by_term("id", agent_id)
 
-    def add(self, agent_id: str, change: Change) -> None:
+    def add(self, change: Change) -> None:
         row = Row()
-        row.add_text("id", agent_id)
-        row.add_bytes("label", (b"d" if change.is_deprecated else b"a") + agent_id.encode())
+        row.add_text("id", change.id)
+        row.add_bytes("label", (b"d" if change.is_deprecated else b"a") + change.id.encode())
         for field, text in enumerate(change.texts):
             if text:
                 row.add_text(FIELDS[field], text)

@@ -5,13 +5,14 @@ It weighs documents of the delta by itself and lets the index weigh its own, so 
 
 from __future__ import annotations
 
+from collections.abc import Container
+from functools import cached_property
 from typing import Any, Final
 
-from waypost.search import bm25
-from waypost.search.bm25 import FIELDS, Document, Statistics
+from waypost.search.bm25 import FIELDS, Document, Scale, Statistics, idf
 from waypost.search.delta import Share
 from waypost.search.question import Found, Question, Scored
-from waypost.search.tier import View
+from waypost.search.tier import View, boosted
 
 # The score, in units of the query's own weight U = Σ idf(term), or 1 without terms:
 #   S = BM25 + U·(PREFERRED · preferred tags carried / asked + (REQUIRED if required tags were asked and hold))
@@ -27,12 +28,10 @@ class _Nothing:
     """Statistics of an empty corpus: every word weighs the same."""
 
     docs = 0
+    average_lengths = (0.0,) * len(FIELDS)
 
-    def containing(self, field: int, term: str) -> int:
-        return 0
-
-    def average_length(self, field: int) -> float:
-        return 0.0
+    def containing(self, term: str) -> tuple[int, ...]:
+        return (0,) * len(FIELDS)
 
 
 NOTHING: Final = _Nothing()
@@ -42,7 +41,8 @@ class Weighing:
     def __init__(self, question: Question, statistics: Statistics) -> None:
         self._question = question
         self._statistics = statistics
-        self._unit = sum(bm25.importance(term, statistics) for term in question.terms) or 1.0
+        # A word weighs what it tells wherever it stands; one that nobody uses tells most, and its absence counts.
+        self._unit = sum(idf(statistics.docs, max(statistics.containing(term))) for term in question.terms) or 1.0
         self._preferred = PREFERRED * self._unit / max(1, len(question.preferred))
         base = REQUIRED if question.terms else REQUIRED_ALONE
         self._base = base * self._unit if question.selects else 0.0
@@ -55,19 +55,21 @@ class Weighing:
         """All of the delta that answers."""
         return Found(
             [
-                Scored(agent_id, self._own(change.document, change.tags), change.is_deprecated)
-                for agent_id, change in share.matches
-                if self._question.admits(change.tags, change.protocols)
+                Scored(change.id, self._own(change.document, change.tags), change.is_deprecated)
+                for change in share.matches
             ]
         )
 
     def _own(self, document: Document, tags: frozenset[str]) -> float:
         """The absolute score of a document that we count ourselves."""
         carried = sum(tag in tags for tag in self._question.preferred)
-        words = bm25.score(document, self._question.terms, self._statistics)
-        return self.absolute(words + self._preferred * carried)
+        return self.absolute(self._scale.score(document) + self._preferred * carried)
 
-    def committed(self, view: View, scopes: frozenset[str] | None, superseded: frozenset[str], limit: int) -> Found:
+    @cached_property
+    def _scale(self) -> Scale:
+        return Scale(self._question.terms, self._statistics)
+
+    def committed(self, view: View, scopes: frozenset[str] | None, superseded: Container[str], limit: int) -> Found:
         """The best of the index, without what the delta knows better. Where text is kept, hits are weighed again."""
         filters = view.filters(self._question, scopes)
         hits = view.best(self._options(view), filters, limit)
@@ -85,34 +87,35 @@ class Weighing:
         return Found(scored)
 
     def _with_rest(
-        self, view: View, filters: list[tuple[Any, Any]], superseded: frozenset[str], limit: int, scored: list[Scored]
+        self, view: View, filters: list[tuple[Any, Any]], superseded: Container[str], limit: int, scored: list[Scored]
     ) -> Found:
         """And what passes the filters but says nothing of the words: by id, with the base alone."""
         score = self.absolute(0.0)
-        seen = {each.id for each in scored} | superseded
+        seen = {each.id for each in scored}
         is_complete = True
         for is_deprecated in (False, True):
             ids = view.first(filters, limit + len(scored), is_deprecated=is_deprecated)
             is_complete &= len(ids) < limit + len(scored)
-            scored = scored + [Scored(agent_id, score, is_deprecated) for agent_id in ids if agent_id not in seen]
+            scored = scored + [
+                Scored(agent_id, score, is_deprecated)
+                for agent_id in ids
+                if agent_id not in seen and agent_id not in superseded
+            ]
             if len(scored) >= limit:
                 return Found(scored, is_complete=False)
         return Found(scored, is_complete=is_complete)
 
     def _options(self, view: View) -> list[Any]:
         """Each term in each field that knows it, and each preferred tag, as queries whose scores add up."""
-        options = [
-            view.term_query(field, term, self._correction(view, field, term))
-            for term in self._question.terms
-            for field in range(len(FIELDS))
-            if view.containing(field, term)
-        ]
+        found = [(term, view.term_queries(term)) for term in self._question.terms]
+        if self._statistics is view:
+            options = [query for _, queries in found for _, query in queries]
+        else:
+            options = [self._corrected(view, term, field, query) for term, queries in found for field, query in queries]
         options += [view.tag_query(tag, self._preferred) for tag in self._question.preferred]
         return options
 
-    def _correction(self, view: View, field: int, term: str) -> float:
+    def _corrected(self, view: View, term: str, field: int, query: Any) -> Any:
         """The index weighs a term by what it holds; where the whole makes the term rarer or commoner, say so."""
-        if self._statistics is view:
-            return 1.0
-        known = bm25.idf(view.docs, view.containing(field, term))
-        return bm25.idf(self._statistics.docs, self._statistics.containing(field, term)) / known
+        known = idf(view.docs, view.containing(term)[field])
+        return boosted(query, idf(self._statistics.docs, self._statistics.containing(term)[field]) / known)
