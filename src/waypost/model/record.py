@@ -245,7 +245,7 @@ def check_length(value: str, path: str, most: int) -> str:
 def check_id(value: str, path: str = "$.id") -> str:
     """An id is any URI, DNS name or local name without spaces or control characters (PRO-10)."""
     check_length(value, path, limits.ID_CHARS)
-    if not value or not value.isprintable() or any(char.isspace() for char in value):
+    if not value or " " in value or not value.isprintable():  # no other white space is printable
         raise InvalidDocument(
             "An id is a non-empty text without spaces and control characters.",
             path=path,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import random
 import secrets
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -65,6 +66,7 @@ class Registry:
         self._tasks: list[asyncio.Task[None]] = []
         self._domains: dict[str, str] = {}
         self._observers: list[Callable[[Committed], None]] = []
+        self._names = random.Random(secrets.randbits(256))
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -208,12 +210,16 @@ class Registry:
                 publication,
                 now=now,
                 default_visibility=self.options.default_visibility,
-                announce_id=str(uuid.uuid4()),
+                announce_id=self._new_uuid(),
             ),
             idempotency=self._idempotency(publication, now),
         )
         answer = await self.store.execute(command)
         return self._receipt(answer, publication.dialect, decoded)
+
+    def _new_uuid(self) -> str:
+        """A name, not a secret: one call to the system for each registration would cost more than the rest of it."""
+        return str(uuid.UUID(int=self._names.getrandbits(128), version=4))
 
     def _idempotency(self, publication: Publication, now: float) -> Idempotency | None:
         key = publication.idempotency_key

@@ -272,6 +272,8 @@ def json_response(
 
 def header_bytes(text: str) -> bytes:
     """A header value; what would split a header or is not Latin-1 is escaped."""
+    if text.isascii() and text.isprintable():
+        return text.encode("ascii")
     return "".join(char if " " <= char <= "~" else f"%{ord(char):02X}" for char in text).encode("ascii")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections.abc import Sequence
@@ -156,12 +157,16 @@ class Service:
 _PUBLIC = Principal()
 
 
+_run = secrets.token_hex(5)
+_numbers = itertools.count(1)
+
+
 def _request_id(request: Request) -> str:
-    """The caller's id for the request if it is fit to be echoed, else a new one."""
+    """The caller's id for the request if it is fit to be echoed, else a new one. It is a name, not a secret."""
     given = request.header(b"x-request-id")
     if given and len(given) <= limits.REQUEST_ID_CHARS and given.isascii() and given.isprintable():
         return given
-    return secrets.token_hex(8)
+    return f"{_run}-{next(_numbers):x}"
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

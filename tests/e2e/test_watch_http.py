@@ -1,0 +1,72 @@
+"""Watching over a real connection: server-sent events as a browser or the SDK reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from support.server import RunningServer, running_server
+from support.service import profile
+from waypost.server.shapes import WATCH_EVENT
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server("--store", "memory") as running:
+        yield running
+
+
+def events(lines: Iterator[str], count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    event: dict[str, Any] = {}
+    for line in lines:
+        if not line:
+            if "data" in event:
+                found.append(event)
+                if len(found) == count:
+                    return found
+            event = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            event[name] = json.loads(value) if name == "data" else value
+    return found
+
+
+def test_changes_arrive_as_they_happen_and_a_second_connection_goes_on_from_the_cursor(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=10) as client:
+        with client.stream("GET", "/api/v1/watch", params={"include": "agent"}) as stream:
+            assert stream.headers["content-type"] == "text/event-stream"
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            client.post("/api/v1/agents", json=profile("one"))
+            client.post("/api/v1/agents", json=profile("two"))
+            seen = events(lines, 2)
+        for event in seen:
+            jsonschema.validate(event["data"], WATCH_EVENT)
+            assert event["event"] == event["data"]["type"] == "registered"
+        assert [event["data"]["agent"]["id"] for event in seen] == ["one", "two"]
+        client.delete("/api/v1/agents/one")
+        headers = {"Last-Event-ID": seen[0]["id"]}
+        with client.stream("GET", "/api/v1/watch", params={"from": "0"}, headers=headers) as stream:
+            resumed = events(stream.iter_lines(), 2)
+        assert [(event["event"], event["data"]["id"]) for event in resumed] == [
+            ("registered", "two"),
+            ("withdrawn", "one"),
+        ]
+        assert resumed[0]["id"] == seen[1]["id"]
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [({"from": "never-given"}, 400), ({"renewals": "maybe"}, 400), ({"include": "everything"}, 400)],
+)
+def test_a_bad_watch_is_refused_before_the_stream_begins(
+    server: RunningServer, params: dict[str, str], status: int
+) -> None:
+    answer = httpx.get(f"{server.url}/api/v1/watch", params=params, headers=server.headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")

@@ -1,0 +1,176 @@
+"""The change log as watchers see it: ordered, unique, resumable, and silent about what they may not see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.errors import CursorTooOld, InvalidCursor
+from waypost.model.principal import ANONYMOUS, Principal
+from waypost.registry.changes import Seen, WatchItem
+from waypost.server.auth import ADMIN
+
+ALICE = Principal(subject="alice", scopes=frozenset(("discover:read",)))
+BOB = Principal(subject="bob", scopes=frozenset(("discover:read",)))
+
+
+async def take(items: AsyncIterator[WatchItem], count: int) -> list[Seen]:
+    taken: list[Seen] = []
+    async with asyncio.timeout(5):
+        while len(taken) < count:
+            item = await anext(items)
+            assert isinstance(item, Seen)
+            taken.append(item)
+    return taken
+
+
+async def nothing_more(items: AsyncIterator[WatchItem]) -> bool:
+    """True when the reader has caught up and waits."""
+    waiting = asyncio.ensure_future(anext(items))  # type: ignore[arg-type]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    done = waiting.done()
+    waiting.cancel()
+    return not done
+
+
+async def put(bench: Bench, name: str, subject: str = "alice", visibility: str = "public", **members: object) -> None:
+    answer = await bench.as_(subject).post(
+        "/api/v1/agents", json=profile(name, **members), headers={"Waypost-Visibility": visibility}
+    )
+    assert answer.status_code < 300, answer.text
+
+
+async def test_a_watcher_sees_every_change_once_and_in_order(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        items = await bench.registry.watch(ALICE)
+        await put(bench, "a")
+        await put(bench, "b")
+        await put(bench, "a", description="Changed.")
+        await bench.as_("alice").delete("/api/v1/agents/b")
+        seen = await take(items, 4)
+        assert [(item.type, item.event.id) for item in seen] == [
+            ("registered", "a"), ("registered", "b"), ("updated", "a"), ("withdrawn", "b"),
+        ]  # fmt: skip
+        assert len({item.cursor for item in seen}) == 4
+        assert await nothing_more(items)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_cursor_resumes_after_the_event_it_came_with(tmp_path: Path, store: str) -> None:
+    async with service(tmp_path, store=store) as bench:
+        for number in range(20):
+            await put(bench, f"a{number}")
+        whole = await take(await bench.registry.watch(ALICE, "0"), 20)
+        again = await take(await bench.registry.watch(ALICE, whole[6].cursor), 13)
+        assert [item.cursor for item in again] == [item.cursor for item in whole[7:]]
+        assert await nothing_more(await bench.registry.watch(ALICE, whole[-1].cursor))
+
+
+async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        await put(bench, "a")
+        await put(bench, "b")
+        first = (await take(await bench.registry.watch(ALICE, "0"), 1))[0]
+    async with service(tmp_path, store="sqlite", clock=bench.clock) as bench:
+        seen = await take(await bench.registry.watch(ALICE, first.cursor), 1)
+        assert seen[0].event.id == "b"
+        assert (await take(await bench.registry.watch(ALICE, "0"), 1))[0].cursor == first.cursor
+
+
+async def test_hidden_changes_are_not_told(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        bob = await bench.registry.watch(BOB, "0")
+        nobody = await bench.registry.watch(ANONYMOUS, "0")
+        await put(bench, "a", visibility="private")
+        await put(bench, "b", visibility="internal")
+        await put(bench, "c")
+        assert [item.event.id for item in await take(bob, 2)] == ["b", "c"]
+        assert [item.event.id for item in await take(nobody, 1)] == ["c"]
+        assert await nothing_more(nobody)
+
+
+async def test_a_change_of_visibility_is_a_withdrawal_or_a_registration_for_those_whom_it_concerns(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path) as bench:
+        bob, admin = await bench.registry.watch(BOB), await bench.registry.watch(ADMIN)
+        await put(bench, "a")
+        await put(bench, "a", visibility="private")
+        await put(bench, "a", visibility="internal")
+        assert [item.type for item in await take(bob, 3)] == ["registered", "withdrawn", "registered"]
+        assert [item.type for item in await take(admin, 3)] == ["registered", "updated", "updated"]
+
+
+async def test_renewals_are_told_when_asked_for(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        plain, all_ = await bench.registry.watch(ALICE), await bench.registry.watch(ALICE, renewals=True)
+        await bench.as_("alice").post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "60"})
+        await bench.as_("alice").post("/api/v1/agents/a:renew")
+        await bench.as_("alice").delete("/api/v1/agents/a")
+        assert [item.type for item in await take(plain, 2)] == ["registered", "withdrawn"]
+        assert [item.type for item in await take(all_, 3)] == ["registered", "renewed", "withdrawn"]
+
+
+async def test_the_end_of_a_lease_is_told_once(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        items = await bench.registry.watch(ALICE)
+        await bench.as_("alice").post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "10"})
+        bench.clock.advance(10)
+        await bench.registry.sweep()
+        await bench.registry.sweep()
+        assert [item.type for item in await take(items, 2)] == ["registered", "expired"]
+        assert await nothing_more(items)
+
+
+async def test_a_cursor_that_was_never_given_is_refused(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await put(bench, "a")
+        cursor = (await take(await bench.registry.watch(ALICE, "0"), 1))[0].cursor
+        forged = ("1", "x", cursor[:-1], cursor[:-1] + ("A" if cursor[-1] != "A" else "B"), cursor + "AAAA", "A" * 48)
+        for text in forged:
+            with pytest.raises(InvalidCursor):
+                await bench.registry.watch(ALICE, text)
+
+
+async def test_a_cursor_that_is_too_old_says_so_and_how_to_go_on(tmp_path: Path) -> None:
+    async with service(tmp_path, watch_keep_seconds=60, watch_keep_changes=2) as bench:
+        for name in ("a", "b", "c", "d"):
+            await put(bench, name)
+        cursors = [item.cursor for item in await take(await bench.registry.watch(ALICE, "0"), 4)]
+        bench.clock.advance(61)
+        await bench.registry.prune()
+        with pytest.raises(CursorTooOld) as caught:
+            await bench.registry.watch(ALICE, cursors[0])
+        assert "list" in str(caught.value).lower()
+        kept = await take(await bench.registry.watch(ALICE, "0"), 2)
+        assert [item.event.id for item in kept] == ["c", "d"]
+        assert [item.event.id for item in await take(await bench.registry.watch(ALICE, cursors[1]), 2)] == ["c", "d"]
+        gone = await bench.as_("alice").get("/api/v1/watch", params={"from": cursors[0]})
+        assert (gone.status_code, gone.json()["code"]) == (410, "stale_metadata")
+        assert gone.json()["links"]["list"] == "/api/v1/agents"
+
+
+async def test_bookmarks_of_one_moment_differ_so_that_they_tell_nothing(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        changes = bench.registry.changes
+        assert changes.bookmark(3) != changes.bookmark(3)
+        assert changes.cursor(3) == changes.cursor(3)
+        await put(bench, "a")
+        assert await bench.registry.changes.parse_cursor(changes.bookmark(1)) == 1
+
+
+async def test_a_watcher_that_is_too_far_behind_is_cut_off_with_its_cursor(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await put(bench, "a")
+        items = await bench.registry.watch(ALICE, "0")
+        bench.registry.changes.revision += limits.WATCH_LAG_MAX + 1
+        item = await anext(items)
+        assert type(item).__name__ == "CutOff"
+        with pytest.raises(StopAsyncIteration):
+            await anext(items)

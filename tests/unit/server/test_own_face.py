@@ -1,0 +1,251 @@
+"""/api/v1: any dialect in, any dialect out, many at once, leases, figures, tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from support.service import profile, service
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.server.auth import ADMIN
+from waypost.server.shapes import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
+
+A2A = {
+    "name": "Route Planner",
+    "description": "Plans bicycle routes.",
+    "supportedInterfaces": [
+        {"url": "https://routes.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ],
+    "version": "1.2.0",
+    "capabilities": {"streaming": True},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["application/json"],
+    "skills": [{"id": "plan", "name": "Plan", "description": "Plans a route.", "tags": ["routing", "bicycle"]}],
+    "x-house-style": {"kept": True},
+}
+
+
+async def test_a_document_is_recognised_registered_and_given_back_in_every_dialect(tmp_path: Path) -> None:
+    body = json.dumps(A2A, indent=2).encode()
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        written = await admin.post("/api/v1/agents", content=body)
+        assert written.status_code == 201
+        receipt = written.json()
+        jsonschema.validate(receipt, RECEIPT)
+        assert (receipt["dialect"], receipt["outcome"]) == ("a2a", "created")
+        assert written.headers["etag"] == f'"{receipt["etag"]}"'
+        for dialect, codec in CODECS.items():
+            read = await admin.get(written.headers["location"], params={"as": dialect})
+            assert read.status_code == 200, dialect
+            jsonschema.validate(read.json(), codec.schema())
+            assert json.loads(read.headers["waypost-losses"]) is not None
+            assert read.headers["content-type"] == codec.media_type
+        assert (await admin.get(written.headers["location"], params={"as": "a2a"})).content == body
+
+
+async def test_one_agent_told_of_in_two_dialects_is_one_record_with_two_sources(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        first = (await admin.post("/api/v1/agents", json=A2A)).json()
+        second = profile(first["id"], name="Route Planner", description="Plans routes for cyclists.", tags=["maps"])
+        assert (await admin.post("/api/v1/agents", json=second)).json()["outcome"] == "updated"
+        assert (await admin.get("/api/v1/stats")).json()["agents"] == 1
+        path = f"/api/v1/agents/{first['id'].replace('/', '%2F')}"
+        assert (await admin.get(path, params={"as": "a2a"})).json() == A2A
+        assert (await admin.get(path)).json() == second
+        registration = await bench.registry.get(ADMIN, first["id"])
+        assert [source.dialect for source in registration.sources] == ["profile", "a2a"]
+        assert registration.record.examples == ()
+        assert registration.record.version == "1.2.0"  # what the newer source leaves out, the older one fills
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "path"),
+    [
+        (b"", 400, "$"),
+        (b"{", 400, "$"),
+        (b'{"a":1,"a":2}', 400, "$.a"),
+        (b"[1]", 400, "$"),
+        (b'{"id":"x","name":"n","description":"d","bindings":[]}', 400, "$.bindings"),
+        (b'{"id":"x","name":"n","description":"d","bindings":[{"protocol":"https"}]}', 400, "$.bindings[0].endpoint"),
+        (b'{"what":"is this"}', 400, "$"),
+        (
+            b'{"id":"x y","name":"n","description":"d","bindings":[{"protocol":"https","endpoint":"https://x"}]}',
+            400,
+            "$.id",
+        ),
+        (b" " * (limits.DOCUMENT_BYTES + 1), 413, "$"),
+    ],
+)
+async def test_a_bad_document_is_refused_with_what_and_where(
+    tmp_path: Path, body: bytes, status: int, path: str
+) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.admin().post("/api/v1/agents", content=body)
+        problem = answer.json()
+        jsonschema.validate(problem, PROBLEM)
+        assert (answer.status_code, problem["path"]) == (status, path)
+        assert (await bench.admin().get("/api/v1/stats")).json()["agents"] == 0
+
+
+async def test_parameters_of_a_write_are_checked(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        for params, headers, path in (
+            ({"ttl_seconds": "0"}, {}, "ttl_seconds"),
+            ({"ttl_seconds": "ten"}, {}, "ttl_seconds"),
+            ({"dialect": "esperanto"}, {}, "dialect"),
+            ({}, {"Waypost-Visibility": "secret"}, "Waypost-Visibility"),
+            ({}, {"If-Match": "not-a-tag"}, "If-Match"),
+            ({}, {"Idempotency-Key": "k" * 256}, "Idempotency-Key"),
+        ):
+            answer = await admin.post("/api/v1/agents", json=profile("a"), params=params, headers=headers)
+            assert (answer.status_code, answer.json()["path"]) == (400, path)
+
+
+async def test_an_idempotency_key_makes_a_retry_one_change(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        headers = {"Idempotency-Key": "k-1"}
+        first = await admin.post("/api/v1/agents", json=profile("a"), headers=headers)
+        again = await admin.post("/api/v1/agents", json=profile("a"), headers=headers)
+        assert again.json() == first.json()
+        assert (await admin.get("/api/v1/stats")).json()["revision"] == 1
+        other = await admin.post("/api/v1/agents", json=profile("b"), headers=headers)
+        assert (other.status_code, other.json()["code"]) == (409, "conflict")
+
+
+async def test_a_lease_is_clamped_granted_renewed_and_ends(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        answer = await admin.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "1"})
+        assert answer.json()["ttl_seconds"] == limits.TTL_MIN_SECONDS
+        bench.clock.advance(9)
+        renewed = await admin.post("/api/v1/agents/a:renew", json={"ttl_seconds": 20})
+        jsonschema.validate(renewed.json(), RECEIPT)
+        assert (renewed.json()["outcome"], renewed.json()["ttl_seconds"]) == ("refreshed", 20)
+        bench.clock.advance(19)
+        assert (await admin.get("/api/v1/agents/a")).status_code == 200
+        bench.clock.advance(1)
+        assert (await admin.get("/api/v1/agents/a")).status_code == 404
+        assert (await admin.post("/api/v1/agents/a:renew")).status_code == 404
+
+
+async def test_sending_a_leased_document_again_renews_it(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        await admin.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "60"})
+        bench.clock.advance(50)
+        again = await admin.post("/api/v1/agents", json=profile("a"))
+        assert again.json()["outcome"] == "refreshed"
+        bench.clock.advance(50)
+        assert (await admin.get("/api/v1/agents/a")).status_code == 200
+
+
+async def test_a_batch_answers_line_by_line_in_order_and_a_bad_line_stops_nothing(tmp_path: Path) -> None:
+    lines = [
+        json.dumps(profile("a")).encode(),
+        b"{not json",
+        b"",
+        json.dumps(A2A).encode(),
+        json.dumps(profile("a")).encode(),
+        json.dumps(profile("a", description="Newer.")).encode(),
+        b'{"id":"x","name":"n","description":"d","bindings":[]}',
+        b'"' + b"x" * (limits.DOCUMENT_BYTES + 10) + b'"',
+        json.dumps(profile("b")).encode(),
+    ]
+    async with service(tmp_path) as bench:
+        answer = await bench.admin().post("/api/v1/agents:batch", content=b"\n".join(lines))
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        rows = [json.loads(line) for line in answer.text.splitlines()]
+        outcomes = [row.get("outcome") or row["error"]["code"] for row in rows]
+        assert outcomes == [
+            "created", "invalid_request", "created", "unchanged", "updated", "invalid_request", "invalid_request", "created",
+        ]  # fmt: skip
+        assert rows[5]["error"]["path"] == "$.bindings"
+        assert {"id", "outcome", "etag"} == set(rows[0])
+
+
+async def test_a_list_is_filtered_by_tag_protocol_status_and_owner(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice, bob = bench.as_("alice"), bench.as_("bob")
+        await alice.post("/api/v1/agents", json=profile("a", tags=["Red", "big"]))
+        await alice.post("/api/v1/agents", json=profile("b", tags=["red"], status="inactive"))
+        mail = [{"protocol": "smtp", "endpoint": "mailto:a@b.example"}]
+        await bob.post("/api/v1/agents", json=profile("c", tags=["red"], bindings=mail))
+
+        async def ids(**params: object) -> list[str]:
+            answer = await bob.get("/api/v1/agents", params=params)  # type: ignore[arg-type]
+            jsonschema.validate(answer.json(), AGENT_LIST)
+            return [agent["id"] for agent in answer.json()["agents"]]
+
+        assert await ids() == ["a", "c"]
+        assert await ids(tag=["red", "BIG"]) == ["a"]
+        assert await ids(status="inactive") == ["b"]
+        assert await ids(protocol="smtp") == ["c"]
+        assert await ids(owner="alice") == ["a"]
+        assert (await bob.get("/api/v1/agents", params={"status": "asleep"})).status_code == 400
+
+
+async def test_an_export_holds_everything_the_caller_sees_one_line_each(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        await admin.post("/api/v1/agents", content=json.dumps(A2A, indent=4).encode())
+        await admin.post("/api/v1/agents", json=profile("b"))
+        lines = (await admin.get("/api/v1/agents:export")).text.splitlines()
+        assert [json.loads(line) for line in lines] == [profile("b"), A2A]
+        mapped = (await admin.get("/api/v1/agents:export", params={"as": "af"})).text.splitlines()
+        assert len(mapped) == 2
+        for line in mapped:
+            jsonschema.validate(json.loads(line), CODECS["af"].schema())
+
+
+async def test_figures_show_the_revision_to_admins_only(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await bench.as_("alice").post("/api/v1/agents", json=profile("a"), headers={"Waypost-Visibility": "private"})
+        figures = (await bench.admin().get("/api/v1/stats")).json()
+        jsonschema.validate(figures, FIGURES)
+        assert (figures["agents"], figures["revision"]) == (1, 1)
+        seen = (await bench.as_("bob").get("/api/v1/stats")).json()
+        assert seen["agents"] == 0
+        assert "revision" not in seen
+
+
+async def test_a_minted_token_works_until_it_expires_and_only_for_its_scopes(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        asked = {"sub": "carol", "scopes": ["discover:read"], "ttl_seconds": 60}
+        answer = await bench.admin().post("/api/v1/tokens", json=asked)
+        assert answer.status_code == 201
+        jsonschema.validate(answer.json(), TOKEN)
+        carol = bench.client(answer.json()["token"])
+        assert (await carol.get("/api/v1/agents")).status_code == 200
+        refused = await carol.post("/api/v1/agents", json=profile("a"))
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        assert "discover:write" in refused.json()["message"]
+        assert (await carol.post("/api/v1/tokens", json=asked)).status_code == 403
+        bench.clock.advance(60 + limits.TOKEN_LEEWAY_SECONDS)
+        expired = await carol.get("/api/v1/agents")
+        assert (expired.status_code, expired.json()["code"]) == (401, "unauthorized")
+        assert "expired" in expired.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [
+        ({"scopes": ["discover:read"]}, "$.sub"),
+        ({"sub": "x", "scopes": "discover:read"}, "$.scopes"),
+        ({"sub": "x", "scopes": ["everything"]}, "scopes"),
+        ({"sub": "x", "scopes": []}, "scopes"),
+        ({"sub": "x", "scopes": ["admin"], "ttl_seconds": 90_000}, "ttl_seconds"),
+        ({"sub": "x", "scopes": ["admin"], "ttl_seconds": -1}, "$.ttl_seconds"),
+    ],
+)
+async def test_a_token_that_cannot_be_minted_is_refused(tmp_path: Path, asked: dict[str, object], path: str) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.admin().post("/api/v1/tokens", json=asked)
+        assert (answer.status_code, answer.json()["path"]) == (400, path)
