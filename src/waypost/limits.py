@@ -109,6 +109,7 @@ WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 wi
 RECORD_CACHE: Final = 4096
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 AF_TEXT_CACHE_BYTES: Final = 64 * MIB  # folded texts of 100k agents, kept once somebody searches by substring
+AF_PAGES: Final = 64  # pages of summaries that are asked for again and again
 AF_SCANS: Final = 32  # answers of recent substring searches, so that walking their pages scans once
 AF_SCAN_IDS: Final = 10_000  # an answer longer than this is not kept
 RATE_CALLERS: Final = 10_000  # callers whose rate is remembered

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -103,6 +104,7 @@ class _Parameters:
         )
 
 
+@lru_cache(maxsize=256)
 def parse_list(query_string: bytes, *, ranked: bool = False) -> ListWish:
     """The parameters of the list. `ranked` says that a ranker is there for sort=relevance."""
     if not query_string:

@@ -20,6 +20,7 @@ from waypost.model.registration import Entry, Registration
 from waypost.model.times import find_instant
 from waypost.registry.catalogue import LISTED
 from waypost.registry.engine import Registry
+from waypost.registry.lru import Lru
 from waypost.server.af_directory import AfPage, AfQuery, Seen, candidates, default_level, window
 from waypost.server.af_scan import TextScan
 from waypost.server.af_view import AfAgent, Level, make_agent
@@ -27,6 +28,9 @@ from waypost.server.rendering import Renderer
 
 _RANKED = 1000  # hits that sort=relevance puts in front; the rest follows in the usual order
 _OVERHEAD = 400  # bytes of memory beside the renderings, per agent
+
+# Who sees what at which generation, and what of it is asked for: the same question has the same answer.
+_Question = tuple[frozenset[str] | None, int, bool, AfQuery]
 
 
 class RegistryDirectory:
@@ -38,18 +42,29 @@ class RegistryDirectory:
         self._renderer = renderer
         self._summaries = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
         self._wholes = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
+        self._pages: Lru[_Question, AfPage] = Lru(limits.AF_PAGES)
         self._scan = TextScan(registry)
 
     async def page(self, principal: Principal, query: AfQuery) -> AfPage:
         self._catalogue.expire(self._registry.clock.now())
         tokens = audience(principal)
-        level: Level = _level(principal)
+        generation = self._catalogue.generation(tokens)
+        question = (tokens, generation, principal.is_anonymous, query)
+        kept = self._pages.get(question)
+        if kept is not None:
+            return kept
+        page = await self._page(tokens, _level(principal), query, str(generation))
+        if not query.whole and len(page.seen) <= limits.PAGE_MAX:  # what is kept is bounded in number and in size
+            self._pages.put(question, page)
+        return page
+
+    async def _page(self, tokens: frozenset[str] | None, level: Level, query: AfQuery, generation: str) -> AfPage:
         visible = self._catalogue.count(tokens) if query.limit is None else 0
         offset, limit, paged = window(query, visible)
-        generation, modified = self._catalogue.generation(tokens), self._catalogue.last_modified(tokens)
+        modified = self._catalogue.last_modified(tokens)
         entries, total = await self._entries(tokens, level, query, offset, limit)
         agents = await self._agents(entries, whole=query.whole and level == "full")
-        return AfPage([Seen(agent, level) for agent in agents], total, paged, str(generation), modified)
+        return AfPage([Seen(agent, level) for agent in agents], total, paged, generation, modified)
 
     async def one(self, principal: Principal, key: str) -> Seen | None:
         entry = self._find(principal, key)
