@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -130,8 +130,22 @@ def render_planned() -> str:
     """How much of each specification is planned, by capability."""
     rows = [row for spec in requirements.read_specifications() for row in spec.requirements if row.status == "planned"]
     words = dict.fromkeys(row.issue for row in rows)
-    grouped = ((word, ", ".join(row.id for row in rows if row.issue == word)) for word in words)
+    grouped = ((word, ", ".join(_ranges([row.id for row in rows if row.issue == word]))) for word in words)
     return table(("capability", "requirements"), grouped)
+
+
+def _ranges(ids: list[str]) -> Iterator[str]:
+    """`A-1`, `A-2`, `A-3` as `A-1…3`."""
+    runs: list[list[tuple[str, int]]] = []
+    for name in ids:
+        prefix, _, number = name.rpartition("-")
+        if runs and runs[-1][-1] == (prefix, int(number) - 1):
+            runs[-1].append((prefix, int(number)))
+        else:
+            runs.append([(prefix, int(number))])
+    for run in runs:
+        (prefix, first), (_, last) = run[0], run[-1]
+        yield f"{prefix}-{first}" if first == last else f"{prefix}-{first}…{last}"
 
 
 def render_departed() -> str:

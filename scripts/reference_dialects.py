@@ -12,7 +12,7 @@ from waypost.dialects import CODECS
 from waypost.dialects.codec import Codec, EncodeContext, Encoded
 from waypost.model.record import AgentRecord, record_from_json
 
-CARRIED = ("org.waypost.record", "urn:waypost:record")
+CARRIED = ("org.waypost.record", "org.waypost/record", "urn:waypost:record")
 
 # A record in which every value can be told from every other.
 SAMPLE = {
@@ -20,8 +20,15 @@ SAMPLE = {
     "name": "Name of Alpha",
     "description": "Description of alpha.",
     "tags": ["tag-of-alpha"],
-    "examples": [{"id": "example-id", "text": "Text of an example.", "input_schema": {"title": "input-of-alpha"}}],
-    "bindings": [{"protocol": "https", "endpoint": "https://alpha.example.com/invoke-alpha", "priority": 0}],
+    "examples": [
+        {"id": "example-1", "text": "Text of an example.", "input_schema": {"title": "input-of-alpha"}},
+        {"id": "example-2", "text": "Another text of an example."},
+    ],
+    "bindings": [
+        {"protocol": "https", "endpoint": "https://alpha.example.com/invoke-alpha", "priority": 0},
+        {"protocol": "mcp", "endpoint": "https://alpha.example.com/mcp/invoke-alpha", "priority": 1},
+        {"protocol": "agp", "endpoint": "wss://alpha.example.com/chat/invoke-alpha", "priority": 2},
+    ],
     "auth": {"schemes": [{"type": "auth-of-alpha"}]},
     "constraints": {"region": "region-of-alpha"},
     "status": "testing",
@@ -85,6 +92,7 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
     match value:
         case dict():
             for name, item in value.items():
+                yield f"{path} (names)", name
                 yield from _texts(item, f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]")
         case list():
             carried = next((name for name in CARRIED if any(name == _uri(item) for item in value)), None)
@@ -103,6 +111,8 @@ def carried_at(codec: Codec) -> str:
     """The place of the remainder in a dialect's document; empty when it has none."""
     encoded = codec.encode(sample_record(), CONTEXT)
     for path, _ in _texts(encoded.document, "$"):
+        if path.endswith("(names)"):
+            continue
         for name in CARRIED:
             at = path.find(name)
             if at >= 0:

@@ -128,6 +128,7 @@ def _run_mark(status: str, ids: list[str]) -> int:
     unknown = mark(status, ids)
     if unknown:
         print(f"No specification has {', '.join(unknown)}.")
+    print("Then: scripts/requirements.py matrix, and scripts/reference.py.")
     return int(bool(unknown))
 
 
