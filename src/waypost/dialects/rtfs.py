@@ -33,12 +33,10 @@ from waypost.dialects.rtfs_profile import fits_id, read_profile
 from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, reword, unsaid
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.lease import parse_ttl
 from waypost.model.names import hash_slug
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.times import find_instant
 
-ENVELOPE = "agent_card"
 _RESIDUE = residue_name("rtfs")
 _CARRIED = f"$.metadata[{CARRY!r}]"
 _STREAMS = re.compile(r"websocket|wss?\Z|.*stream", re.IGNORECASE)
@@ -61,18 +59,13 @@ class RtfsCodec:
     loses: tuple[str, ...] = ("$.*",)  # only where a record is larger than a card may be
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
-        if isinstance(document.get(ENVELOPE), dict):
-            return True
         if not isinstance(document.get("agent_id"), str) or "transport" in document:
             return False
         own = ("communication", "discovery_tags", "agent_profile_uri", "capabilities_summary", "communication_summary")
         return isinstance(document.get("capabilities"), list) or any(name in document for name in own)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        """A card, bare or inside the parameters of a register call."""
-        enveloped = isinstance(document.get(ENVELOPE), dict)
-        asked = document.get("ttl_seconds") if enveloped else None
-        card, carried = _uncarried(_checked(modern(document[ENVELOPE] if enveloped else document)))
+        card, carried = _uncarried(_checked(modern(document)))
         metadata = card.get("metadata") or {}
         record = overlay(_with_residue(read_card(card), card), carried, _CARRIED)
         check_times(record, context.now, updated_at=f"$.metadata.{UPDATED}", expires_at=_CARRIED)
@@ -83,7 +76,6 @@ class RtfsCodec:
             losses=tuple(_losses(card)),
             warnings=tuple(_warnings(card)),
             visibility=read_visibility(metadata, "$.metadata"),
-            ttl_seconds=None if asked is None else parse_ttl(asked, "$.ttl_seconds"),
         )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from waypost.dialects.codec import EncodeContext
-from waypost.dialects.rtfs import ENVELOPE, RTFS, native_card
+from waypost.dialects.rtfs import RTFS, native_card
 from waypost.dialects.rtfs_card import modern
 from waypost.dialects.rtfs_derive import derive_card
+from waypost.dialects.rtfs_envelope import CARD, is_envelope
 from waypost.dialects.rtfs_profile import read_profile
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.registration import Registration, Source
@@ -18,8 +19,8 @@ def registered_card(source: Source) -> JsonObject:
     if source.document.lstrip()[:1] != b"{":
         return derive_card(read_profile(source.document), base=source.url)[0]
     document = parse_object(source.document)
-    inner = document.get(ENVELOPE)
-    return inner if isinstance(inner, dict) else document
+    card: JsonObject = document[CARD] if is_envelope(document) else document
+    return card
 
 
 def card_to_match(registration: Registration) -> JsonObject:

@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import replace
 
 from waypost import limits
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.dialects.rtfs import RTFS
-from waypost.dialects.rtfs_card import scheme_of
+from waypost.dialects.rtfs_envelope import CARD, decode_envelope, is_envelope
 from waypost.dialects.rtfs_match import parse_criteria
 from waypost.errors import (
     EndpointRejected,
@@ -27,7 +26,6 @@ from waypost.errors import (
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
 from waypost.model.lease import parse_ttl
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
-from waypost.model.record import Binding
 from waypost.model.times import to_rfc3339
 from waypost.registry.engine import Registry
 from waypost.registry.publication import Publication, Receipt
@@ -79,19 +77,19 @@ class RtfsMethods:
     # --- Methods ---------------------------------------------------------------------------------
 
     async def _register(self, params: JsonObject, caller: Caller) -> JsonObject:
-        card = params.get("agent_card")
+        card = params.get(CARD)
         if card is None:
-            raise InvalidParameter("agent_card is missing.", path="agent_card")
+            raise InvalidParameter("agent_card is missing.", path=CARD)
         if not isinstance(card, dict):
-            raise InvalidDocument(f"agent_card is an object, not {kind_of(card)}.", path="agent_card")
+            raise InvalidDocument(f"agent_card is an object, not {kind_of(card)}.", path=CARD)
         endpoint = _endpoint_url(params)
         ttl = _ttl(params)
         principal = self._writer(caller, params, card.get("agent_id"), OwnerConflict)
-        decoded = self._decode(card, endpoint)
+        document = _document(card, endpoint)
         publication = Publication(
             dialect="rtfs",
-            document=dump_json(card),
-            decoded=decoded,
+            document=dump_json(document),
+            decoded=self._decode(document, endpoint),
             principal=principal,
             via="rtfs",
             visibility=caller.visibility,
@@ -99,7 +97,7 @@ class RtfsMethods:
             source_url=endpoint,
         )
         receipt = await self._registry.publish(publication)
-        known = ("agent_card", "endpoint_url", "ttl_seconds", "registration_token")
+        known = (CARD, "endpoint_url", "ttl_seconds", "registration_token")
         return self._registered(card["agent_id"], receipt, principal, _unknown(params, known))
 
     async def _heartbeat(self, params: JsonObject, caller: Caller) -> JsonObject:
@@ -129,19 +127,15 @@ class RtfsMethods:
 
     # --- Registering -----------------------------------------------------------------------------
 
-    def _decode(self, card: JsonObject, endpoint: str | None) -> Decoded:
-        _check_readable(card)
-        decoded = RTFS.decode(card, DecodeContext(now=self._registry.clock.now(), base_url=endpoint))
-        if decoded.record.bindings:
-            return decoded
-        if endpoint is None:
+    def _decode(self, document: JsonObject, endpoint: str | None) -> Decoded:
+        _check_readable(document)
+        context = DecodeContext(now=self._registry.clock.now(), base_url=endpoint)
+        decoded = decode_envelope(document, context) if is_envelope(document) else RTFS.decode(document, context)
+        if not decoded.record.bindings:
             raise InvalidDocument(
-                "The card names no endpoint.",
-                path="$.communication.endpoints",
-                hint="Add one, or give endpoint_url.",
+                "The card names no endpoint.", path="$.communication.endpoints", hint="Add one, or give endpoint_url."
             )
-        binding = Binding(protocol=scheme_of(endpoint), endpoint=endpoint, priority=0)
-        return replace(decoded, record=replace(decoded.record, bindings=(binding,)))
+        return decoded
 
     def _registered(self, agent_id: str, receipt: Receipt, principal: Principal, unknown: list[str]) -> JsonObject:
         result: JsonObject = {"status": "registered", "agent_id": agent_id} | _lease(receipt)
@@ -181,10 +175,17 @@ class RtfsMethods:
         return owner if named == agent_id else None
 
 
-def _check_readable(card: JsonObject) -> None:
-    """A card that is kept must be readable again by the reader of every document."""
+def _document(card: JsonObject, endpoint: str | None) -> JsonObject:
+    """What is kept: the card; with its envelope where only that says how to reach the agent."""
+    communication = card.get("communication")
+    named = isinstance(communication, dict) and communication.get("endpoints")
+    return card if named or endpoint is None else {CARD: card, "endpoint_url": endpoint}
+
+
+def _check_readable(document: JsonObject) -> None:
+    """What is kept must be readable again by the reader of every document."""
     try:
-        parse_json(dump_json(card))
+        parse_json(dump_json(document))
     except TooLarge as error:
         raise InvalidDocument(error.message, path=error.path, hint=error.hint) from None
 
