@@ -85,6 +85,12 @@ def test_the_architecture_names_only_files_that_exist() -> None:
     assert [name for name in sorted(named) if not _exists(name)] == []
 
 
+def test_the_architecture_names_only_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert [name for path, name in named if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
+
+
 def test_every_decision_is_in_the_index() -> None:
     index = page("decisions/README.md")
     files = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
