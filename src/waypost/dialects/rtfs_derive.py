@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from waypost import limits
 from waypost.dialects.rtfs_profile import Profile, maps_in
 from waypost.dialects.rtfs_schema import schema_of
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.sexpr import Form, Keyword, Map
 from waypost.model.sexpr_json import form_to_json, json_name, map_to_json
 
-INLINE_SCHEMA_BYTES = 8 * 1024  # P-12: a longer schema becomes a reference into the profile
-_INLINE_SCHEMA_DEPTH = 16  # a card as a whole must stay within the depth that is read
 _WEB = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _TIMES = {"updated_at": "last_updated_timestamp"}
 _METADATA_ELSEWHERE = ("name", "version", "description", "tags", "discovery_tags")
@@ -155,7 +154,7 @@ def _schema_reference(kind: Form, reference: str) -> JsonObject | str:
         return kind
     schema = schema_of(kind)
     inline: JsonObject = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
-    if len(dump_json(inline)) > INLINE_SCHEMA_BYTES or _depth(inline) > _INLINE_SCHEMA_DEPTH:
+    if len(dump_json(inline)) > limits.RTFS_INLINE_SCHEMA_BYTES or _depth(inline) > limits.RTFS_INLINE_SCHEMA_DEPTH:
         return reference
     return inline
 
