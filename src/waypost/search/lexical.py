@@ -25,15 +25,12 @@ from waypost.model.registration import Registration
 from waypost.search import text, tier
 from waypost.search.bm25 import Statistics
 from waypost.search.delta import Blend, Change, Generation, Share
+from waypost.search.integrity import is_sound
 from waypost.search.question import Found, Question
 from waypost.search.tier import Tier, View
 from waypost.search.weighing import NOTHING, Weighing
 
-_ERRORS: Final = (
-    ValueError,
-    OSError,
-    RuntimeError,
-)  # what tantivy raises for a damaged folder, a full disk, a lost writer
+_ERRORS: Final = (ValueError, OSError, RuntimeError)  # tantivy's, for a damaged folder, a full disk, a lost writer
 _STATE: Final = "state.json"
 
 
@@ -69,7 +66,7 @@ class _Moment:
 class LexicalIndex:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._lock = Lock()  # held for microseconds, never over a commit
+        self._lock = Lock()  # never held over a commit
         self._maintaining = Lock()
         self._revision = 0
         self._tiers: dict[str, Tier] = {}
@@ -95,8 +92,8 @@ class LexicalIndex:
         """Forget everything, on disk too."""
         with self._maintaining:
             self.close()
-            if self._folder is not None and self._folder.exists():
-                shutil.rmtree(self._folder)
+            if self._folder is not None:
+                _wipe(self._folder)
             self._revision = 0
             self._open_tiers()
 
@@ -110,7 +107,7 @@ class LexicalIndex:
         self._moment = _Moment({name: each.view() for name, each in self._tiers.items()}, Generation(), Generation())
 
     def _read_saved(self) -> _Saved | None:
-        if self._folder is None or not all(Tier.exists(self._folder / name) for name in VISIBILITIES):
+        if self._folder is None or not all(is_sound(self._folder / name) for name in VISIBILITIES):
             return None
         try:
             saved = msgspec.json.decode((self._folder / _STATE).read_bytes(), type=_Saved)
@@ -183,7 +180,7 @@ class LexicalIndex:
 
     def _commit(self, changes: Iterable[Change]) -> set[str]:
         """Delete, then add: telling a change twice does no harm. Returns the tiers that changed."""
-        filled = [each for name, each in self._tiers.items() if self._moment.views[name].docs]
+        filled = [each for each in self._tiers.values() if each.is_filled]
         for change in changes:
             for each in filled:
                 each.delete(change.id)
@@ -217,6 +214,13 @@ class LexicalIndex:
             moment.folding.absorb(visible, moment.fresh.absorb(visible))
             shares = {name: Share(name, question, moment.fresh, moment.folding) for name in visible}
         return moment, {name: share for name, share in shares.items() if share.docs}
+
+
+def _wipe(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _joined(found: list[Found], skipped: int) -> Found:

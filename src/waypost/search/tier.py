@@ -160,10 +160,7 @@ class Tier:
         self._index.config_reader("manual")
         self._writer: Any = None
         self._is_dirty = False
-
-    @staticmethod
-    def exists(folder: Path) -> bool:
-        return folder.is_dir() and bool(Index.exists(str(folder)))
+        self.is_filled: bool = self._index.searcher().num_docs > 0  # or may be, after a commit that failed
 
     def view(self) -> View:
         self._index.reload()
@@ -188,7 +185,7 @@ class Tier:
                 row.add_text(FIELDS[field], text)
             row.add_integer(_LENGTHS[field], text.count(" ") + 1 if text else 0)
         _add_keys(row.add_text, change)
-        self._is_dirty = True
+        self._is_dirty = self.is_filled = True
         self.writer.add_document(row)
 
     def commit(self) -> bool:
