@@ -32,6 +32,7 @@ T = TypeVar("T")
 _AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
 _ENTRIES_PAGE = 8192
 _SCAN_PAGE = 256
+_SMALLEST_FILE = 512
 _PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
 
 
@@ -69,6 +70,8 @@ class SqliteStore:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.take()
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            if 0 < self.path.stat().st_size < _SMALLEST_FILE:  # SQLite would take it for a new one
+                raise damaged(f"{self.path} was cut off")
             return self._open_tables()
         except (sqlite3.Error, OSError) as error:
             self._lock.release()
@@ -89,15 +92,16 @@ class SqliteStore:
             raise
 
     def _find_damage(self, connection: sqlite3.Connection) -> None:
-        """After a clean stop the number of agents must be what it was then; otherwise every page is looked at."""
+        """After a clean stop the numbers must be what they were then; otherwise every page is looked at."""
         noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-        (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
-        if noted.get("clean") and noted.get("agents") != count:
-            raise damaged(f"{self.path} holds {count} agents and should hold {noted.get('agents')}")
+        if noted.get("clean"):
+            found = {name: value for name, value in _numbers(connection).items() if noted.get(name) != value}
+            if found:
+                raise damaged(f"{self.path} should have { ({name: noted.get(name) for name in found}) }, not {found}")
         if self._check or noted.get("clean") == 0:
-            found = find_damage(connection)
-            if found is not None:
-                raise damaged(f"{self.path}: {found}")
+            wrong = find_damage(connection, thorough=self._check)
+            if wrong is not None:
+                raise damaged(f"{self.path}: {wrong}")
 
     async def close(self) -> None:
         """What waits is written and answered; then the log is folded into the file."""
@@ -109,15 +113,16 @@ class SqliteStore:
             await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
 
     def _close_file(self, tables: Tables, *, clean: bool) -> None:
-        for reader in (self._near, self._far):
-            if reader is not None:
-                reader.connection.close()
+        """The last connection to close folds the log into the file, unless it is a reading one: after a fault of the disk
+        that must not happen, so then the readers go last."""
+        readers = [reader.connection for reader in (self._near, self._far) if reader is not None]
         self._near = self._far = None
         try:
             if clean:
                 _note_clean(tables)
         finally:
-            tables.connection.close()
+            for connection in (*readers, tables.connection) if clean else (tables.connection, *readers):
+                connection.close()
             self._lock.release()
 
     async def healthy(self) -> bool:
@@ -212,12 +217,19 @@ class SqliteStore:
         return oldest if oldest is not None else await self.revision() + 1
 
 
+def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
+    """What a clean stop notes, to be compared at the next start."""
+    ((agents, newest),) = connection.execute(
+        "SELECT (SELECT count(*) FROM entries), (SELECT coalesce(max(revision), 0) FROM events)"
+    ).fetchall()
+    return {"agents": agents, "newest": newest}
+
+
 def _note_clean(tables: Tables) -> None:
     """Say that all is well and how much there is, then fold the log into the file. A full disk only costs the note."""
     try:
-        (count,) = tables.connection.execute("SELECT count(*) FROM entries").fetchone()
-        tables.note("agents", count)
-        tables.note("clean", 1)
+        for name, value in {**_numbers(tables.connection), "clean": 1}.items():
+            tables.note(name, value)
         tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.OperationalError:
         return

@@ -10,6 +10,7 @@ from waypost.model.registration import Entry, Registration
 from waypost.registry.ports import Tombstone
 from waypost.stores import sqlite_rows as rows
 from waypost.stores.outcome import read_logged
+from waypost.stores.sqlite_faults import damaged
 
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
@@ -55,6 +56,8 @@ class Reader:
             (after, limit),
         )
         events = [rows.read_event(*row) for row in found.fetchall()]
+        if events and events[-1].revision - events[0].revision != len(events) - 1:
+            raise damaged(f"events after {events[0].revision} are missing")
         renewed = self.fetch({event.id for event in events if event.type == "renewed"}, sources=False)
         return [read_logged(event, renewed.get(event.id)) for event in events]
 

@@ -60,9 +60,11 @@ def read_entries(found: Iterable[tuple[str, bytes, int]]) -> list[Entry]:
     agent_id = ""
     try:
         for agent_id, data, crc in found:
-            entry = _entry_decoder.decode(data)[0]
-            if zlib.crc32(data) != crc or entry.id != agent_id:
+            if zlib.crc32(data) != crc:
                 raise damaged(f"the entry of {agent_id!r}")
+            entry = _entry_decoder.decode(data)[0]
+            if entry.id != agent_id:
+                raise damaged(f"the entry of {agent_id!r} is that of another agent")
             entries.append(entry)
     except msgspec.MsgspecError as error:
         raise damaged(f"the entry of {agent_id!r} ({error})") from None

@@ -133,7 +133,8 @@ def migrate(
             raise
 
 
-def find_damage(connection: sqlite3.Connection) -> str | None:
-    """What is wrong with the structure of the file; None when nothing is. Reads every page."""
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+def find_damage(connection: sqlite3.Connection, *, thorough: bool) -> str | None:
+    """What is wrong with the structure of the file; None when nothing is. Reads every page; `thorough` also compares each
+    index with its table."""
+    (found,) = connection.execute(f"PRAGMA {'integrity_check' if thorough else 'quick_check'}(1)").fetchone()
     return None if found == "ok" else str(found).replace("\n", " ")

@@ -1,0 +1,123 @@
+"""A flipped bit or a cut file (F17): a clear error or the right data, never wrong data."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.stored import Listener, everything, make_registration, make_source, put, renew, withdraw
+from waypost.errors import ConfigurationError, StoreUnavailable
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration
+from waypost.registry.ports import Tombstone
+from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite_schema import FILE_NAME
+
+FLIPS = 150
+CUTS = 12
+AGENTS = 120
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that can be read from a store."""
+
+    entries: list[Entry]
+    registrations: dict[str, Registration]
+    events: list[Event]
+    tombstone: Tombstone | None
+    secret: bytes
+
+
+async def _read(folder: Path, *, check: bool) -> Content:
+    """As a service does at its start: the entries first, then whatever is asked for."""
+    store = SqliteStore(folder, check=check)
+    await store.open(Listener())
+    try:
+        entries = [entry async for page in store.entries() for entry in page]
+        registrations = await everything(store)
+        for agent_id in [entry.id for entry in entries]:
+            assert await store.fetch([agent_id]) == {agent_id: registrations[agent_id]}
+        return Content(
+            entries=entries,
+            registrations=registrations,
+            events=list(await store.events(0, 10_000)),
+            tombstone=await store.tombstone("gone"),
+            secret=await store.secret("cursor", lambda: b"made anew"),
+        )
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def intact(tmp_path: Path) -> tuple[Path, Content]:
+    """A store of every kind of row, some of them longer than a page, stopped cleanly."""
+    folder = tmp_path / "intact"
+    store = SqliteStore(folder)
+    await store.open(Listener())
+    for n in range(AGENTS):
+        source = make_source("a2a", b'{"name": "%d"}' % n + b" " * (n * 90))
+        text = "Translates invoices. " * (n % 40)
+        await store.execute(put(make_registration(f"agent-{n}", text=text, aliases=(f"a-{n}",), sources=(source,))))
+    await store.execute(renew("agent-7", now=1_790_000_100.0))
+    await store.execute(put(make_registration("gone")))
+    await store.execute(withdraw("gone"))
+    await store.secret("cursor", lambda: b"a secret of 16 b")
+    await store.close()
+    return folder, await _read(folder, check=True)
+
+
+@pytest.mark.parametrize("check", [False, True])
+async def test_a_flipped_bit_is_an_error_or_does_no_harm(
+    intact: tuple[Path, Content], tmp_path: Path, check: bool
+) -> None:
+    folder, content = intact
+    data = (folder / FILE_NAME).read_bytes()
+    choice = random.Random(int(check))
+    noticed = 0
+    for n in range(FLIPS):
+        damaged = bytearray(data)
+        offset = choice.randrange(100 if n < 5 else len(data)) if n else 18
+        damaged[offset] ^= 1 << choice.randrange(8)
+        noticed += await _refused(tmp_path / "damaged", bytes(damaged), content, check=check, what=f"byte {offset}")
+    assert noticed > FLIPS / 4
+
+
+async def test_a_cut_file_is_an_error_or_does_no_harm(intact: tuple[Path, Content], tmp_path: Path) -> None:
+    folder, content = intact
+    data = (folder / FILE_NAME).read_bytes()
+    choice = random.Random(3)
+    for length in (1, 50, 4096, len(data) - 1, len(data) - 4096, *(choice.randrange(len(data)) for _ in range(CUTS))):
+        assert await _refused(tmp_path / "cut", data[:length], content, check=False, what=f"length {length}")
+
+
+async def _refused(folder: Path, data: bytes, content: Content, *, check: bool, what: str) -> bool:
+    """Whether the damage was noticed. If it was not, everything must be as it was."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / FILE_NAME).write_bytes(data)
+    try:
+        found = await _read(folder, check=check)
+    except (StoreUnavailable, ConfigurationError):
+        return True
+    assert found == content, f"{what}: wrong data was served"
+    return False
+
+
+async def test_damage_in_one_record_leaves_the_others_readable(intact: tuple[Path, Content], tmp_path: Path) -> None:
+    folder, content = intact
+    data = (folder / FILE_NAME).read_bytes()
+    place = data.index(b'{"name": "3"}')
+    shutil.copytree(folder, tmp_path / "one")
+    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(data[place : place + 13], b'{"name": "4"}', 1))
+    store = SqliteStore(tmp_path / "one")
+    await store.open(Listener())
+    with pytest.raises(StoreUnavailable, match="the a2a document of 'agent-3' does not have its digest"):
+        await store.fetch(["agent-3"])
+    assert await store.fetch(["agent-4"]) == {"agent-4": content.registrations["agent-4"]}
+    assert (await store.fetch(["agent-3"], sources=False))["agent-3"].id == "agent-3"
+    await store.close()

@@ -1,0 +1,87 @@
+"""kill -9 at random moments under eight writers (F01): through the front door, with ten thousand agents beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from support.kill_clients import (
+    CLIENTS,
+    Client,
+    Watcher,
+    document,
+    found_by_search,
+    listed,
+    run_clients,
+    steps_of,
+)
+from support.server import RunningServer, start_server, stop_server
+from support.stored import Listener, make_registration, put
+from waypost.stores.sqlite import SqliteStore
+
+ROUNDS = 4
+OTHERS = 10_000
+READY_SECONDS = 3.0
+MARKER = "marker"
+
+
+async def _fill(data: Path) -> None:
+    store = SqliteStore(data)
+    await store.open(Listener())
+    commands = [put(make_registration(f"other-{n:05}", owner="somebody")) for n in range(OTHERS)]
+    for start in range(0, OTHERS, 1000):
+        await asyncio.gather(*map(store.execute, commands[start : start + 1000]))
+    await store.close()
+
+
+def _check(server: RunningServer, clients: list[Client], watcher: Watcher, round_: int) -> None:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=20) as http:
+        agents = listed(http)
+        steps = steps_of(agents)
+        for client in clients:
+            client.settle({agent: steps[agent] for agent in client.agents if agent in steps})
+        assert found_by_search(http) == agents, "the index and the table differ"
+        for agent, step in steps.items():
+            answer = http.get(f"/profile/v1/agents/{agent}")
+            assert answer.content == document(agent, step), "a write is half there"
+        assert http.put(f"/profile/v1/agents/{MARKER}", content=document(MARKER, round_)).is_success
+        watcher.read_until(http, MARKER)
+        assert watcher.steps == {**steps, MARKER: round_}, "the log and the table differ"
+        assert http.delete(f"/profile/v1/agents/{MARKER}").status_code == 204
+        assert http.get("/api/v1/stats").json()["agents"] == OTHERS + len(steps) - (MARKER in steps)
+
+
+def _kill_under_load(server: RunningServer, clients: list[Client], seconds: float) -> None:
+    threads = run_clients(clients, server.url, server.headers)
+    threading.Event().wait(seconds)
+    server.kill()
+    stop_server(server)
+    for thread in threads:
+        thread.join(15)
+        assert not thread.is_alive()
+
+
+def test_no_answered_write_is_lost_by_a_kill(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    asyncio.run(_fill(data))
+    clients, watcher = [Client(number) for number in range(CLIENTS)], Watcher()
+    choice = random.Random(1)
+    ready: list[float] = []
+    for round_ in range(1, ROUNDS + 1):
+        started = time.monotonic()
+        server = start_server(folder=tmp_path, data=data)
+        ready.append(time.monotonic() - started)
+        try:
+            _check(server, clients, watcher, round_)
+            _kill_under_load(server, clients, choice.uniform(0.02, 0.25))
+        finally:
+            server.kill()
+            stop_server(server)
+    assert sum(client.answers for client in clients) > ROUNDS
+    assert statistics.median(ready) <= READY_SECONDS, ready
