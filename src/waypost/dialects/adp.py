@@ -27,7 +27,7 @@ from waypost.dialects.adp_parts import (
 from waypost.dialects.adp_schema import EXAMPLES, SCHEMA
 from waypost.dialects.codec import CARRY, DERIVED, DecodeContext, Decoded, EncodeContext, Encoded
 from waypost.dialects.profile_reader import check_times
-from waypost.dialects.remainder import attach, fill, leftover, native_and_rest, overlay, residue_of
+from waypost.dialects.remainder import attach, carries_id, fill, leftover, native_and_rest, overlay, residue_of
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, member
 from waypost.model.names import domain_of, slug
@@ -65,7 +65,12 @@ class AdpCodec:
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
         record = _read(document)
         check_times(record, context.now, updated_at="$.meta.updated", expires_at=f"$['{CARRY}']")
-        return Decoded(record=record, source_id=document["identity"]["id"], warnings=tuple(_warnings(document, record)))
+        minted = carries_id(document.get(CARRY))
+        return Decoded(
+            record=record,
+            source_id=record.id if minted else document["identity"]["id"],
+            warnings=tuple(_warnings(document, record)),
+        )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         document, rest = native_and_rest(

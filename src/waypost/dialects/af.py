@@ -88,7 +88,7 @@ class AfCodec:
         metadata = find_object(document, "metadata") or {}
         return Decoded(
             record=record,
-            source_id=document["id"],
+            source_id=record.id,  # the id in the document means nothing outside its application
             warnings=tuple(_warnings(record)),
             visibility=read_visibility(metadata, "$.metadata"),
         )
@@ -137,10 +137,11 @@ def summary_of(record: AgentRecord) -> JsonObject:
 
 
 def _base_of(context: DecodeContext) -> str | None:
-    if context.base_url:
+    """Where paths lead: what the caller says, else where the document was found."""
+    if context.base_url or not context.source_url:
         return context.base_url
-    before, found, _ = (context.source_url or "").partition("/.well-known/agentframework/")
-    return before if found else None
+    before, found, _ = context.source_url.partition("/.well-known/agentframework/")
+    return before if found else origin_of(context.source_url)
 
 
 def _read(document: JsonObject, base: str | None) -> AgentRecord:

@@ -12,7 +12,7 @@ import bisect
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -73,7 +73,7 @@ class AnnounceCodec:
             record=record,
             source_id=agent["agent_id"],
             aliases=(own_id,) if carries_id(metadata.get(CARRY)) else (),
-            warnings=_warnings(agent, path),
+            warnings=tuple(_warnings(document, agent, path)),
             visibility=read_visibility(metadata, f"{path}.metadata"),
             ttl_seconds=_ttl(document) if path != "$" else None,
             sequence=_sequence(metadata, f"{path}.metadata"),
@@ -245,11 +245,13 @@ def _sequence(metadata: JsonObject, path: str) -> int | None:
     return value
 
 
-def _warnings(agent: JsonObject, path: str) -> tuple[str, ...]:
+def _warnings(document: JsonObject, agent: JsonObject, path: str) -> Iterator[str]:
+    spoken = document.get("protocol_version", "v1.0") if path != "$" else "v1.0"
+    if spoken not in ("v1.0", "v1.1"):
+        yield f"$.protocol_version: {spoken} is newer than what is known here; read as v1.1."
     version = agent["agent_id"][14]
-    if version == "4":
-        return ()
-    return (f"{path}.agent_id: a UUID of version {version}; the protocol asks for version 4.",)
+    if version != "4":
+        yield f"{path}.agent_id: a UUID of version {version}; the protocol asks for version 4."
 
 
 # --- Writing --------------------------------------------------------------------------------------
