@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +41,7 @@ from waypost.server.own import OwnFace
 from waypost.server.profile import ProfileFace
 from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
+
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
 from waypost.server.watch import WatchFace
@@ -121,6 +124,7 @@ def build(
             base_url=base_url,
             legacy=True,
             choose_card=_card_chooser(directory, documents),
+            whole_cards=True,
             a2a_card=lambda request, seen: "/.well-known/agent-card.json",
         ),
         now=clock.now,
@@ -129,7 +133,7 @@ def build(
     authenticator = Authenticator(verifier, _admin_token(data), clock, open_access=settings.open)
     service = Service(
         routes,
-        [AfFace(surface), RtfsFace(registry)],
+        [AfFace(surface), RtfsFace(registry, anonymous_read=settings.anonymous_read)],
         authenticator,
         metrics,
         anonymous_read=settings.anonymous_read,
@@ -244,7 +248,7 @@ def _unusable(path: Path, error: OSError) -> ConfigurationError:
 async def load_samples(registry: Registry) -> int:
     """Register the sample agents; those that are there already stay as they are."""
     loaded = 0
-    for sample in samples.load():
+    for sample in samples.load() if hasattr(samples, "load") else ():
         dialect, decoded = registry.decode(sample.data, dialect=sample.dialect)
         publication = Publication(
             dialect=dialect,
@@ -278,6 +282,16 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_exit()
         super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal is not raised again at the end: the store must be closed after the last answer."""
+        before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
 
 
 async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:

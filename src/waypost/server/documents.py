@@ -12,6 +12,7 @@ from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
 from waypost.server.rendering import Renderer, Rendering
 from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.server.shapes import document_schema
 from waypost.trust.policy import no_such_agent
 
 _CATALOG_TYPE = b"application/ai-catalog+json"
@@ -36,7 +37,7 @@ class DocumentFace:
                 operation="document",
                 handler=self.adp,
                 summary="ADP document",
-                answers={200: Body(schema=CODECS["adp"].schema(), content_type=CODECS["adp"].media_type)},
+                answers={200: Body(schema=document_schema("adp"), content_type=CODECS["adp"].media_type)},
                 open=True,
             ),
             Route(
@@ -46,7 +47,7 @@ class DocumentFace:
                 handler=self.a2a,
                 summary="A2A card",
                 parameters=(Parameter(name="agent", description="the card of one agent"),),
-                answers={200: Body(schema=CODECS["a2a"].schema(), content_type=CODECS["a2a"].media_type)},
+                answers={200: Body(schema=document_schema("a2a"), content_type=CODECS["a2a"].media_type)},
                 open=True,
             ),
             Route(
@@ -102,7 +103,9 @@ class DocumentFace:
     async def catalog(self, call: Call) -> AnyResponse:
         alone = await self.hosted(call.request)
         if alone is not None:
-            body = dump_json(catalog([self._entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host)))
+            body = dump_json(
+                catalog([self._entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host))
+            )
         else:
             body = await self._whole_catalog()
         etag = strong_etag(body, _CATALOG_TYPE)

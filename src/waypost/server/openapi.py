@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import __version__
+from waypost.dialects import CODECS
 from waypost.errors import codes_of
 from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPES
@@ -29,7 +30,7 @@ def build(routes: list[Route], base_url: str) -> JsonObject:
         "servers": [{"url": base_url}],
         "paths": paths,
         "components": {
-            "schemas": {"Problem": PROBLEM},
+            "schemas": {"Problem": PROBLEM, **_dialects()},
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -40,6 +41,33 @@ def build(routes: list[Route], base_url: str) -> JsonObject:
             },
         },
     }
+
+
+def _dialects() -> JsonObject:
+    """The dialects' schemas, with their own definitions lifted beside them so that every reference resolves."""
+    schemas: JsonObject = {}
+    for name, codec in CODECS.items():
+        schema = codec.schema()
+        for part, definition in schema.get("$defs", {}).items():
+            schemas[f"{name}.{part}"] = _relocated(definition, name)
+        kept = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
+        schemas[name] = _relocated(kept, name)
+    return schemas
+
+
+def _relocated(schema: Any, dialect: str) -> Any:
+    if isinstance(schema, dict):
+        return {
+            key: _reference(value, dialect) if key == "$ref" else _relocated(value, dialect)
+            for key, value in schema.items()
+        }
+    return [_relocated(item, dialect) for item in schema] if isinstance(schema, list) else schema
+
+
+def _reference(target: Any, dialect: str) -> Any:
+    if isinstance(target, str) and target.startswith("#/$defs/"):
+        return f"#/components/schemas/{dialect}.{target.removeprefix('#/$defs/')}"
+    return f"#/components/schemas/{dialect}" if target == "#" else target
 
 
 def _operation(route: Route) -> JsonObject:
@@ -81,7 +109,8 @@ def _parameter(item: Parameter) -> JsonObject:
 
 
 def _content(body: Body) -> JsonObject:
-    return {body.content_type: {"schema": body.schema if body.schema is not None else {}}}
+    schema = body.schema if body.schema is not None else {}
+    return {kind: {"schema": schema} for kind in (body.content_type, *body.also)}
 
 
 def _responses(route: Route) -> JsonObject:

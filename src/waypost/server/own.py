@@ -12,7 +12,7 @@ from waypost.errors import InvalidParameter, TooLarge, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.lease import parse_ttl
 from waypost.model.names import fold_tag, slug
-from waypost.model.principal import SCOPE_ADMIN, audience
+from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import LISTED
@@ -35,6 +35,7 @@ from waypost.server.rendering import Renderer, Rendering
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import AGENT_LIST, DIALECT, FIGURES, NDJSON, RECEIPT, TOKEN, document_schema
 
+_DOCUMENT_TYPES = tuple(sorted({codec.media_type for codec in CODECS.values()} - {"application/json"}))
 _BATCH_CHUNK = 256  # lines decided and committed together
 _AT_ONCE = 100  # registrations read from the store at once for lists and exports
 
@@ -67,7 +68,7 @@ class OwnFace:
                     ),
                     *write_headers,
                 ),
-                body=Body(schema={"type": "object"}, description="a document of any dialect"),
+                body=Body(schema=document_schema(), description="a document of any dialect"),
                 answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
             ),
             Route(
@@ -96,7 +97,7 @@ class OwnFace:
                 handler=self.get,
                 summary="Read one agent in any dialect",
                 parameters=(Parameter(name="as", schema=DIALECT),),
-                answers={200: Body(schema=document_schema())},
+                answers={200: Body(schema=document_schema(), also=_DOCUMENT_TYPES)},
             ),
             Route(
                 method="DELETE",
@@ -114,7 +115,10 @@ class OwnFace:
                 handler=self.renew,
                 summary="Renew a lease",
                 body=Body(
-                    schema={"type": "object", "properties": {"ttl_seconds": {"type": "integer", "minimum": 1}}},
+                    schema={
+                        "type": "object",
+                        "properties": {"ttl_seconds": {"type": ["integer", "null"], "minimum": 1}},
+                    },
                     required=False,
                 ),
                 answers={200: Body(schema=RECEIPT)},
@@ -125,7 +129,7 @@ class OwnFace:
                 operation="register_many",
                 handler=self.batch,
                 summary="Register many documents, one JSON line each",
-                body=Body(schema=NDJSON, content_type="application/x-ndjson"),
+                body=Body(schema=NDJSON, content_type="application/x-ndjson", required=False),
                 answers={200: Body(schema=NDJSON, content_type="application/x-ndjson")},
             ),
             Route(
@@ -157,7 +161,7 @@ class OwnFace:
                         "required": ["sub", "scopes"],
                         "properties": {
                             "sub": {"type": "string", "minLength": 1, "maxLength": 256},
-                            "scopes": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                            "scopes": {"type": "array", "items": {"enum": list(SCOPES)}, "minItems": 1},
                             "ttl_seconds": {"type": "integer", "minimum": 1, "maximum": limits.TOKEN_TTL_MAX_SECONDS},
                         },
                     }
@@ -212,7 +216,9 @@ class OwnFace:
                 waiting.clear()
         answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
         body = b"".join(answer + b"\n" for answer in answers)
-        return Response(200, body, content_type=b"application/x-ndjson")
+        response = Response(200, headers=[(b"content-type", b"application/x-ndjson")])
+        response.body = body
+        return response
 
     async def _register_lines(
         self, call: Call, lines: list[bytes | WaypostError], visibility: str | None, ttl_seconds: int | None
@@ -321,7 +327,8 @@ class OwnFace:
         return b'{"agents":[' + b",".join(parts) + b"]" + tail + b"}"
 
     async def export(self, call: Call) -> AnyResponse:
-        chosen = call.request.param("as", "source") or "source"
+        chosen = call.request.param("as")
+        chosen = "source" if chosen is None else chosen
         if chosen != "source":
             check_dialect(chosen, "as")
         return StreamingResponse(

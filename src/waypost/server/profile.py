@@ -74,7 +74,7 @@ class ProfileFace:
                 handler=self.publish,
                 summary="Publish Agent Metadata",
                 parameters=guards,
-                body=Body(schema={"type": "object"}, description="Agent Metadata; see /schemas/profile.json"),
+                body=Body(schema=document_schema("profile"), description="Agent Metadata"),
                 answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
             ),
             Route(
@@ -83,7 +83,7 @@ class ProfileFace:
                 operation="get",
                 handler=self.get,
                 summary="Read Agent Metadata",
-                answers={200: Body(schema=document_schema())},
+                answers={200: Body(schema=document_schema("profile"))},
             ),
             Route(
                 method="DELETE",
@@ -176,7 +176,8 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
             path="$.query",
             hint="Shorten it.",
         )
-    detail: Any = document.get("detail") or "summary"
+    detail: Any = document.get("detail")
+    detail = "summary" if detail is None else detail
     if detail not in _DETAILS:
         raise InvalidRequest(f"detail must be one of {', '.join(_DETAILS)}.", path="$.detail")
     evidence = document.get("include_evidence")

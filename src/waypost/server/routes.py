@@ -38,6 +38,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 class Body(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
     content_type: str = "application/json"
+    also: tuple[str, ...] = ()  # further content types
     description: str = ""
     required: bool = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from waypost import limits
 from waypost.dialects import CODECS
 
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -14,9 +15,19 @@ DIALECT: dict[str, Any] = {"type": "string", "enum": list(CODECS)}
 NDJSON: dict[str, Any] = {"type": "string", "description": "JSON lines"}
 
 
-def document_schema() -> dict[str, Any]:
-    """Any one of the dialects' documents."""
-    return {"type": "object", "description": "a document in the dialect asked for; see /schemas/{dialect}.json"}
+_MAYBE_OBJECT: dict[str, Any] = {"type": ["object", "null"]}
+_WORDS: dict[str, Any] = {
+    "type": ["array", "null"],
+    "items": {"type": "string", "pattern": r"\S", "maxLength": 256},
+    "maxItems": limits.FILTER_VALUES,
+}
+
+
+def document_schema(dialect: str | None = None) -> dict[str, Any]:
+    """A document of one dialect, or of any."""
+    if dialect is not None:
+        return {"$ref": f"#/components/schemas/{dialect}"}
+    return {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in CODECS]}
 
 
 TRUST: dict[str, Any] = {
@@ -106,16 +117,16 @@ DISCOVERY_REQUEST: dict[str, Any] = {
     "type": "object",
     "required": ["query"],
     "properties": {
-        "query": _TEXT,
-        "required_tags": _TEXTS,
-        "preferred_tags": _TEXTS,
-        "excluded_tags": _TEXTS,
-        "protocols": _TEXTS,
-        "constraints": {"type": "object"},
-        "limit": {"type": "integer", "minimum": 1},
-        "include_evidence": {"type": "boolean"},
-        "detail": {"enum": ["minimal", "summary", "full"]},
-        "client_context": {"type": "object"},
+        "query": {"type": "string", "maxLength": limits.QUERY_CHARS},
+        "required_tags": _WORDS,
+        "preferred_tags": _WORDS,
+        "excluded_tags": _WORDS,
+        "protocols": _WORDS,
+        "constraints": _MAYBE_OBJECT,
+        "limit": {"type": ["integer", "null"], "minimum": 1},
+        "include_evidence": {"type": ["boolean", "null"]},
+        "detail": {"enum": ["minimal", "summary", "full", None]},
+        "client_context": _MAYBE_OBJECT,
     },
 }
 
