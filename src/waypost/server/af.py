@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -57,6 +58,7 @@ class AfOptions(msgspec.Struct, frozen=True, kw_only=True):
     owner_email_to_anonymous: bool = False
     challenge: str | None = None
     choose_card: CardChooser | None = None  # the card of an origin, when no ?agent= names one
+    whole_cards: bool = False  # a card named by ?agent= is whole for whoever may see the agent at all
     a2a_card: CardLink | None = None  # where the A2A card of the same agent is, if there is one
     limiter: RateLimiter | None = None
 
@@ -172,7 +174,7 @@ class AfSurface:
         self._limit(request, principal)
         wish, key = parse_card(request.query_string)
         media_type = acceptable(request)
-        seen = await (self._choose_card(request, principal) if key is None else self._directory.one(principal, key))
+        seen = await (self._choose_card(request, principal) if key is None else self._named_card(principal, key))
         if seen is None:
             raise NotFound(
                 "No agent is the one of this origin." if key is None else "There is no agent of this name.",
@@ -182,7 +184,8 @@ class AfSurface:
         links = [describedby(request.scope)]
         alternate = self._options.a2a_card(request, seen) if self._options.a2a_card else None
         if alternate is not None:
-            links.append((rooted(request.scope, alternate), _ALTERNATE))
+            query = "" if key is None else f"?agent={quote(seen.agent.id, safe='~')}"
+            links.append((rooted(request.scope, alternate + query), _ALTERNATE))
         body = seen.agent.render(self._shape(wish, principal), seen.level)
         location = _card_location(request) if route.legacy else None
         found = Representation(body, media_type, seen.agent.changed_at, links, location)
@@ -197,6 +200,10 @@ class AfSurface:
             return None
         only = await self._directory.one(principal, page.seen[0].agent.id)
         return None if only is None else Seen(only.agent, "full")
+
+    async def _named_card(self, principal: Principal, key: str) -> Seen | None:
+        seen = await self._directory.one(principal, key)
+        return Seen(seen.agent, "full") if seen is not None and self._options.whole_cards else seen
 
     # --- Pages about the surface itself ----------------------------------------------------------
 

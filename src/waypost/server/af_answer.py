@@ -27,7 +27,6 @@ _PUBLIC = b"public, max-age=60, stale-while-revalidate=300"
 _PRIVATE = b"private, no-cache"
 _VARY = b"Accept, Authorization"
 _EXPOSED = b"ETag, Link, X-Total-Count, AF-Generation, Content-Location, Last-Modified"
-_IN_304 = frozenset((b"etag", b"last-modified", b"cache-control", b"vary", b"content-location"))
 _QUERY = "%=&+~!$'()*,;:@/?-._"
 
 

@@ -194,12 +194,18 @@ class Discovery:
             return next((offered for offered in visible if marked in (offered.record.id, offered.agent.id)), None)
         return visible[0] if len(visible) == 1 else None
 
+    async def _visible(self, principal: Principal, key: str) -> Offered | None:
+        """An agent that the caller sees whole: an A2A card has no brief form."""
+        seen = await self._directory.one(principal, key)
+        return await self._directory.find(principal, key) if seen is not None and seen.level == "full" else None
+
     async def _choose_card(self, request: Request, principal: Principal) -> Seen | None:
         chosen = await self._chosen(principal)
         return None if chosen is None else Seen(chosen.agent, "full")
 
     async def _a2a(self, request: Request, principal: Principal) -> Response:
-        chosen = await self._chosen(principal)
+        key = request.param("agent")
+        chosen = await self._chosen(principal) if key is None else await self._visible(principal, key)
         if chosen is None or chosen.a2a is None or request.method not in ("GET", "HEAD"):
             return self._nothing_here(request)
         etag = strong_etag(chosen.a2a, _A2A_MEDIA_TYPE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, client_of, links_of
+from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, client_of, links_of, service
 from waypost.server.discovery import Discovery
 
 CARD = "/.well-known/agent-card"
@@ -86,6 +86,27 @@ async def test_the_two_cards_are_linked_and_told_apart() -> None:
     assert not {"supportedInterfaces", "skills"} & set(ours.json())
     assert theirs.json() == A2A
     assert fresh.status_code == 304
+
+
+@pytest.mark.req("AF-62")
+async def test_one_of_several_a2a_cards_is_selected_by_name() -> None:
+    async with client_of(Discovery(agents=[A2A, ANNOTATOR])) as client:
+        listed = (await client.get(AGENTS)).json()["agents"]
+        agent = next(agent["id"] for agent in listed if agent["name"] == "Card Agent")
+        alternate = links_of(await client.get(f"{CARD}?agent={agent}"))["alternate"]
+        assert alternate == f"{A2A_CARD}?agent={agent}"
+        assert (await client.get(alternate)).json() == A2A
+        assert (await client.get(f"{A2A_CARD}?agent=image-annotator")).status_code == 404
+        assert (await client.get(A2A_CARD)).status_code == 404
+
+
+@pytest.mark.req("AF-60", "AF-51")
+async def test_a_named_card_is_as_whole_as_the_operator_wants() -> None:
+    async with service([ANNOTATOR, FAQ]) as served:
+        assert (await served.client.get(f"{CARD}?agent=faq-search")).json()["metadata"] == {"redacted": True}
+    async with service([ANNOTATOR, FAQ], whole_cards=True) as served:
+        card = (await served.client.get(f"{CARD}?agent=faq-search")).json()
+    assert card["endpoints"] == FAQ["endpoints"]
 
 
 @pytest.mark.req("AF-62")
