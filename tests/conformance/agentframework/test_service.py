@@ -1,0 +1,74 @@
+"""The AF surface as a face of the service: credentials, open paths, the Host rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.af import AGENTS, BASE
+from support.service import profile, service
+from waypost.server.auth import ADMIN
+
+ODD = "https://h.example/problems/schema.json"
+ENCODED = f"{AGENTS}/https%3A%2F%2Fh.example%2Fproblems%2Fschema.json"
+CARD = "/.well-known/agent-card"
+
+
+@pytest.mark.req("AF-40", "AF-42", "AF-50")
+async def test_agents_need_a_token_with_the_right_to_read(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile(ODD))
+        for path in (AGENTS, ENCODED, "/.agent-framework/v1/agents"):
+            unknown = await bench.anonymous().get(path, headers={"If-None-Match": "*"})
+            assert (unknown.status_code, unknown.json()["code"]) == (401, "unauthorized")
+            assert unknown.headers["www-authenticate"].startswith("Bearer")
+            assert unknown.headers["x-request-id"] == unknown.json()["correlation_id"]
+            assert (await bench.as_("writer", "discover:write").get(path)).status_code == 403
+            assert (await bench.as_("reader", "discover:read").get(path)).status_code == 200
+
+
+@pytest.mark.req("AF-41", "AF-8", "AF-9", "AF-3")
+async def test_what_tells_of_no_agent_is_open(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = bench.anonymous()
+        for path in (BASE, f"{BASE}/schema.json", f"{BASE}/problems/unauthorized", "/.well-known/agentframework"):
+            assert (await client.get(path)).status_code == 200
+        assert (await client.options(AGENTS)).status_code == 204
+        assert (await client.get("/v1/agents?q=x")).headers["location"] == f"{AGENTS}?q=x"
+        assert (await client.get("/.well-known/agentframework/v3/agents")).json()["supported_versions"] == ["v1"]
+
+
+@pytest.mark.req("AF-51")
+async def test_anonymous_readers_see_public_agents_in_brief(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        admin = bench.admin()
+        await admin.post("/api/v1/agents", json=profile())
+        await admin.post("/api/v1/agents", json=profile("inside"), headers={"Waypost-Visibility": "internal"})
+        listed = (await bench.anonymous().get(f"{AGENTS}?view=full")).json()["agents"]
+        inside = (await bench.as_("reader", "discover:read").get(AGENTS)).json()["agents"]
+    assert [agent["metadata"] for agent in listed] == [{"redacted": True}]
+    assert len(inside) == 2
+
+
+@pytest.mark.req("AF-60", "AF-61", "AF-62")
+async def test_the_card_is_the_services_own_unless_the_host_or_a_name_selects_an_agent(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        await admin.post("/api/v1/agents", json=profile("agent:hosted.example", name="Hosted"))
+        await admin.post("/api/v1/agents", json=profile("hidden"), headers={"Waypost-Visibility": "private"})
+        await bench.registry.host(ADMIN, "agent:hosted.example", "hosted.example")
+        client = bench.anonymous()
+        own = await client.get(CARD)
+        legacy = await client.get("/v1/card")
+        hosted = await client.get(CARD, headers={"Host": "hosted.example:8440"})
+        other = await client.get(CARD, headers={"Host": "else.example"})
+        named = await client.get(f"{CARD}?agent=agent%3Ahosted.example")
+        hidden = await client.get(f"{CARD}?agent=hidden")
+    assert own.json()["name"] == other.json()["name"] == "Waypost"
+    assert legacy.content == own.content
+    assert hosted.json()["name"] == named.json()["name"] == "Hosted"
+    assert hosted.content == named.content
+    assert hosted.json()["metadata"]["canonical_id"] == "agent:hosted.example"
+    assert 'rel="alternate"; type="application/a2a-agent-card+json"' in own.headers["link"]
+    assert hidden.status_code == 404
