@@ -32,6 +32,7 @@ from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.auth import ADMIN, Authenticator
+from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
@@ -116,7 +117,7 @@ def build(
         )
         for route in face.routes()
     ]
-    reference.described = routes
+    reference.described = [*routes, *FACE_ROUTES]
     directory = RegistryDirectory(registry, renderer)
     surface = AfSurface(
         directory,

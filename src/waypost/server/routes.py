@@ -47,7 +47,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str  # `{id}` stands for one segment; what follows it is a suffix
     operation: str
-    handler: Handler
+    handler: Handler | None = None  # None: a face answers this path itself, the route only describes it
     summary: str = ""
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
@@ -65,7 +65,8 @@ class Router:
         self._static: dict[bytes, dict[str, Route]] = {}
         self._prefixed: dict[bytes, list[tuple[bytes, dict[str, Route]]]] = {}
         for route in routes:
-            self._add(route)
+            if route.handler is not None:
+                self._add(route)
 
     def _add(self, route: Route) -> None:
         if "{id}" not in route.path:

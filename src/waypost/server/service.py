@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waypost import limits
-from waypost.errors import Forbidden, WaypostError
+from waypost.errors import Forbidden, NotFound, WaypostError
 from waypost.model.principal import SCOPE_READ, Principal
 from waypost.registry.operations import OPERATIONS
 from waypost.server.asgi import AnyResponse, Disconnected, Receive, Request, Response, Scope, Send, StreamingResponse
@@ -122,6 +122,8 @@ class Service:
         scope = route.scope or OPERATIONS[route.operation].scope
         if not route.open and scope is not None:
             require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
+        if route.handler is None:
+            raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
         return await route.handler(Call(request, principal, request_id, agent_id))
 
     async def _through_face(self, face: Face, request: Request, request_id: str) -> AnyResponse:

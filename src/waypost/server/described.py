@@ -1,0 +1,87 @@
+"""What the API description says of faces that route by themselves (AF, RTFS). Their own modules answer these paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waypost import limits
+from waypost.server.routes import Body, Parameter, Route
+from waypost.server.shapes import document_schema
+
+_BASE = "/.well-known/agentframework/v1"
+_CUSTOM = ("application/agent-metadata+json;version=1",)
+_GROUPS = ("description", "owner", "endpoints", "capabilities", "timestamps", "metadata", "summary", "all")
+_VIEW = Parameter(name="view", schema={"enum": ["summary", "full"]})
+_INCLUDE = Parameter(name="include", schema={"type": "string"}, description=f"comma list of {', '.join(_GROUPS)}")
+_LIST: dict[str, Any] = {
+    "type": "object",
+    "required": ["agents"],
+    "properties": {
+        "agents": {"type": "array", "items": {"type": "object", "required": ["id", "name", "tags"]}},
+        "page": {"type": "integer"},
+        "per_page": {"type": "integer"},
+        "total": {"type": "integer"},
+    },
+}
+_RPC_CALL: dict[str, Any] = {
+    "type": "object",
+    "required": ["jsonrpc", "method"],
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "method": {"type": "string"},
+        "params": {"type": "object"},
+        "id": {"type": ["string", "number", "null"]},
+    },
+}
+_RPC_REPLY: dict[str, Any] = {"type": ["object", "array"]}
+
+FACE_ROUTES: list[Route] = [
+    Route(
+        method="GET",
+        path=f"{_BASE}/agents",
+        operation="list",
+        summary="Agent Framework: list agents",
+        parameters=(
+            Parameter(name="q", schema={"type": "string", "maxLength": limits.AF_QUERY_CHARS}, description="all words"),
+            Parameter(name="tag", schema={"type": "array", "items": {"type": "string", "minLength": 1}}),
+            _INCLUDE,
+            _VIEW,
+            Parameter(name="page", schema={"type": "integer", "minimum": 1, "maximum": limits.AF_PAGE_NUMBER_MAX}),
+            Parameter(name="per_page", schema={"type": "integer", "minimum": 1}),
+            Parameter(name="id", description="exactly this agent"),
+        ),
+        answers={200: Body(schema=_LIST, also=_CUSTOM), 406: Body(description="no representation fits")},
+    ),
+    Route(
+        method="GET",
+        path=f"{_BASE}/agents/{{id}}",
+        operation="get",
+        summary="Agent Framework: one agent",
+        parameters=(_VIEW, _INCLUDE),
+        answers={200: Body(schema=document_schema("af"), also=_CUSTOM)},
+    ),
+    Route(
+        method="GET",
+        path="/.well-known/agent-card",
+        operation="document",
+        summary="Agent Framework: the card of this origin",
+        parameters=(Parameter(name="agent", description="the card of one agent"),),
+        answers={200: Body(schema=document_schema("af"), also=_CUSTOM)},
+        open=True,
+    ),
+    Route(
+        method="POST",
+        path="/rtfs",
+        operation="register",
+        summary="RTFS registry: JSON-RPC 2.0 (rtfs.registry.register, .discover, .deregister, .heartbeat)",
+        body=Body(
+            schema={"oneOf": [_RPC_CALL, {"type": "array", "items": _RPC_CALL, "maxItems": limits.RPC_BATCH_CALLS}]}
+        ),
+        answers={
+            200: Body(schema=_RPC_REPLY),
+            204: Body(description="only notifications"),
+            413: Body(schema=_RPC_REPLY, description="too large"),
+            415: Body(schema=_RPC_REPLY, description="not JSON"),
+        },
+    ),
+]
