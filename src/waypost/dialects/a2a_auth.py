@@ -39,7 +39,8 @@ def read_auth(card: Mapping[str, Any]) -> JsonObject | None:
     if not schemes and not requirements:
         return None
     scopes = _scopes(requirements)
-    listed = [_scheme(name, value, scopes.get(name)) for name, value in schemes.items()]
+    names = [*scopes, *sorted(schemes)]  # an object has no order: the requirements', then the alphabet's
+    listed = [_scheme(name, schemes[name], scopes.get(name)) for name in dict.fromkeys(names) if name in schemes]
     return {"schemes": listed, "required": bool(requirements) and all(requirements)}
 
 
