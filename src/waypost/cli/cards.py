@@ -19,7 +19,7 @@ def agent_card(agent: Agent) -> Group:
 
 
 def _parts(agent: Agent) -> Iterator[RenderableType]:
-    yield Text(clean(agent.name), style="bold") + Text(f"  {clean(agent.id)}", style="dim")
+    yield Text().append(clean(agent.name), style="bold").append(f"  {clean(agent.id)}", style="cyan")
     if agent.description:
         yield Padding(Text(clean(agent.description)), (0, 0, 1, 0))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

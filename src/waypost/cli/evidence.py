@@ -24,13 +24,14 @@ def bar(share: float, width: int = _WIDTH) -> str:
 def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explain: bool) -> None:
     """Rank, score, name and id, then what it does, then each signal that spoke for it."""
     score = candidate.score or 0.0
-    head = Text(f"{place:>2}  ", style="dim") + Text(bar(score, 8), style="green") + Text(f" {score:.2f}  ")
+    head = Text(f"{place:>2}  ").append(bar(score, 8), style="green").append(f" {score:.2f}  ")
     head.append(clean(candidate.name) or clean(candidate.id), style="bold")
     if candidate.name:
         head.append(f"  {clean(candidate.id)}", style="cyan")
     printer.line(head)
     if candidate.description:
-        printer.line(Text(f"    {short(candidate.description, 160)}", style="dim"))
+        room = printer.console.width - 5 if printer.is_terminal else 160
+        printer.line(Text(f"    {short(candidate.description, max(40, room))}", style="dim"))
     if explain:
         for line in _evidence(candidate):
             printer.line(line)
@@ -41,7 +42,7 @@ def _evidence(candidate: Candidate) -> Iterator[Text]:
     components = sorted(candidate.score_components.items(), key=lambda item: -item[1])
     width = max((len(name) for name, _ in components), default=0)
     for name, share in components:
-        line = Text(f"    {clean(name):<{width}}  ", style="dim") + Text(bar(share), style="green")
+        line = Text().append(f"    {clean(name):<{width}}  ", style="dim").append(bar(share), style="green")
         yield line.append(f" {share:.2f}")
     if candidate.matched_tags:
         yield _fact("tags", ", ".join(candidate.matched_tags))
@@ -58,4 +59,4 @@ def _evidence(candidate: Candidate) -> Iterator[Text]:
 
 
 def _fact(label: str, text: str) -> Text:
-    return Text(f"    {label}: ", style="dim") + Text(clean(text))
+    return Text().append(f"    {label}: ", style="dim").append(clean(text))

@@ -19,7 +19,8 @@ def show_receipt(printer: Printer, receipt: Receipt, subject: str | None = None)
     if not printer.is_human:
         printer.value(receipt_value(receipt))
     else:
-        line = Text(f"{receipt.outcome:<9}", style=STYLES.get(receipt.outcome, "")) + Text(f"  {clean(receipt.id)}")
+        line = Text().append(f"{receipt.outcome:<9}", style=STYLES.get(receipt.outcome, ""))
+        line.append(f"  {clean(receipt.id)}")
         if receipt.dialect:
             line.append(f"  ({clean(receipt.dialect)})", style="dim")
         if receipt.expires_at:

@@ -38,7 +38,9 @@ def command(session: Session, id: str, as_: str | None) -> None:  # noqa: A002
 def _show(printer: Printer, document: Document, *, card: bool) -> None:
     if not printer.is_human:
         printer.value(document.body)
-    elif card and printer.is_terminal:
+    elif not printer.is_terminal:
+        printer.raw(document.content)
+    elif card:
         printer.console.print(agent_card(Agent.from_document(document.body)))
     else:
-        printer.raw(document.content)
+        printer.value(document.body)

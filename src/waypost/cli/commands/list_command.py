@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TypeAlias
 
 import click
 from rich.table import Column
@@ -16,6 +17,10 @@ from waypost.cli.text import clean
 from waypost.client.agent import Agent
 
 TERMINAL_ROWS = 100
+GAP = 2  # between columns
+TAGS_LEAST = 14  # characters below which a column of tags says nothing
+
+Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, status
 
 
 @click.command(
@@ -54,19 +59,13 @@ def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, told:
     if not shown:
         printer.note("No agents. Register one with `waypost register FILE`.")
         return
-    columns = (
-        Column("NAME", style="bold", max_width=40),
-        Column("ID", style="cyan", overflow="fold", min_width=min(64, max(len(cells[0]) for cells in shown))),
-        Column("PROTOCOLS", max_width=20),
-        Column("TAGS", style="dim", overflow="ellipsis", no_wrap=True, ratio=1),
-        Column("STATUS"),
-    )
-    printer.table(columns, [_row(*cells) for cells in shown])
+    columns = _columns(shown, printer.console.width)
+    printer.table([column for column, _ in columns], [_row(cells, [index for _, index in columns]) for cells in shown])
     if not told and next(agents, None) is not None:
         printer.note(f"The first {len(shown)} are shown; --limit N shows more.")
 
 
-def _cells(agent: Agent) -> tuple[str, str, str, str, str]:
+def _cells(agent: Agent) -> Cells:
     return (
         clean(agent.id),
         clean(agent.name),
@@ -76,6 +75,23 @@ def _cells(agent: Agent) -> tuple[str, str, str, str, str]:
     )
 
 
-def _row(agent_id: str, name: str, protocols: str, tags: str, status: str) -> tuple[Text, ...]:
-    style = "green" if status == "active" else "yellow"
-    return Text(name), Text(agent_id), Text(protocols), Text(tags), Text(status, style=style)
+def _columns(rows: list[Cells], width: int) -> list[tuple[Column, int]]:
+    """Columns, each with its place in the cells. People copy ids, so ids stay whole; protocols and tags give way."""
+    longest = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    ids, names, protocols = min(longest[0], 64), min(longest[1], 32), max(9, min(longest[2], 16))
+    columns = [
+        (Column("NAME", style="bold", no_wrap=True, overflow="ellipsis", max_width=names), 1),
+        (Column("ID", style="cyan", overflow="fold", max_width=ids), 0),
+    ]
+    room = width - names - ids - max(6, longest[4]) - 3 * GAP
+    if room >= protocols:
+        columns.append((Column("PROTOCOLS", no_wrap=True, overflow="ellipsis", max_width=protocols), 2))
+        room -= protocols + GAP
+    if room >= TAGS_LEAST:
+        columns.append((Column("TAGS", style="dim", no_wrap=True, overflow="ellipsis", max_width=room - GAP), 3))
+    return [*columns, (Column("STATUS", no_wrap=True), 4)]
+
+
+def _row(cells: Cells, places: list[int]) -> tuple[Text, ...]:
+    status = "green" if cells[4] == "active" else "yellow"
+    return tuple(Text(cells[place], style=status if place == 4 else "") for place in places)

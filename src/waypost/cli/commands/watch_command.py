@@ -46,7 +46,8 @@ def _show(printer: Printer, change: Change) -> None:
         printer.output = "jsonl"  # a stream has no end at which an array could be closed
         printer.value(_value(change))
         return
-    line = Text(f"{clean(change.at)}  ", style="dim") + Text(f"{change.type:<10}", style=STYLES.get(change.type, ""))
+    line = Text().append(f"{clean(change.at)}  ", style="dim")
+    line.append(f"{change.type:<10}", style=STYLES.get(change.type, ""))
     line.append(f"  {clean(change.id)}")
     if change.agent is not None:
         line.append(f"  {clean(change.agent.get('name', ''))}", style="dim")
