@@ -400,9 +400,11 @@ def list_answer(call: Call, body: bytes, last_modified: float | None) -> Respons
 def _line_answer(result: Receipt | WaypostError) -> JsonObject:
     if isinstance(result, Receipt):
         return {"id": result.id, "outcome": result.outcome, "etag": result.etag}
-    error: JsonObject = {"code": result.code, "message": str(result)}
+    error: JsonObject = {"code": result.code, "message": result.message}
     if result.path is not None:
         error["path"] = result.path
+    if result.hint is not None:
+        error["hint"] = result.hint
     return {"error": error}
 
 
