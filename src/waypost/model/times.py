@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from waypost.errors import InvalidDocument
 
@@ -12,7 +13,12 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]
 
 def to_rfc3339(instant: float) -> str:
     """Whole seconds with `Z`."""
-    return datetime.fromtimestamp(int(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _rfc3339(int(instant))
+
+
+@lru_cache(maxsize=4096)  # answers repeat the same few instants
+def _rfc3339(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_rfc3339_millis(instant: float) -> str:

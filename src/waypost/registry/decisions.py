@@ -65,7 +65,7 @@ def publish(
     def decide(held: Held) -> Decision:
         current = _find_current(publication, held)
         if current is not None and _has_ended(current, now):
-            _check_hold(publication.principal, current.owner, _hold_until(current))
+            _check_hold(publication.principal, current.owner, _hold_until(current), now=now)
             current = None
         _check_preconditions(publication, current)
         if current is None:
@@ -103,8 +103,8 @@ def _hold_until(registration: Registration) -> float:
     return ends + min(registration.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)
 
 
-def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: float | None = None) -> None:
-    if (now is None or now < hold_until) and not may_change(principal, owner):
+def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: float) -> None:
+    if now < hold_until and not may_change(principal, owner):
         raise OwnerConflict(
             "This id was held by another owner a short while ago.",
             path="$.id",
@@ -170,8 +170,9 @@ def _create(publication: Publication, *, now: float, default_visibility: str, an
         announce_id=announce_id,
         hosted=_hosted(publication),
     )
-    registration = msgspec.structs.replace(registration, etag=content_etag(registration))
-    change = Change(type="registered", at=now, registration=registration, before=None)
+    document = record_bytes(registration.record)
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    change = Change(type="registered", at=now, registration=registration, before=None, document=document)
     return Decision(outcome="created", change=change)
 
 
@@ -205,8 +206,9 @@ def _update(publication: Publication, current: Registration, now: float) -> Deci
         sources=(_source_of(publication, now), *others),
         hosted=current.hosted or _hosted(publication),
     )
-    registration = msgspec.structs.replace(registration, etag=content_etag(registration))
-    change = Change(type="updated", at=now, registration=registration, before=current.scopes)
+    document = record_bytes(registration.record)
+    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    change = Change(type="updated", at=now, registration=registration, before=current.scopes, document=document)
     return Decision(outcome="updated", change=change)
 
 
@@ -263,9 +265,9 @@ def _source_of(publication: Publication, now: float) -> Source:
     )
 
 
-def content_etag(registration: Registration) -> str:
+def content_etag(registration: Registration, document: bytes) -> str:
     """A hash of what readers can see: record, visibility, invitees and the bytes of each source. Never of a clock."""
-    digest = hashlib.sha256(record_bytes(registration.record))
+    digest = hashlib.sha256(document)
     digest.update("\0".join((registration.visibility, *registration.invitees, *registration.aliases)).encode())
     for source in sorted(registration.sources, key=lambda item: item.dialect):
         digest.update(f"\0{source.dialect}:{source.digest}".encode())

@@ -57,6 +57,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     removed: Registration | None = None  # what is removed, for withdrawn and expired
     tombstone: Tombstone | None = None
     before: tuple[str, ...] | None = None  # scopes that saw the record before
+    document: bytes | None = None  # the record as a profile document, where the decision has it at hand
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
         ),
         bindings=(
             Binding(
-                protocol="https",
+                protocol="https" if base_url.startswith("https:") else "http",
                 endpoint=f"{base_url}/profile/v1/discover",
                 media_types=("application/json",),
                 interaction_model="request-response",

@@ -33,7 +33,7 @@ def _event_of(change: Change, revision: int) -> Event:
         visibility=subject.visibility,
         invitees=subject.invitees,
         before=change.before,
-        record=record_bytes(subject.record) if change.registration is not None else None,
+        record=(change.document or record_bytes(subject.record)) if change.registration is not None else None,
     )
 
 

@@ -1,0 +1,34 @@
+"""Sealed cursors."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.errors import InvalidCursor
+from waypost.trust.seal import Seal, new_key
+
+SEAL = Seal(new_key(bytes(range(64))))
+
+
+def test_what_is_sealed_opens_with_the_same_purpose_and_context_only() -> None:
+    sealed = SEAL.seal("page", b"payload", "alice", "filter")
+    assert SEAL.open("page", sealed, "alice", "filter") == b"payload"
+    for purpose, context in (("watch", ("alice", "filter")), ("page", ("bob", "filter")), ("page", ("alice",))):
+        with pytest.raises(InvalidCursor):
+            SEAL.open(purpose, sealed, *context)
+    with pytest.raises(InvalidCursor):
+        Seal(new_key(bytes(64))).open("page", sealed, "alice", "filter")
+
+
+def test_every_changed_character_is_noticed() -> None:
+    sealed = SEAL.seal("page", b"payload")
+    for place in range(len(sealed)):
+        changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
+        with pytest.raises(InvalidCursor):
+            SEAL.open("page", changed)
+
+
+def test_a_seal_tells_nothing_of_the_payload() -> None:
+    assert b"payload" not in SEAL.seal("page", b"payload").encode()
+    with pytest.raises(ValueError, match="64"):
+        new_key(b"short")
