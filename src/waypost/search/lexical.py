@@ -201,8 +201,11 @@ class LexicalIndex:
             weighing = Weighing(question, statistics.get(name, reference))
             if share := shares.get(name):
                 found.append(weighing.changes(share))
-            view, scopes = moment.views[name], _private_scopes(question) if name == PRIVATE else None
-            found.append(weighing.committed(view, scopes, moment, limit))
+            view = moment.views[name]
+            if name == PRIVATE:
+                found.append(weighing.committed_private(view, _private_scopes(question), moment, limit))
+            else:
+                found.append(weighing.committed(view, moment, limit))
         return _joined(found, sum(map(moment.waiting, statistics)) if shares else 0)
 
     def _look(self, question: Question, visible: list[str]) -> tuple[_Moment, dict[str, Share]]:

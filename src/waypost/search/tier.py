@@ -43,6 +43,9 @@ def _schema(*, keeps_text: bool) -> Any:
     return builder.build()
 
 
+Filters = list[tuple[Any, Any]]  # clauses: (occurrence, query)
+
+
 class _Term(NamedTuple):
     containing: tuple[int, ...]  # for each of FIELDS
     queries: list[tuple[int, Any]]  # (field, query) where it is not zero
@@ -51,8 +54,7 @@ class _Term(NamedTuple):
 class View:
     """What is committed, at one moment: a searcher, and the statistics that it scores with."""
 
-    def __init__(self, schema: Any, searcher: Any, *, keeps_text: bool) -> None:
-        self.keeps_text = keeps_text
+    def __init__(self, schema: Any, searcher: Any) -> None:
         self._schema = schema
         self._searcher = searcher
         self._terms: dict[str, _Term] = {}
@@ -98,7 +100,7 @@ class View:
     def _key(self, key: str, value: str) -> Any:
         return Query.term_query(self._schema, key, value, "basic")
 
-    def filters(self, question: Question, scopes: frozenset[str] | None) -> list[tuple[Any, Any]]:
+    def filters(self, question: Question, scopes: frozenset[str] | None = None) -> Filters:
         """The hard filters as clauses that add nothing to a score."""
         clauses = [(Occur.Must, _weightless(self._key("tag", tag))) for tag in question.required]
         clauses += [(Occur.MustNot, self._key("tag", tag)) for tag in question.excluded]
@@ -108,7 +110,7 @@ class View:
                 clauses.append((Occur.Must, _weightless(Query.boolean_query(options))))
         return clauses
 
-    def best(self, options: Sequence[Any], filters: list[tuple[Any, Any]], limit: int) -> list[tuple[float, Any]]:
+    def best(self, options: Sequence[Any], filters: Filters, limit: int) -> list[tuple[float, Any]]:
         """The best matches of any option, as (score, address)."""
         if not options or not self.docs:
             return []
@@ -118,7 +120,7 @@ class View:
         hits: list[tuple[float, Any]] = self._searcher.search(query, limit, count=False).hits
         return hits
 
-    def first(self, filters: list[tuple[Any, Any]], limit: int, *, is_deprecated: bool) -> list[str]:
+    def first(self, filters: Filters, limit: int, *, is_deprecated: bool) -> list[str]:
         """Ids of what passes the filters, in order."""
         if not self.docs:
             return []
@@ -150,8 +152,7 @@ class Tier:
     """The index of one visibility, on disk or (without a folder) in memory."""
 
     def __init__(self, name: str, folder: Path | None) -> None:
-        self._keeps_text = name == PRIVATE
-        self._schema = _schema(keeps_text=self._keeps_text)
+        self._schema = _schema(keeps_text=name == PRIVATE)
         if folder is None:
             self._index = Index(self._schema)
         else:
@@ -164,7 +165,7 @@ class Tier:
 
     def view(self) -> View:
         self._index.reload()
-        return View(self._schema, self._index.searcher(), keeps_text=self._keeps_text)
+        return View(self._schema, self._index.searcher())
 
     @property
     def writer(self) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from waypost.search.bm25 import FIELDS, Document, Scale, Statistics, idf
 from waypost.search.delta import Share
 from waypost.search.question import Found, Question, Scored
-from waypost.search.tier import View, boosted
+from waypost.search.tier import Filters, View, boosted
 
 # The score, in units of the query's own weight U = Σ idf(term), or 1 without terms:
 #   S = BM25 + U·(PREFERRED · preferred tags carried / asked + (REQUIRED if required tags were asked and hold))
@@ -22,6 +22,8 @@ from waypost.search.tier import View, boosted
 PREFERRED: Final = 0.5
 REQUIRED: Final = 0.1
 REQUIRED_ALONE: Final = 0.5  # without words, the tags are the question
+
+_WEIGHED_AGAIN: Final = 256  # at some 15 µs each; an owner with more private matches than this for one question is rare
 
 
 class _Nothing:
@@ -69,17 +71,31 @@ class Weighing:
     def _scale(self) -> Scale:
         return Scale(self._question.terms, self._statistics)
 
-    def committed(self, view: View, scopes: frozenset[str] | None, superseded: Container[str], limit: int) -> Found:
-        """The best of the index, without what the delta knows better. Where text is kept, hits are weighed again."""
+    def committed(self, view: View, superseded: Container[str], limit: int) -> Found:
+        """The best of the index, without what the delta knows better."""
+        return self._committed(view, view.filters(self._question), superseded, limit, weigh_again=False)
+
+    def committed_private(
+        self, view: View, scopes: frozenset[str] | None, superseded: Container[str], limit: int
+    ) -> Found:
+        """The same for private records of some scopes (None: of all). What an owner sees is weighed again by what the
+        owner may know: lengths and rarities of a private tier tell of other owners. Only among more than _WEIGHED_AGAIN
+        matches does the index still have a say in which of them are weighed."""
         filters = view.filters(self._question, scopes)
+        if scopes is None:
+            return self._committed(view, filters, superseded, limit, weigh_again=False)
+        return self._committed(view, filters, superseded, max(limit, _WEIGHED_AGAIN), weigh_again=True)
+
+    def _committed(
+        self, view: View, filters: Filters, superseded: Container[str], limit: int, *, weigh_again: bool
+    ) -> Found:
         hits = view.best(self._options(view), filters, limit)
         scored = []
         for raw, address in hits:
             agent_id, is_deprecated = view.label(address)
-            if agent_id in superseded:
-                continue
-            score = self._own(*view.document(address)) if view.keeps_text else self.absolute(raw)
-            scored.append(Scored(agent_id, score, is_deprecated))
+            if agent_id not in superseded:
+                score = self._own(*view.document(address)) if weigh_again else self.absolute(raw)
+                scored.append(Scored(agent_id, score, is_deprecated))
         if len(hits) == limit:
             return Found(scored, self.absolute(hits[-1][0]), is_complete=False)
         if self._question.selects:
@@ -87,7 +103,7 @@ class Weighing:
         return Found(scored)
 
     def _with_rest(
-        self, view: View, filters: list[tuple[Any, Any]], superseded: Container[str], limit: int, scored: list[Scored]
+        self, view: View, filters: Filters, superseded: Container[str], limit: int, scored: list[Scored]
     ) -> Found:
         """And what passes the filters but says nothing of the words: by id, with the base alone."""
         score = self.absolute(0.0)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from waypost.model.query import Evidence, Query
+from waypost.model.record import AgentRecord, Binding, Example
+from waypost.search.evidence import explain
+
+RECORD = AgentRecord(
+    id="hr",
+    name="HR Core Automator",
+    description="Optimizes HR workflows. Runs onboarding checks for new employees! Knows nothing of cooking.",
+    tags=("hr", "Onboarding", "api-automation", "workflows"),
+    examples=(
+        Example(id="ex-1", text="Prepare a new employee onboarding workflow."),
+        Example(id="ex-2", text="Check an employee record for missing payroll fields."),
+        Example(id="ex-3", text="Order pizza."),
+    ),
+    bindings=(Binding(protocol="https", endpoint="https://a.example"), Binding(protocol="MCP", endpoint="stdio")),
+    updated_at="2026-05-08T00:00:00Z",
+)
+UPDATED_AT = 1_778_198_400.0
+
+
+def evidence(text: str = "", now: float | None = None, **members: Any) -> Evidence:
+    return explain(Query(text=text, **members), RECORD, now)
+
+
+def test_tags_that_were_asked_for_or_written_are_direct_matches() -> None:
+    found = evidence("an agent for onboarding", required_tags=("HR",), preferred_tags=("none",))
+    assert found.matched_tags == ("hr", "Onboarding")
+    assert found.expanded_tags == ()
+
+
+@pytest.mark.req("PRO-14")
+def test_tags_that_only_a_stem_or_a_spelling_leads_to_are_told_apart() -> None:
+    found = evidence("automate an API workflow", preferred_tags=("api automation",))
+    assert found.matched_tags == ()
+    assert found.expanded_tags == ("api-automation", "workflows")
+
+
+def test_the_examples_that_say_most_come_first() -> None:
+    found = evidence("onboarding of a new employee")
+    assert [(example.id, example.score) for example in found.matched_examples] == [("ex-1", 1.0), ("ex-2", 0.3333)]
+    assert found.matched_examples[0].text == RECORD.examples[0].text
+
+
+def test_snippets_are_the_sentences_that_match() -> None:
+    assert evidence("onboarding employees").snippets == ("Runs onboarding checks for new employees!",)
+    assert evidence("zebra").snippets == ()
+
+
+def test_components_are_shares_of_what_was_asked() -> None:
+    found = evidence("HR onboarding zebra", required_tags=("hr",), preferred_tags=("other",), protocols=("mcp",))
+    assert found.components == {"tag": 0.5, "context": 0.6667, "example": 0.3333, "protocol": 1.0}
+
+
+def test_only_what_was_asked_has_a_component() -> None:
+    assert evidence("").components == {}
+    assert evidence("zebra").components == {"context": 0.0, "example": 0.0}
+
+
+def test_freshness_halves_in_half_a_year() -> None:
+    assert evidence("", UPDATED_AT).components == {"freshness": 1.0}
+    assert evidence("", UPDATED_AT + 182 * 86_400).components == {"freshness": 0.5}
+    assert evidence("", UPDATED_AT - 60).components == {"freshness": 1.0}
+
+
+def test_a_long_sentence_is_shortened() -> None:
+    record = AgentRecord(id="x", name="x", description="weather " * 100)
+    snippet = explain(Query(text="weather"), record).snippets[0]
+    assert len(snippet) <= 240
+    assert snippet.endswith("…")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.agents import PUBLIC, agent, ask, ids, opened
+from waypost.model.query import Query
+from waypost.search.ranker import LexicalRanker
+
+BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
+
+WEATHER = agent("weather", "Weather Oracle", "Forecasts rain and storms for a city.", tags=["weather", "forecast"])
+INVOICE = agent(
+    "invoice",
+    "Invoice Desk",
+    "Reads invoices and books payments.",
+    tags=["finance"],
+    examples=["Translate an invoice into German"],
+    protocols=["mcp"],
+)
+TRAVEL = agent("travel", "TripPlanner", "Books flights and hotels in any city.", tags=["travel", "forecast"])
+
+both = pytest.mark.parametrize("maintained", [False, True], ids=["fresh", "committed"])
+
+
+@pytest.fixture(params=[False, True], ids=["fresh", "committed"])
+def ranker(request: pytest.FixtureRequest) -> LexicalRanker:
+    return opened(WEATHER, INVOICE, TRAVEL, maintained=request.param)
+
+
+def test_the_agent_that_says_what_was_asked_comes_first(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "will it rain in the city?"))[0] == "weather"
+    assert ids(ask(ranker, "translating invoices")) == ["invoice"]
+    assert ids(ask(ranker, "trip")) == ["travel"]
+
+
+def test_scores_lie_between_0_and_1_and_fall(ranker: LexicalRanker) -> None:
+    scores = [hit.score for hit in ask(ranker, "books rain in a city")]
+    assert len(scores) == 3
+    assert all(0 < score < 1 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_query_of_words_that_barely_occur_scores_low_even_at_the_top(ranker: LexicalRanker) -> None:
+    good = ask(ranker, "weather forecast")[0].score
+    poor = ask(ranker, "city zebra quantum haiku obsidian")[0].score
+    assert poor < 0.2 < 0.5 < good
+
+
+def test_required_tags_must_all_be_present(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "city", required_tags=("Forecast",))) == ["travel", "weather"]
+    assert ids(ask(ranker, "city", required_tags=("forecast", "travel"))) == ["travel"]
+    assert ask(ranker, "city", required_tags=("forecast", "unknown")) == ()
+
+
+def test_an_excluded_tag_is_never_an_answer(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "city", excluded_tags=("WEATHER",))) == ["travel"]
+
+
+def test_any_of_the_protocols_is_enough(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "books", protocols=("MCP", "gopher"))) == ["invoice"]
+    assert ask(ranker, "books", protocols=("gopher",)) == ()
+
+
+def test_a_preferred_tag_lifts_but_does_not_filter(ranker: LexicalRanker) -> None:
+    plain = {hit.id: hit.score for hit in ask(ranker, "city")}
+    lifted = {hit.id: hit.score for hit in ask(ranker, "city", preferred_tags=("travel", "none"))}
+    assert lifted["travel"] > plain["travel"]
+    assert lifted["weather"] == plain["weather"]
+    assert ids(ask(ranker, "city", preferred_tags=("travel",)))[0] == "travel"
+
+
+def test_tags_answer_without_a_word(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "", preferred_tags=("forecast", "weather"))) == ["weather", "travel"]
+    assert ids(ask(ranker, "the", required_tags=("forecast",))) == ["travel", "weather"]
+    assert ids(ask(ranker, "", required_tags=("forecast",), preferred_tags=("weather",))) == ["weather", "travel"]
+
+
+def test_required_tags_without_a_matching_word_answer_with_low_scores(ranker: LexicalRanker) -> None:
+    hits = ask(ranker, "zebra", required_tags=("forecast",))
+    assert ids(hits) == ["travel", "weather"]
+    assert all(hit.score < 0.1 for hit in hits)
+
+
+def test_matching_words_come_before_the_rest_of_the_filtered(ranker: LexicalRanker) -> None:
+    hits = ask(ranker, "storm", required_tags=("forecast",))
+    assert ids(hits) == ["weather", "travel"]
+    assert hits[0].score > 0.3 > hits[1].score
+
+
+def test_protocols_alone_answer_by_id(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "", protocols=("https",))) == ["travel", "weather"]
+
+
+def test_a_question_without_words_and_tags_says_so(ranker: LexicalRanker) -> None:
+    ranking = ranker.rank(Query(text="the of and"), PUBLIC, alive=lambda _: True, now=0.0)
+    assert ranking.hits == ()
+    assert ranking.warnings
+
+
+@both
+@pytest.mark.parametrize("status", ["inactive", "suspended"])
+def test_inactive_and_suspended_agents_are_never_an_answer(status: str, maintained: bool) -> None:
+    ranker = opened(WEATHER, agent("other", "Weather", "Weather.", status=status), maintained=maintained)
+    assert ids(ask(ranker, "weather")) == ["weather"]
+    ranker.put(agent("weather", "Weather", "Weather.", status=status))
+    assert ask(ranker, "weather") == ()
+
+
+@both
+def test_deprecated_agents_rank_lower(maintained: bool) -> None:
+    twins = [
+        agent(each, "Weather", "Weather.", status=status) for each, status in (("a", "deprecated"), ("b", "testing"))
+    ]
+    hits = ask(opened(*twins, maintained=maintained), "weather")
+    assert ids(hits) == ["b", "a"]
+    assert hits[1].score == pytest.approx(hits[0].score / 2, abs=1e-3)
+
+
+@both
+def test_deprecated_agents_do_not_crowd_out_others(maintained: bool) -> None:
+    crowd = [agent(f"a{number:03}", "Weather weather", "Weather.", status="deprecated") for number in range(100)]
+    ranker = opened(*crowd, agent("live", "Storms", "Weather, weather."), maintained=maintained)
+    assert ids(ask(ranker, "weather", limit=3))[0] == "live"
+    tagged = [agent(f"t{number:03}", tags=["x"], status="deprecated") for number in range(100)]
+    ranker = opened(*tagged, agent("z", tags=["x"]), maintained=maintained)
+    assert ids(ask(ranker, "", required_tags=("x",), limit=3))[0] == "z"
+
+
+@both
+def test_ties_are_broken_by_id(maintained: bool) -> None:
+    clones = [agent(f"clone-{number:03}", "Weather", "Weather.") for number in range(300)]
+    ranker = opened(*reversed(clones), maintained=maintained)
+    assert ids(ask(ranker, "weather", limit=5)) == [f"clone-{number:03}" for number in range(5)]
+
+
+@both
+def test_agents_that_no_longer_live_are_passed_over_and_not_counted(maintained: bool) -> None:
+    clones = [agent(f"clone-{number:03}", "Weather", "Weather.") for number in range(300)]
+    ranker = opened(*clones, maintained=maintained)
+    ranking = ranker.rank(Query(text="weather", limit=5), PUBLIC, alive=lambda each: each >= "clone-200", now=0.0)
+    assert ids(ranking.hits) == [f"clone-{number:03}" for number in range(200, 205)]
+
+
+@both
+def test_the_limit_is_kept(maintained: bool) -> None:
+    clones = [agent(f"clone-{number:03}", "Weather", "Weather.", tags=["x"]) for number in range(30)]
+    ranker = opened(*clones, maintained=maintained)
+    assert len(ask(ranker, "weather", limit=7)) == 7
+    assert len(ask(ranker, "zebra", required_tags=("x",), limit=7)) == 7
+    assert len(ask(ranker, "weather", limit=100)) == 30
+
+
+@both
+def test_chinese_text_is_found(maintained: bool) -> None:
+    ranker = opened(WEATHER, agent("zh", "天气助手", "查询城市的天气预报。"), maintained=maintained)
+    assert ids(ask(ranker, "明天的天气")) == ["zh"]
+
+
+@pytest.mark.parametrize("maintained", [False, True])
+def test_no_naughty_string_breaks_a_question(maintained: bool) -> None:
+    texts = json.loads(BLNS.read_text())
+    ranker = opened(*(agent(f"a{number}", text or "x", text, tags=[text]) for number, text in enumerate(texts)))
+    if maintained:
+        ranker.maintain(1)
+    for text in [*texts, "\ud800", "a" * 5000, "+id:* OR (", '"']:
+        ask(ranker, text)
+        ask(ranker, "x", required_tags=(text,), preferred_tags=(text,), excluded_tags=("\udfff",), protocols=(text,))
+
+
+def test_nothing_in_a_query_is_syntax(ranker: LexicalRanker) -> None:
+    assert ids(ask(ranker, "+weather -oracle AND NOT storm* id:weather")) == ids(ask(ranker, "weather oracle storm id"))
