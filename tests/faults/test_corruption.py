@@ -17,7 +17,7 @@ from waypost.registry.ports import Tombstone
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_schema import FILE_NAME
 
-FLIPS = 150
+FLIPS = 100
 CUTS = 12
 AGENTS = 120
 

@@ -15,10 +15,10 @@ from waypost.stores.sqlite_faults import damaged
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _WHOLE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id = ?"
-_BARE = f"SELECT {_FIELDS}, NULL {_FROM} WHERE e.id = ?"
+_BARE = f"SELECT {_FIELDS}, {rows.BARE} {_FROM} WHERE e.id = ?"
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 
-_Row = tuple[str, bytes, int, bytes | None, int, bytes | None]
+_Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
 
 
 class Reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ T = TypeVar("T")
 # An entry, and after it what a renewal changes in a registration: renewed_at, ttl_seconds, lease_expires_at.
 _EntryRow = tuple[Entry, float, int | None, float | None]
 
+Bare = Literal[0]
+BARE: Bare = 0  # stands where documents would be, when they are not asked for; NULL there is damage
+
 _encode = msgspec.json.Encoder().encode
 _entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
 _registration_decoder = msgspec.json.Decoder(Registration)
@@ -31,8 +34,13 @@ _documents_encode = msgspec.msgpack.Encoder().encode
 _documents_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
+def _is_intact(data: object, crc: int) -> bool:
+    """A flipped bit can also turn a column into another type, or into NULL."""
+    return isinstance(data, bytes) and zlib.crc32(data) == crc
+
+
 def checked(decoder: msgspec.json.Decoder[T], data: bytes, crc: int, what: str) -> T:
-    if zlib.crc32(data) != crc:
+    if not _is_intact(data, crc):
         raise damaged(what)
     try:
         return decoder.decode(data)
@@ -60,7 +68,7 @@ def read_entries(found: Iterable[tuple[str, bytes, int]]) -> list[Entry]:
     agent_id = ""
     try:
         for agent_id, data, crc in found:
-            if zlib.crc32(data) != crc:
+            if not _is_intact(data, crc):
                 raise damaged(f"the entry of {agent_id!r}")
             entry = _entry_decoder.decode(data)[0]
             if entry.id != agent_id:
@@ -78,9 +86,9 @@ def registration_row(registration: Registration) -> tuple[bytes, bytes]:
 
 
 def read_registration(
-    agent_id: str, entry: tuple[bytes, int], registration: tuple[bytes | None, int], documents: bytes | None
+    agent_id: str, entry: tuple[bytes, int], registration: tuple[bytes | None, int], documents: bytes | Bare
 ) -> Registration:
-    """One registration from its two rows; with its documents when they are given, each held against its digest."""
+    """One registration from its two rows; with its documents unless it is read bare, each held against its digest."""
     brief, renewed_at, ttl_seconds, lease_expires_at = checked(_entry_decoder, *entry, f"the entry of {agent_id!r}")
     data, crc = registration
     if data is None:
@@ -88,7 +96,7 @@ def read_registration(
     value = checked(_registration_decoder, data, crc, f"the registration of {agent_id!r}")
     if value.record.id != agent_id or brief.id != agent_id:
         raise damaged(f"the registration of {agent_id!r} is that of another agent")
-    sources = value.sources if documents is None else _with_documents(agent_id, value.sources, documents)
+    sources = value.sources if documents == BARE else _with_documents(agent_id, value.sources, documents)
     return msgspec.structs.replace(
         value,
         revision=brief.revision,
@@ -99,7 +107,9 @@ def read_registration(
     )
 
 
-def _with_documents(agent_id: str, sources: tuple[Source, ...], data: bytes) -> tuple[Source, ...]:
+def _with_documents(agent_id: str, sources: tuple[Source, ...], data: bytes | Bare) -> tuple[Source, ...]:
+    if not isinstance(data, bytes):
+        raise damaged(f"the documents of {agent_id!r}")
     try:
         documents = _documents_decoder.decode(data)
     except msgspec.MsgspecError as error:
@@ -128,6 +138,8 @@ def event_row(event: Event) -> tuple[int, float, bytes, int, bytes | None]:
 
 def read_event(revision: int, data: bytes, crc: int, record: bytes | None) -> Event:
     what = f"the event {revision}"
+    if not isinstance(data, bytes) or not isinstance(record, bytes | None):
+        raise damaged(what)
     if zlib.crc32(record or b"", zlib.crc32(data)) != crc:
         raise damaged(what)
     event = checked(_event_decoder, data, zlib.crc32(data), what)
@@ -158,7 +170,7 @@ def read_answer(data: bytes, crc: int) -> Answer:
 
 
 def read_secret(name: str, value: bytes, crc: int) -> bytes:
-    if zlib.crc32(value, zlib.crc32(name.encode())) != crc:
+    if not isinstance(value, bytes) or zlib.crc32(value, zlib.crc32(name.encode())) != crc:
         raise damaged(f"the secret {name!r}")
     return value
 
