@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from waypost.client.sync.client import SyncClient as SyncClient
     from waypost.errors import WaypostError as WaypostError
     from waypost.server.discovery import Discovery as Discovery
-    from waypost.server.discovery import Discovery as Discovery
 
 __version__ = "0.1.0"
 
