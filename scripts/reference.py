@@ -25,6 +25,7 @@ from waypost.cli.main import COMMANDS, cli
 from waypost.errors import CODES, WaypostError
 from waypost.model.lease import TRANSITIONS
 from waypost.registry.operations import OPERATIONS, Operation
+from waypost.server.described import FACE_ROUTES
 from waypost.server.routes import Route
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -169,10 +170,10 @@ def render_dialect(name: str) -> str:
 
 
 def routes() -> list[Route]:
-    """Every route of a service, apart from the prefixes that a face answers for itself (AF, RTFS)."""
+    """Every route of a service: those of the router, and those of the faces that route by themselves."""
     with tempfile.TemporaryDirectory() as folder:
         application = build(settings.Settings(data=Path(folder), store="memory"))
-        return application.service.router.routes
+        return [*application.service.router.routes, *FACE_ROUTES]
 
 
 def render_routes() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,16 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
 def test_what_the_code_knows_is_written_as_the_code_says_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text == reference.rewritten(text), "run scripts/reference.py"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_python_in_a_document_is_python_and_imports_what_is_there(path: Path) -> None:
+    for block in fenced_blocks(path, "python"):
+        tree = compile(block, str(path), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("waypost"):
+                module = import_module(node.module or "")
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 def test_every_setting_is_documented_with_flag_and_variable() -> None:
