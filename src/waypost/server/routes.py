@@ -94,6 +94,14 @@ class Router:
                 return route, decode_segment(segment[: len(segment) - len(suffix)])
         raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
 
+    def allowed(self, raw_path: bytes) -> list[str]:
+        """The methods of a path, for OPTIONS. NotFound when nothing is there."""
+        try:
+            self.match("", raw_path)
+        except MethodNotAllowed as error:
+            return list(error.details["allow"])
+        raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
+
     @staticmethod
     def _pick(methods: dict[str, Route], method: str) -> Route:
         route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)

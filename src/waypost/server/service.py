@@ -89,6 +89,8 @@ class Service:
             if face is not None:
                 label = face.name
                 response = await self._through_face(face, request, request_id)
+            elif scope["method"] == "OPTIONS":
+                response = Response(204, headers=[(b"allow", ", ".join(self.router.allowed(raw_path)).encode())])
             else:
                 route, agent_id = self.router.match(scope["method"], raw_path)
                 label = route.path
