@@ -11,6 +11,7 @@ import pytest
 
 import reference
 import requirements
+from support.blocks import fenced_blocks
 from waypost.cli.main import COMMANDS
 from waypost.dialects import CODECS
 from waypost.errors import CODES, WaypostError
