@@ -44,21 +44,35 @@ def reword(
     for name, value in residue.items():
         if name not in spoken:
             document.setdefault(name, value)
+    whole = document
     for facet in facets:
-        own = {name: residue[name] for name in facet.members if name in residue}
-        ousted = {facet.instead[name] for name in own if name in facet.instead}
-        trial = {name: value for name, value in document.items() if name not in ousted} | own
-        if own and _tells(trial, record, facet, read):
+        whole = _worded(whole, residue, facet)
+    if whole is document or _tells(whole, record, facets, read):
+        return whole
+    for facet in facets:
+        trial = _worded(document, residue, facet)
+        if trial is not document and _tells(trial, record, (facet,), read):
             document = trial
     return document
 
 
-def _tells(document: JsonObject, record: AgentRecord, facet: Facet, read: Callable[[JsonObject], AgentRecord]) -> bool:
+def _worded(document: JsonObject, residue: Mapping[str, Any], facet: Facet) -> JsonObject:
+    """The document with one facet in the residue's words; itself when the residue has none."""
+    own = {name: residue[name] for name in facet.members if name in residue}
+    if not own:
+        return document
+    ousted = {facet.instead[name] for name in own if name in facet.instead}
+    return {name: value for name, value in document.items() if name not in ousted} | own
+
+
+def _tells(
+    document: JsonObject, record: AgentRecord, facets: Sequence[Facet], read: Callable[[JsonObject], AgentRecord]
+) -> bool:
     try:
         said = read(document)
     except InvalidDocument:  # a residue may have been edited by hand, in a profile document
         return False
-    return all(getattr(said, name) == getattr(record, name) for name in facet.fields)
+    return all(getattr(said, name) == getattr(record, name) for facet in facets for name in facet.fields)
 
 
 # --- What several neighbours need when they digest ------------------------------------------------
