@@ -124,13 +124,23 @@ class DocumentFace:
         if self._catalog is not None and self._catalog[0] == generation:
             return self._catalog[1]
         entries, _ = self._registry.catalogue.page(_AUDIENCE, limit=_CATALOG_MOST)
-        written: list[JsonObject] = [self._entry(self.service)]
+        written: list[JsonObject] = [self._own_entry()]
         ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
         for start in range(0, len(ids), 100):
             written += map(self._entry, await self._registry.registrations(ids[start : start + 100]))
         body = dump_json(catalog(written, host_entry("Waypost", self._renderer.host)))
         self._catalog = (generation, body)
         return body
+
+    def _own_entry(self) -> JsonObject:
+        """The service itself is in no list: its card is where its entry points."""
+        entry = self._entry(self.service)
+        entry.pop("data", None)
+        return {
+            **entry,
+            "type": "application/a2a-agent-card+json",
+            "url": f"{self._renderer.base_url}/.well-known/agent-card.json",
+        }
 
     def _entry(self, registration: Registration) -> JsonObject:
         return self._renderer.document(registration, "ard", self._registry.clock.now())

@@ -55,7 +55,9 @@ async def test_the_service_describes_itself_in_every_document(tmp_path: Path) ->
         catalogue = await anyone.get("/.well-known/ai-catalog.json")
         assert catalogue.headers["content-type"] == "application/ai-catalog+json"
         jsonschema.validate(catalogue.json(), catalog_schema())
-        assert [entry["displayName"] for entry in catalogue.json()["entries"]] == ["Waypost"]
+        (entry,) = catalogue.json()["entries"]
+        assert entry["displayName"] == "Waypost"
+        assert (await anyone.get(entry["url"])).json() == card.json()
 
 
 async def test_an_adp_document_of_an_admin_is_served_under_its_domain_at_once(tmp_path: Path) -> None:
