@@ -22,13 +22,12 @@ from support.kill_clients import (
     steps_of,
 )
 from support.server import RunningServer, start_server, stop_server
-from support.stored import Listener, make_registration, put
+from support.stored import NOW, Listener, make_registration, put
 from waypost.stores.sqlite import SqliteStore
 
 ROUNDS = 4
 OTHERS = 10_000
 READY_SECONDS = 3.0
-MARKER = "marker"
 
 
 async def _fill(data: Path) -> None:
@@ -37,6 +36,7 @@ async def _fill(data: Path) -> None:
     commands = [put(make_registration(f"other-{n:05}", owner="somebody")) for n in range(OTHERS)]
     for start in range(0, OTHERS, 1000):
         await asyncio.gather(*map(store.execute, commands[start : start + 1000]))
+    await store.prune(events_before=NOW + 1, keep_events=0, now=NOW)
     await store.close()
 
 
@@ -50,15 +50,19 @@ def _check(server: RunningServer, clients: list[Client], watcher: Watcher, round
         for agent, step in steps.items():
             answer = http.get(f"/profile/v1/agents/{agent}")
             assert answer.content == document(agent, step), "a write is half there"
-        assert http.put(f"/profile/v1/agents/{MARKER}", content=document(MARKER, round_)).is_success
-        watcher.read_until(http, MARKER)
-        assert watcher.steps == {**steps, MARKER: round_}, "the log and the table differ"
-        assert http.delete(f"/profile/v1/agents/{MARKER}").status_code == 204
-        assert http.get("/api/v1/stats").json()["agents"] == OTHERS + len(steps) - (MARKER in steps)
+        marker = f"marker-{round_}"
+        assert http.put(f"/profile/v1/agents/{marker}", content=document(marker, round_)).is_success
+        watcher.read_until(http, marker)
+        assert watcher.steps == {**steps, marker: round_}, "the log and the table differ"
+        assert http.delete(f"/profile/v1/agents/{marker}").status_code == 204
+        assert http.get("/api/v1/stats").json()["agents"] == OTHERS + len(steps)
 
 
 def _kill_under_load(server: RunningServer, clients: list[Client], seconds: float) -> None:
-    threads = run_clients(clients, server.url, server.headers)
+    """The time runs from the first answer, so that a slow machine is killed in the midst of work as well."""
+    answered = threading.Event()
+    threads = run_clients(clients, server.url, server.headers, answered)
+    assert answered.wait(15)
     threading.Event().wait(seconds)
     server.kill()
     stop_server(server)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration
@@ -32,6 +33,7 @@ T = TypeVar("T")
 _AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
 _ENTRIES_PAGE = 8192
 _SCAN_PAGE = 256
+_ROOM_BYTES = 4 * limits.DOCUMENT_BYTES  # the largest document, its record, its event, and some more
 _SMALLEST_FILE = 512
 _PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
 
@@ -126,16 +128,21 @@ class SqliteStore:
             self._lock.release()
 
     async def healthy(self) -> bool:
+        """On a full disk: whether there is room again, seen by looking and then by writing."""
         writer = self._writer
         if writer is None or writer.broken is not None:
             return False
-        if writer.full and time.monotonic() - self._probed_at >= _PROBE_SECONDS:
+        if writer.full and time.monotonic() - self._probed_at >= _PROBE_SECONDS and self._has_room():
             self._probed_at = time.monotonic()
             try:
                 await writer.submit(lambda tables: tables.note("probe", int(time.time())))
             except WaypostError:
                 return False
         return not writer.full
+
+    def _has_room(self) -> bool:
+        disk = os.statvfs(self.path.parent)
+        return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
 
     # --- Writing ---------------------------------------------------------------------------------
 
