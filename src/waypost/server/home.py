@@ -61,7 +61,7 @@ class HomeFace:
 def _agent_html(registration: Registration) -> str:
     record = registration.record
     tags = " ".join(f'<span class="tag">{_text(tag)}</span>' for tag in record.tags[:8])
-    link = f"/.well-known/agentframework/v1/agents/{slug(record.id)}"
+    link = f"/.well-known/agent-card?agent={slug(record.id)}"  # open to all, as this page is
     return (
         f'<li class="agent"><h2><a href="{html.escape(link)}">{_text(record.name)}</a></h2>'
         f'<p>{_text(record.description[:300])}</p><p>{tags}</p><p class="soft"><code>{_text(record.id)}</code></p></li>'

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from support.service import Bench, profile, service
 
+from support.service import Bench, profile, service
 from waypost.server.shapes import DISCOVERY_RESPONSE, PROBLEM
 
 HR = profile(

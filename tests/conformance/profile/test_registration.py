@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
 from support.service import profile, service
 
 MINIMAL = {
