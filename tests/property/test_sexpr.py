@@ -1,0 +1,127 @@
+"""S-expressions: what is printed is read again as the same, and no text ends in anything but forms or a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from waypost.dialects.rtfs_derive import derive_card
+from waypost.dialects.rtfs_profile import read_profile
+from waypost.dialects.rtfs_schema import schema_of
+from waypost.errors import InvalidDocument
+from waypost.model.json import dump_json
+from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector, read_form, read_forms
+from waypost.model.sexpr_json import form_to_json, json_to_form, profile_key
+from waypost.model.sexpr_print import print_form, print_line
+
+thoroughly = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
+idents = st.from_regex(r"[A-Za-z_$*=<>!?&%][A-Za-z0-9_$+*=<>!?&%.:-]{0,8}", fullmatch=True)
+names = st.one_of(idents, st.builds("{}/{}".format, idents, idents), st.just("é"))
+symbols = (names | st.sampled_from(["/", "-", "+", "-a", "->"])).filter(
+    lambda name: name not in ("true", "false", "nil")
+)
+integers = st.integers(-(10**40) + 1, 10**40 - 1)
+keywords = st.builds(Keyword, names | texts)
+atoms: st.SearchStrategy[Form] = st.one_of(
+    st.none(),
+    st.booleans(),
+    integers,
+    st.floats(allow_nan=False, allow_infinity=False),
+    texts,
+    keywords,
+    st.builds(Symbol, symbols),
+    st.builds(Context, idents),
+)
+
+
+def _maps(inner: st.SearchStrategy[Form]) -> st.SearchStrategy[Form]:
+    keys = keywords | texts | integers
+    return st.dictionaries(keys, inner, max_size=4).map(lambda made: Map(tuple(made.items())))
+
+
+forms: st.SearchStrategy[Form] = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4).map(lambda items: List(tuple(items))),
+        st.lists(inner, max_size=4).map(lambda items: Vector(tuple(items))),
+        _maps(inner),
+        st.builds(Quote, inner),
+    ),
+    max_leaves=20,
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+PIECES = [*"()[]{}\"\\#'@;,:/a1-+.^`~é😀\n\x00 \ufeff", "#_", "\\u", "D83D", "e5", "nil", "agent-profile", ":id"]
+scraps = st.lists(st.sampled_from(PIECES) | texts, max_size=40).map("".join)
+
+Result = TypeVar("Result")
+
+
+def outcome(work: Callable[[], Result]) -> Result | InvalidDocument:
+    try:
+        return work()
+    except InvalidDocument as refusal:
+        return refusal
+
+
+@thoroughly
+@given(form=forms)
+def test_what_is_printed_is_read_again_as_the_same(form: Form) -> None:
+    assert read_form(print_form(form)) == form
+    assert read_form(print_line(form)) == form
+    assert repr(read_form(print_form(form))) == repr(form)  # 1, 1.0 and true are equal to Python
+
+
+@thoroughly
+@given(text=scraps)
+def test_any_text_is_forms_or_a_clear_error(text: str) -> None:
+    for lenient in (False, True):
+        found = outcome(lambda lenient=lenient: read_forms(text, lenient=lenient))  # type: ignore[misc]
+        if isinstance(found, InvalidDocument):
+            assert (found.path or "").startswith("line ")
+        else:
+            assert read_forms(" ".join(map(print_form, found))) == found
+
+
+@thoroughly
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_forms_or_a_clear_error(data: bytes) -> None:
+    found = outcome(lambda: read_forms(data))
+    assert isinstance(found, tuple) or found.details["line"] >= 1
+
+
+@thoroughly
+@given(value=json_values)
+def test_json_survives_as_data(value: object) -> None:
+    written = read_form(print_form(json_to_form(value, profile_key)))
+    assert form_to_json(written, "", []) == value
+
+
+@thoroughly
+@given(form=forms)
+def test_every_form_in_a_types_place_has_a_schema(form: Form) -> None:
+    dump_json(schema_of(form))
+
+
+@thoroughly
+@given(items=st.lists(forms, max_size=6))
+def test_any_profile_is_a_card_or_a_clear_error(items: list[Form]) -> None:
+    text = print_form(List((Symbol("agent-profile"), Keyword("id"), "a", *items)))
+    found = outcome(lambda: derive_card(read_profile(text)))
+    if isinstance(found, InvalidDocument):
+        assert found.path is not None
+    else:
+        assert found[0]["agent_id"] == "a"
+        dump_json(found[0])
