@@ -43,7 +43,6 @@ _HOMES = {
     "Change": "waypost.client.results",
     "Stats": "waypost.client.results",
     "WaypostError": "waypost.errors",
-    "Discovery": "waypost.server.discovery",
 }
 
 __all__ = (
