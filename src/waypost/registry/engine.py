@@ -44,6 +44,7 @@ _SWEEP_SECONDS = 0.5
 _MAINTAIN_SECONDS = 0.5
 _PRUNE_SECONDS = 60.0
 _SWEEP_BATCH = 256
+_FOLD_FIRST = 1000  # changes that wait at the start; with more, the first answers would not be complete
 _CANDIDATES_MAX = 1000  # how many hits constraints may look through
 
 
@@ -82,6 +83,8 @@ class Registry:
             self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
         await self._recall_removals(revision)
         await self._catch_up(revision)
+        if self.ranker.pending > _FOLD_FIRST:
+            await self._tolerate(self._maintain)
         self.ready = True
         self._tasks = [
             asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
@@ -98,7 +101,7 @@ class Registry:
                 await task
         if hasattr(self, "changes"):
             self.changes.close()
-            await self._maintain()
+            await self._tolerate(self._maintain)
         self.ranker.close()
         await self.store.close()
 
@@ -136,10 +139,14 @@ class Registry:
     async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            try:
-                await work()
-            except WaypostError as error:
-                log.warning("housekeeping: %s", error)
+            await self._tolerate(work)
+
+    async def _tolerate(self, work: Callable[[], Any]) -> None:
+        """What housekeeping cannot do now (on a full disk, say) it tries again later."""
+        try:
+            await work()
+        except WaypostError as error:
+            log.warning("housekeeping: %s", error)
 
     def observe(self, observer: Callable[[Committed], None]) -> None:
         """Tell `observer` of every committed change, on the event loop. For caches of faces."""
