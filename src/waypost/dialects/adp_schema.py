@@ -9,8 +9,10 @@ from typing import Final
 
 from waypost.model.json import JsonObject
 
-_TEXT: Final[JsonObject] = {"type": "string"}
-_TEXTS: Final[JsonObject] = {"type": "array", "items": _TEXT}
+# A null stands for an absent member; only what is required may not be null.
+_TEXT: Final[JsonObject] = {"type": ["string", "null"]}
+_TEXTS: Final[JsonObject] = {"type": ["array", "null"], "items": {"type": "string"}}
+_OBJECT: Final[JsonObject] = {"type": ["object", "null"]}
 
 _DEFINITIONS: Final[JsonObject] = {
     "Identity": {
@@ -20,7 +22,7 @@ _DEFINITIONS: Final[JsonObject] = {
             "id": {"type": "string", "pattern": "^agent:."},
             "domain": {"type": "string", "minLength": 1},
             "name": {"type": "string", "minLength": 1},
-            "publicKey": {"$ref": "#/$defs/PublicKey"},
+            "publicKey": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/PublicKey"}]},
         },
     },
     "PublicKey": {
@@ -29,14 +31,17 @@ _DEFINITIONS: Final[JsonObject] = {
         "properties": {
             "algorithm": {"type": "string", "pattern": "^[eE][dD]25519$"},
             "fingerprint": {"type": "string", "minLength": 1},
-            "full": {"type": ["string", "null"]},
+            "full": _TEXT,
             "proof": {},
         },
     },
     "Endpoints": {
         "type": "object",
         "required": ["wellKnown"],
-        "properties": dict.fromkeys(("wellKnown", "discovery", "chat", "tasks", "swarm", "webhook"), _TEXT),
+        "properties": {
+            "wellKnown": {"type": "string", "minLength": 1},
+            **dict.fromkeys(("discovery", "chat", "tasks", "swarm", "webhook"), _TEXT),
+        },
     },
     "Capability": {
         "type": "object",
@@ -49,16 +54,16 @@ _DEFINITIONS: Final[JsonObject] = {
             "output": _TEXTS,
             "interfaces": _TEXTS,
             "languages": _TEXTS,
-            "pricing": {"type": "object", "properties": {"model": _TEXT}},
+            "pricing": _OBJECT,
         },
     },
     "Security": {
-        "type": "object",
+        "type": ["object", "null"],
         "properties": {
-            "tlsRequired": {"const": True},
+            "tlsRequired": {"enum": [True, None]},
             "minProtocolVersion": _TEXT,
             "authMethods": _TEXTS,
-            "rateLimit": {"type": "object"},
+            "rateLimit": _OBJECT,
         },
     },
 }
@@ -74,11 +79,11 @@ SCHEMA: Final[JsonObject] = {
         "endpoints": {"$ref": "#/$defs/Endpoints"},
         "capabilities": {"type": "array", "items": {"$ref": "#/$defs/Capability"}},
         "security": {"$ref": "#/$defs/Security"},
-        "policies": {"type": "object"},
-        "availability": {"type": "object", "properties": {"status": _TEXT}},
-        "meta": {"type": "object", "properties": {"version": _TEXT, "updated": _TEXT}},
-        "dns": {"type": "object"},
-        "relationships": {"type": "array"},
+        "policies": _OBJECT,
+        "availability": {"type": ["object", "null"], "properties": {"status": _TEXT}},
+        "meta": {"type": ["object", "null"], "properties": {"version": _TEXT, "updated": _TEXT}},
+        "dns": {"description": "Claims of the publisher, in either spelling; never evidence."},
+        "relationships": {"description": "Of an earlier draft; kept as it is."},
     },
     "$defs": _DEFINITIONS,
 }

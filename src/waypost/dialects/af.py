@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -30,7 +29,7 @@ from waypost.dialects.profile_reader import (
 from waypost.dialects.remainder import attach, differing, fill, leftover, native_and_rest, overlay, residue_of, shrink
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, member
-from waypost.model.names import slug
+from waypost.model.names import is_path_safe, slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
@@ -145,7 +144,13 @@ def _base_of(context: DecodeContext) -> str | None:
 
 
 def _read(document: JsonObject, base: str | None) -> AgentRecord:
-    local_id = check_id(need_text(document, "id", most=limits.ID_CHARS))
+    local_id = need_text(document, "id", most=limits.ID_CHARS)
+    if not is_path_safe(local_id):
+        raise InvalidDocument(
+            f"{local_id[:80]!r} does not fit one path segment.",
+            path="$.id",
+            hint="Use at most 128 letters, digits and . _ ~ -, starting with a letter or digit.",
+        )
     name = find_text(document, "name", most=limits.NAME_CHARS) or local_id[: limits.NAME_CHARS]
     summary = find_text(document, "summary", most=limits.DESCRIPTION_CHARS)
     description = find_text(document, "description", most=limits.DESCRIPTION_CHARS)
@@ -175,7 +180,7 @@ def _read(document: JsonObject, base: str | None) -> AgentRecord:
 
 def _absolute_id(local_id: str, base: str | None) -> str:
     """Ids are local to their application, so the address of the representation is the id; alone without an origin."""
-    return check_id(base.rstrip("/") + AGENTS_PATH + quote(local_id, safe="~")) if base else local_id
+    return check_id(base.rstrip("/") + AGENTS_PATH + local_id) if base else local_id
 
 
 def _derived_description(summary: str | None, name: str) -> str:

@@ -6,31 +6,34 @@ from typing import Final
 
 from waypost.model.json import JsonObject
 
-_TIME: Final[JsonObject] = {"type": "string", "format": "date-time"}
+# A reader takes null for absent (AF-19); a writer leaves the member out.
+_TEXT: Final[JsonObject] = {"type": ["string", "null"]}
+_OBJECT: Final[JsonObject] = {"type": ["object", "null"]}
+_TIME: Final[JsonObject] = {"type": ["string", "null"], "format": "date-time"}
 
 _DEFINITIONS: Final[JsonObject] = {
     "AgentSummary": {
         "type": "object",
-        "required": ["id", "name"],
+        "required": ["id"],
         "properties": {
             "id": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"},
-            "name": {"type": "string", "maxLength": 256},
-            "version": {"type": "string"},
-            "summary": {"type": "string", "maxLength": 512},
-            "tags": {"type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 64}},
+            "name": {"type": ["string", "null"], "maxLength": 256},
+            "version": _TEXT,
+            "summary": _TEXT,
+            "tags": {"type": ["array", "null"], "maxItems": 64, "items": {"type": "string", "maxLength": 64}},
         },
     },
     "AgentMetadata": {
         "type": "object",
         "allOf": [{"$ref": "#/$defs/AgentSummary"}],
         "properties": {
-            "description": {"type": "string"},
+            "description": _TEXT,
             "owner": {"$ref": "#/$defs/Owner"},
-            "endpoints": {"type": "array", "maxItems": 128, "items": {"$ref": "#/$defs/Endpoint"}},
-            "capabilities": {"type": "object"},
+            "endpoints": {"type": ["array", "null"], "maxItems": 128, "items": {"$ref": "#/$defs/Endpoint"}},
+            "capabilities": _OBJECT,
             "created_at": _TIME,
             "updated_at": _TIME,
-            "metadata": {"type": "object"},
+            "metadata": _OBJECT,
         },
     },
     "Endpoint": {
@@ -40,13 +43,13 @@ _DEFINITIONS: Final[JsonObject] = {
         "properties": {
             "method": {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
             "path": {"type": "string", "pattern": "^/([^/?#\\s][^?#\\s]*)?$"},
-            "description": {"type": "string"},
+            "description": _TEXT,
         },
     },
     "Owner": {
-        "type": "object",
+        "type": ["object", "null"],
         "required": ["name"],
-        "properties": {"name": {"type": "string"}, "email": {"type": "string"}, "url": {"type": "string"}},
+        "properties": {"name": {"type": "string"}, "email": _TEXT, "url": _TEXT},
     },
     "AgentList": {
         "type": "object",

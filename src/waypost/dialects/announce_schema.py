@@ -50,7 +50,7 @@ SCHEMA: Final[JsonObject] = {
                 "agent": {"$ref": "#/$defs/Agent"},
                 "signature": {"type": ["string", "null"]},
                 "previous_signature": {"type": ["string", "null"]},
-                "ttl": {"type": ["integer", "null"]},
+                "ttl": {"description": "Seconds; advisory, because it is not signed."},
             },
         },
     },

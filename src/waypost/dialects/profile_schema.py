@@ -8,8 +8,12 @@ from waypost import limits
 from waypost.model.json import JsonObject
 from waypost.model.record import STATUSES
 
+# A null stands for an absent member (the codec reads it so); only what is required may not be null.
+_TEXT: Final[JsonObject] = {"type": ["string", "null"]}
+_OBJECT: Final[JsonObject] = {"type": ["object", "null"]}
+_TIME: Final[JsonObject] = {"type": ["string", "null"], "format": "date-time"}
 _TAGS: Final[JsonObject] = {
-    "type": "array",
+    "type": ["array", "null"],
     "maxItems": limits.TAGS,
     "items": {"type": "string", "minLength": 1, "maxLength": limits.TAG_CHARS},
 }
@@ -18,12 +22,12 @@ _EXAMPLE: Final[JsonObject] = {
     "type": "object",
     "required": ["text"],
     "properties": {
-        "id": {"type": "string"},
+        "id": _TEXT,
         "text": {"type": "string", "minLength": 1, "maxLength": limits.EXAMPLE_CHARS},
         "tags": _TAGS,
-        "input_schema": {"type": "object"},
-        "output_schema": {"type": "object"},
-        "language": {"type": "string", "description": "A language tag."},
+        "input_schema": _OBJECT,
+        "output_schema": _OBJECT,
+        "language": {"type": ["string", "null"], "description": "A language tag."},
     },
 }
 
@@ -33,9 +37,9 @@ _BINDING: Final[JsonObject] = {
     "properties": {
         "protocol": {"type": "string", "minLength": 1, "description": "An id of the binding profile, such as https."},
         "endpoint": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
-        "media_types": {"type": "array", "items": {"type": "string"}},
-        "interaction_model": {"type": "string"},
-        "priority": {"type": "integer", "description": "Lower is preferred."},
+        "media_types": {"type": ["array", "null"], "items": {"type": "string"}},
+        "interaction_model": _TEXT,
+        "priority": {"type": ["integer", "null"], "description": "Lower is preferred."},
     },
 }
 
@@ -49,20 +53,20 @@ SCHEMA: Final[JsonObject] = {
         "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
         "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
         "tags": _TAGS,
-        "examples": {"type": "array", "maxItems": limits.EXAMPLES, "items": {"$ref": "#/$defs/Example"}},
+        "examples": {"type": ["array", "null"], "maxItems": limits.EXAMPLES, "items": {"$ref": "#/$defs/Example"}},
         "bindings": {
             "type": "array",
             "minItems": 1,
             "maxItems": limits.BINDINGS,
             "items": {"$ref": "#/$defs/Binding"},
         },
-        "auth": {"type": "object"},
-        "constraints": {"type": "object"},
-        "status": {"enum": list(STATUSES)},
-        "expires_at": {"type": "string", "format": "date-time"},
-        "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
-        "updated_at": {"type": "string", "format": "date-time"},
-        "signature": {"type": "object"},
+        "auth": _OBJECT,
+        "constraints": _OBJECT,
+        "status": {"enum": [*STATUSES, None]},
+        "expires_at": _TIME,
+        "version": {"type": ["string", "null"], "maxLength": limits.VERSION_CHARS},
+        "updated_at": _TIME,
+        "signature": _OBJECT,
     },
     "$defs": {"Example": _EXAMPLE, "Binding": _BINDING},
 }
