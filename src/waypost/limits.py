@@ -56,7 +56,6 @@ RTFS_TIMEOUT_MS_DEFAULT: Final = 10_000  # P-36: how long a (discover-agents …
 RTFS_TIMEOUT_MS_MAX: Final = 600_000
 RTFS_ANSWER_BYTES: Final = 16 * MIB  # RTFS_LIMIT_MAX cards of RTFS_CARD_BYTES, and room
 RTFS_SCAN_CARDS: Final = 200_000  # cards that one request may look at, over all calls of its batch
-RTFS_SCAN_SECONDS: Final = 0.003  # matching gives way to other requests this often
 VERSION_RANGE_CHARS: Final = 256
 VERSION_RANGES: Final = 16
 
@@ -93,7 +92,6 @@ WATCH_KEEP_SECONDS: Final = 86_400
 WATCH_KEEP_CHANGES: Final = 100_000
 WATCH_BOOKMARK_SECONDS: Final = 30
 WATCH_BATCH: Final = 256  # events read from the log at once for one watcher
-WATCH_LAG_MAX: Final = 50_000  # a watcher further behind is cut off with its cursor
 WATCH_STALL_SECONDS: Final = 20  # a socket that takes nothing for so long is closed
 WATCHERS: Final = 2000
 
@@ -108,6 +106,7 @@ IDEMPOTENCY_KEY_CHARS: Final = 255
 IDEMPOTENCY_KEEP_SECONDS: Final = 86_400
 GROUP_COMMIT_MAX: Final = 512  # commands that may share one fsync
 GROUP_SLICE: Final = 16  # commands decided in one turn of the event loop: about 2 ms
+WORK_SLICE_SECONDS: Final = 0.003  # long work on the event loop gives way to other requests this often
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 with Retry-After
 
 # --- Caches (entries) ----------------------------------------------------------------------------

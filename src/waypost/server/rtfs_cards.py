@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from waypost.dialects.codec import EncodeContext
 from waypost.dialects.rtfs import RTFS, native_card
 from waypost.dialects.rtfs_card import modern
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_envelope import CARD, is_envelope
 from waypost.dialects.rtfs_profile import read_profile
-from waypost.model.json import JsonObject, parse_object
+from waypost.model.json import JsonObject
 from waypost.model.registration import Registration, Source
 from waypost.model.times import to_rfc3339
 from waypost.registry.decisions import expiry_of
@@ -18,7 +20,7 @@ def registered_card(source: Source) -> JsonObject:
     """The card in a source, member for member as it came."""
     if source.document.lstrip()[:1] != b"{":
         return derive_card(read_profile(source.document), base=source.url)[0]
-    document = parse_object(source.document)
+    document: JsonObject = msgspec.json.decode(source.document)  # checked when it came
     card: JsonObject = document[CARD] if is_envelope(document) else document
     return card
 

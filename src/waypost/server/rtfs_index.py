@@ -15,9 +15,8 @@ from waypost.dialects.rtfs_match import Capability, glob_fits
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.registry.ports import Committed
+from waypost.server.pace import Pace
 from waypost.server.rtfs_cards import card_to_match
-
-_KEYS_AT_ONCE = 2000
 
 
 class CapabilityIndex:
@@ -41,13 +40,14 @@ class CapabilityIndex:
             return
         self._changed = set()
         self._registry.observe(self._on_commit)
+        pace = Pace()
         async for page in self._registry.store.scan():
-            self._load(page)
-            await asyncio.sleep(0)
+            await self._load(page, pace)
         self._built, self._changed = True, None
 
-    def _load(self, page: Sequence[Registration]) -> None:
+    async def _load(self, page: Sequence[Registration], pace: Pace) -> None:
         for registration in page:
+            await pace.step()
             if self._changed is None or registration.id not in self._changed:
                 self._put(registration)
 
@@ -92,12 +92,11 @@ class CapabilityIndex:
 
     async def _globbed(self, pattern: str) -> set[str]:
         found: set[str] = set()
-        keys = list(self._agents)
-        for start in range(0, len(keys), _KEYS_AT_ONCE):
-            for key in keys[start : start + _KEYS_AT_ONCE]:
-                if glob_fits(pattern, key):
-                    found.update(self._agents.get(key, ()))
-            await asyncio.sleep(0)
+        pace = Pace()
+        for key in list(self._agents):
+            await pace.step()
+            if glob_fits(pattern, key):
+                found.update(self._agents.get(key, ()))
         return found
 
 

@@ -123,7 +123,7 @@ class RtfsMethods:
         result: JsonObject = {"agents": found.cards, "total": found.total}
         if found.next_cursor is not None:
             result |= {"has_more": True, "next_cursor": found.next_cursor}
-        return result | _warned([_ignored(name) for name in criteria.unknown])
+        return result | _warned([*found.warnings, *map(_ignored, criteria.unknown)])
 
     # --- Registering -----------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ Matching many cards gives way to other requests every few milliseconds, and one 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap
@@ -22,13 +22,16 @@ from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import LISTED
 from waypost.registry.engine import Registry
+from waypost.server.pace import Pace
 from waypost.server.rtfs_cards import card_to_match, card_to_show
 from waypost.server.rtfs_index import CapabilityIndex
 
-_PAGE = 200
+_PAGE = 50
 _CACHED_BELOW = 1000  # more candidates than this are read past the record cache, which they would only empty
-_RANKED_ABOVE = 2000  # with fewer candidates every text is looked at; with more the ranker chooses them
+_RANKED_ABOVE = 5000  # with fewer candidates every text is looked at; with more the ranker chooses them
 _RANKED = 1000
+_SORTED_AT_ONCE = 1000
+_CUT = f"text_search: only the {_RANKED} best were looked at; add another criterion to see the rest."
 _PURPOSE = "rtfs"
 
 Order = tuple[float, int, str]
@@ -55,6 +58,12 @@ class Found:
     cards: list[JsonObject]
     total: int
     next_cursor: str | None
+    warnings: tuple[str, ...] = ()
+
+
+class _Candidates(NamedTuple):
+    ids: list[str]
+    warnings: tuple[str, ...] = ()
 
 
 class CardSearch:
@@ -65,27 +74,45 @@ class CardSearch:
     async def find(self, criteria: Criteria, principal: Principal, params: JsonObject, budget: Budget) -> Found:
         context = _context(principal, params)
         after = self._after(params.get("cursor"), context)
-        ordered = sorted([item async for item in self._matches(criteria, principal, budget)])
-        rest = [item for item in ordered if after is None or item[0] > after]
-        page, more = rest[: criteria.limit], len(rest) > criteria.limit
+        candidates = await self._candidates(criteria, principal)
+        best, total = await self._best(criteria, candidates.ids, after, budget)
+        page, more = best[: criteria.limit], len(best) > criteria.limit
+        return Found(
+            cards=await self._shown(criteria, page),
+            total=total,
+            next_cursor=self._cursor(page[-1][0], context) if more else None,
+            warnings=candidates.warnings,
+        )
+
+    async def _best(
+        self, criteria: Criteria, ids: Sequence[str], after: Order | None, budget: Budget
+    ) -> tuple[list[tuple[Order, str]], int]:
+        """The first of those that match, one more than asked for, and how many match in all."""
+        best: list[tuple[Order, str]] = []
+        total = 0
+        pace = Pace()
+        async for registration in self._registrations(ids, budget):
+            await pace.step()
+            card = card_to_match(registration)
+            if not criteria.matches(card):
+                continue
+            total += 1
+            order = criteria.order(card)
+            if after is None or order > after:
+                best.append((order, registration.id))
+            if len(best) > criteria.limit + _SORTED_AT_ONCE:
+                best = sorted(best)[: criteria.limit + 1]
+        return sorted(best)[: criteria.limit + 1], total
+
+    async def _shown(self, criteria: Criteria, page: list[tuple[Order, str]]) -> list[JsonObject]:
         scores = {agent_id: -order[0] if criteria.terms else None for order, agent_id in page}
         now = self._registry.clock.now()
-        shown = await self._registry.registrations(list(scores))
-        cards = [card_to_show(registration, now, scores[registration.id]) for registration in shown]
-        return Found(cards, len(ordered), self._cursor(page[-1][0], context) if more else None)
-
-    async def _matches(
-        self, criteria: Criteria, principal: Principal, budget: Budget
-    ) -> AsyncIterator[tuple[Order, str]]:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        async for registration in self._registrations(await self._candidates(criteria, principal), budget):
-            card = card_to_match(registration)
-            if criteria.matches(card):
-                yield criteria.order(card), registration.id
-            if loop.time() - started > limits.RTFS_SCAN_SECONDS:
-                await asyncio.sleep(0)
-                started = loop.time()
+        cards: list[JsonObject] = []
+        pace = Pace()
+        for registration in await self._registry.registrations(list(scores)):
+            await pace.step()
+            cards.append(card_to_show(registration, now, scores[registration.id]))
+        return cards
 
     async def _registrations(self, ids: Sequence[str], budget: Budget) -> AsyncIterator[Registration]:
         for start in range(0, len(ids), _PAGE):
@@ -100,7 +127,7 @@ class CardSearch:
 
     # --- Narrowing -------------------------------------------------------------------------------
 
-    async def _candidates(self, criteria: Criteria, principal: Principal) -> list[str]:
+    async def _candidates(self, criteria: Criteria, principal: Principal) -> _Candidates:
         """Ids that may match. No await between reading ordinals and naming them: they mean nothing after a change."""
         capable: set[str] | None = None
         if criteria.capability is not None or criteria.tags:
@@ -118,9 +145,12 @@ class CardSearch:
             chosen &= self._tagged(criteria)
         if capable is not None:
             chosen &= self._ordinals(capable)
+        warnings: tuple[str, ...] = ()
         if criteria.terms and len(chosen) > _RANKED_ABOVE:
-            chosen &= self._ordinals(self._ranked(criteria, principal))
-        return catalogue.tags.ids_of(chosen)
+            ranked = self._ranked(criteria, principal)
+            warnings = (_CUT,) if len(ranked) == _RANKED else ()
+            chosen &= self._ordinals(ranked)
+        return _Candidates(catalogue.tags.ids_of(chosen), warnings)
 
     def _ordinals(self, ids: set[str]) -> BitMap:
         found = map(self._registry.catalogue.tags.ordinal, ids)
