@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ LETTERS = "bcdfghklmnprstvz"
 
 
 def main() -> None:
-    folders = [folder for folder in sorted(Path(sys.argv[1]).iterdir())] if len(sys.argv) > 1 else []
+    folders = sorted(Path(sys.argv[1]).iterdir()) if len(sys.argv) > 1 else []
     for folder in folders:
         if (folder / "queries.jsonl").exists():
             print(f"{folder.name:12} nDCG@10 {100 * quality(folder):.1f}")
@@ -81,10 +82,10 @@ def ndcg(found: list[str], relevant: set[str]) -> float:
 def speed(size: int) -> dict[str, float]:
     random.seed(size)
     words = ["".join(random.choices(LETTERS + "aeiou", k=random.randint(4, 9))) for _ in range(8000)]
-    weights = [1 / (rank + 5) for rank in range(len(words))]  # as in real text, few words do most of the work
+    sums = [*accumulate(1 / (rank + 5) for rank in range(len(words)))]  # as in real text, few words do most of the work
 
     def text(count: int) -> str:
-        return " ".join(random.choices(words, weights, k=count))
+        return " ".join(random.choices(words, cum_weights=sums, k=count))
 
     rows = [
         {
@@ -115,7 +116,9 @@ def asked(ranker: LexicalRanker, questions: list[str]) -> float:
     queries = [Query(text=text) for text in questions]
     for query in queries[:50]:
         ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0)
-    return timed(lambda: [ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0) for query in queries]) / len(queries)
+    return timed(lambda: [ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0) for query in queries]) / len(
+        queries
+    )
 
 
 def timed(work: Any) -> float:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from waypost.model.query import Evidence, Query
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.search.evidence import explain
@@ -34,7 +32,6 @@ def test_tags_that_were_asked_for_or_written_are_direct_matches() -> None:
     assert found.expanded_tags == ()
 
 
-@pytest.mark.req("PRO-14")
 def test_tags_that_only_a_stem_or_a_spelling_leads_to_are_told_apart() -> None:
     found = evidence("automate an API workflow", preferred_tags=("api automation",))
     assert found.matched_tags == ()
