@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -347,6 +348,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
     """`serve` on the fastest loop there is here."""
+    sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, ready=ready))

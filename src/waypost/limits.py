@@ -107,6 +107,7 @@ IDEMPOTENCY_KEEP_SECONDS: Final = 86_400
 GROUP_COMMIT_MAX: Final = 512  # commands that may share one fsync
 GROUP_SLICE: Final = 16  # commands decided in one turn of the event loop: about 2 ms
 WORK_SLICE_SECONDS: Final = 0.003  # long work on the event loop gives way to other requests this often
+THREAD_SWITCH_SECONDS: Final = 0.0001  # a busy loop must let the committing thread in: with the usual 5 ms it starves
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 with Retry-After
 
 # --- Caches (entries) ----------------------------------------------------------------------------
