@@ -25,7 +25,7 @@ from support.server import RunningServer, start_server, stop_server
 from support.stored import NOW, Listener, make_registration, put
 from waypost.stores.sqlite import SqliteStore
 
-ROUNDS = 4
+ROUNDS = 60
 OTHERS = 10_000
 READY_SECONDS = 3.0
 
