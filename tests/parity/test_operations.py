@@ -1,0 +1,99 @@
+"""The table of operations is whole: every row has its command and its method, every route and every face has its row."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import click
+import pytest
+
+from support.service import service
+from waypost import errors
+from waypost.cli.main import COMMANDS, cli
+from waypost.client.aio.client import Client
+from waypost.client.sync.client import SyncClient
+from waypost.errors import CODES
+from waypost.model.principal import SCOPES
+from waypost.registry.operations import OPERATIONS, Operation
+from waypost.server.described import FACE_ROUTES
+
+# Commands that start a service, or tell of the command itself: they ask nothing of a service.
+LOCAL = {"serve", "demo", "completion", "version"}
+# What the clients offer around the operations: other shapes of a row's answer, and their own life.
+BESIDE = {"document", "page", "export_lines", "health", "version", "aclose", "close"}
+
+rows = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
+
+
+def find_command(words: str) -> click.Command | None:
+    """The command behind `token mint`, or None."""
+    found: click.Command | None = cli
+    for word in words.split():
+        if not isinstance(found, click.Group):
+            return None
+        found = found.get_command(click.Context(found), word)
+    return found
+
+
+@rows
+def test_the_command_of_an_operation_exists_and_says_what_it_does(operation: Operation) -> None:
+    if operation.command is not None:
+        command = find_command(operation.command)
+        assert command is not None
+        assert command.help
+
+
+@rows
+def test_the_method_of_an_operation_exists_on_both_clients(operation: Operation) -> None:
+    if operation.method is not None:
+        for client in (Client, SyncClient):
+            method = getattr(client, operation.method, None)
+            assert inspect.isfunction(method)
+            assert method.__doc__
+
+
+@rows
+def test_scope_and_errors_of_an_operation_are_known(operation: Operation) -> None:
+    assert operation.scope in (None, *SCOPES)
+    assert set(operation.errors) <= set(CODES)
+    if operation.scope is not None:
+        assert {errors.Unauthorized, errors.MissingScope} <= set(operation.errors)
+
+
+def test_every_command_that_talks_to_a_service_is_an_operation() -> None:
+    assert {str(row.command).split()[0] for row in OPERATIONS.values() if row.command} == set(COMMANDS) - LOCAL
+
+
+@pytest.mark.parametrize("client", [Client, SyncClient])
+def test_every_method_of_a_client_is_an_operation(client: type) -> None:
+    methods = {name for name, _ in inspect.getmembers(client, inspect.isfunction) if not name.startswith("_")}
+    assert methods - BESIDE == {row.method for row in OPERATIONS.values() if row.method}
+
+
+async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        routes = [*bench.application.service.router.routes, *FACE_ROUTES]
+        assert {route.operation for route in routes} == set(OPERATIONS)
+        open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
+        # SURFACE: always open, and nothing else.
+        assert open_paths == {
+            "/",
+            "/.well-known/agent.json",
+            "/.well-known/agent-card.json",
+            "/.well-known/agent-card",
+            "/.well-known/ai-catalog.json",
+            "/schemas/{id}.json",
+            "/healthz",
+            "/readyz",
+        }
+
+
+async def test_the_table_is_served_as_it_stands(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        served = (await bench.admin().get("/api/v1/operations")).json()["operations"]
+    assert [row["name"] for row in served] == list(OPERATIONS)
+    for row in served:
+        operation = OPERATIONS[row["name"]]
+        assert (row["scope"], row["command"], row["method"]) == (operation.scope, operation.command, operation.method)
+        assert set(row["errors"]) == {error.code for error in operation.errors}
