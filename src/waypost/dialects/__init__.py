@@ -19,12 +19,13 @@ from waypost.dialects.codec import Codec, DecodeContext, Decoded
 from waypost.dialects.mcp import MCP
 from waypost.dialects.oasf import OASF
 from waypost.dialects.profile import PROFILE
-from waypost.dialects.profile_reader import check_times
+from waypost.dialects.profile_reader import check_times, read_record
 from waypost.dialects.refusals import refuse_what_is_no_agent
 from waypost.dialects.rtfs import RTFS, decode_text
 from waypost.dialects.rtfs_envelope import decode_envelope, is_envelope
 from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, parse_object
+from waypost.model.record import record_to_json
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, ANNOUNCE, ADP, A2A, ARD, MCP, OASF)}
 
@@ -81,8 +82,7 @@ def decode_document(data: bytes, dialect: str | None, context: DecodeContext) ->
         decoded = decode_envelope(document, context)
     else:
         decoded = codec(name).decode(document, context)
-    check_times(decoded.record, context.now)
-    return name, document, decoded
+    return name, document, _held_to_the_rules(decoded, name, context)
 
 
 def _decode_text(data: bytes, dialect: str | None, context: DecodeContext) -> Decoded:
@@ -90,6 +90,12 @@ def _decode_text(data: bytes, dialect: str | None, context: DecodeContext) -> De
         raise InvalidDocument(
             f"An agent-profile text is not a document of {dialect!r}.", path="$", hint="Name rtfs, or send JSON."
         )
-    decoded = decode_text(data, context)
-    check_times(decoded.record, context.now)
+    return _held_to_the_rules(decode_text(data, context), RTFS.name, context)
+
+
+def _held_to_the_rules(decoded: Decoded, dialect: str, context: DecodeContext) -> Decoded:
+    """Whatever it was written in, a record keeps the profile's bounds, or the next dialect could not write it."""
+    if dialect != PROFILE.name:  # its codec has just read it so
+        read_record(record_to_json(decoded.record))
+        check_times(decoded.record, context.now)
     return decoded

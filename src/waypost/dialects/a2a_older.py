@@ -110,7 +110,8 @@ def _security(card: JsonObject) -> JsonObject:
     elif isinstance(card.get("authentication"), dict) and "securitySchemes" not in card:
         card = _authentication(card)
     _requirements(card)
-    for skill in card.get("skills") or ():
+    skills = card.get("skills")
+    for skill in skills if isinstance(skills, list) else ():
         if isinstance(skill, dict):
             _requirements(skill)
     return card
