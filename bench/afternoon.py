@@ -52,7 +52,7 @@ def register(agent: Agent) -> dict[str, str]:
     return {"id": agent.id}
 
 
-@app.get("/agents/{agent_id}")
+@app.get("/agents/{agent_id:path}")
 def get(agent_id: str) -> Agent:
     row = database().execute("SELECT document FROM agents WHERE id = ?", (agent_id,)).fetchone()
     if row is None:

@@ -1,7 +1,7 @@
 """The change log as watchers read it: at their own pace, in order, from a cursor.
 
 Nothing is pushed into a watcher's queue: each one pulls from the log and waits for a pulse. So a slow watcher costs no
-memory, and one that falls too far behind is told so and cut off, never skipped silently.
+memory, and one that falls behind what the log keeps is told so and cut off, never skipped silently.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class ChangeLog:
             self.revision = events[-1].revision
             self._wake()
 
+    def forget_recent(self) -> None:
+        """Read from the store from now on, as after a restart."""
+        self._recent.clear()
+
     def close(self) -> None:
         self._closed = True
         self._wake()
@@ -119,10 +123,13 @@ class ChangeLog:
         next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
         while not self._closed:
             pulse = self._pulse
-            if self.revision - after > limits.WATCH_LAG_MAX:
-                yield CutOff(self.bookmark(after))
+            events = await self._read(after) if after < self.revision else ()
+            if events and events[0].revision != after + 1:
+                yield CutOff(
+                    self.bookmark(after)
+                )  # the log went on without it: what is gone must not look like nothing
                 return
-            for event in await self._read(after) if after < self.revision else ():
+            for event in events:
                 after = event.revision
                 kind = as_seen_by(event, audience)
                 if kind is not None and (renewals or kind != "renewed"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import random
@@ -78,9 +79,7 @@ class Registry:
         self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
         revision = await self.store.revision()
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
-        async for entries in self.store.entries():
-            self.catalogue.load(entries)
-            self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
+        await self._load_catalogue()
         await self._recall_removals(revision)
         await self._catch_up(revision)
         if self.ranker.pending > _FOLD_FIRST:
@@ -104,6 +103,19 @@ class Registry:
             await self._tolerate(self._maintain)
         self.ranker.close()
         await self.store.close()
+
+    async def _load_catalogue(self) -> None:
+        """What is loaded here lives as long as the process: the collector looks at it once, not again and again."""
+        entries: list[Entry] = []
+        gc.disable()
+        try:
+            async for page in self.store.entries():
+                entries += page
+            self.catalogue.load(entries)
+        finally:
+            gc.enable()
+        gc.freeze()
+        self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
 
     async def _recall_removals(self, revision: int) -> None:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""
@@ -321,8 +333,11 @@ class Registry:
         missing = [agent_id for agent_id, registration in found.items() if registration is None]
         if missing:
             for agent_id, fetched in (await self.store.fetch(missing)).items():
-                self._cache.put(agent_id, fetched)
-                found[agent_id] = fetched
+                cached = self._cache.get(agent_id)  # a commit may have come in while the store was reading
+                if cached is None or cached.revision < fetched.revision:
+                    self._cache.put(agent_id, fetched)
+                    cached = fetched
+                found[agent_id] = cached
         return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
 
     def page(
@@ -422,8 +437,14 @@ class Registry:
         self, principal: Principal, cursor: str | None = None, *, renewals: bool = False
     ) -> AsyncIterator[WatchItem]:
         """Changes after a cursor. A bad cursor is refused before the first item."""
+        return (await self.open_watch(principal, cursor, renewals=renewals))[1]
+
+    async def open_watch(
+        self, principal: Principal, cursor: str | None, *, renewals: bool
+    ) -> tuple[str, AsyncIterator[WatchItem]]:
+        """The same, with the cursor that it starts from: a watcher may lose its connection before the first change."""
         after = await self.changes.parse_cursor(cursor)
-        return self.changes.follow(after, audience(principal), renewals=renewals)
+        return self.changes.bookmark(after), self.changes.follow(after, audience(principal), renewals=renewals)
 
     def stats(self, principal: Principal) -> dict[str, Any]:
         """Figures over what the caller sees. The revision is for admins: its gaps would tell of hidden records."""

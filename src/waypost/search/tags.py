@@ -7,7 +7,7 @@ owns it; a bitmap that it returned is a copy and stays valid, but its ordinals m
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -37,6 +37,13 @@ class Postings:
                 self._sets[key] = BitMap((held, ordinal))
         else:
             held.add(ordinal)
+
+    def add_many(self, key: str, ordinals: list[int]) -> None:
+        if key not in self._sets and len(ordinals) > 1:
+            self._sets[key] = BitMap(ordinals)
+            return
+        for ordinal in ordinals:
+            self.add(key, ordinal)
 
     def discard(self, key: str, ordinal: int) -> None:
         held = self._sets.get(key)
@@ -113,6 +120,32 @@ class TagIndex:
         for scope in scopes:
             self._scopes.add(scope, ordinal)
         return ordinal
+
+    def load(self, rows: Iterable[tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]]) -> None:
+        """`put` for many new agents at once: each key's ordinals are gathered first, and become a bitmap in one step."""
+        gathered: tuple[defaultdict[str, list[int]], ...] = tuple(defaultdict(list) for _ in range(4))
+        tags_of, protocols_of, statuses_of, scopes_of = gathered
+        first = len(self._ids)
+        for agent_id, tags, protocols, status, scopes in rows:
+            if agent_id in self._ordinals:
+                self.put(agent_id, tags, protocols, status, scopes)
+                continue
+            ordinal = len(self._ids)
+            self._ids.append(agent_id)
+            self._ordinals[agent_id] = ordinal
+            self._tags_of.append(tags)
+            self._traits_of.append(self._share((protocols, status, scopes)))
+            for tag in tags:
+                tags_of[tag].append(ordinal)
+            for protocol in protocols:
+                protocols_of[protocol].append(ordinal)
+            statuses_of[status].append(ordinal)
+            for scope in scopes:
+                scopes_of[scope].append(ordinal)
+        self._live.add_range(first, len(self._ids))
+        for postings, found in zip((self._tags, self._protocols, self._statuses, self._scopes), gathered, strict=True):
+            for key, ordinals in found.items():
+                postings.add_many(key, ordinals)
 
     def remove(self, agent_id: str) -> None:
         """Forget an agent; one that is not here is passed over."""

@@ -53,13 +53,17 @@ class WatchFace:
             raise InvalidParameter(f"{include[:40]!r} cannot be included.", path="include", hint="Use include=agent.")
         if self.watchers >= limits.WATCHERS:
             raise Unavailable("Too many watchers.", retry_after=10)
-        items = await self._registry.watch(call.principal, cursor, renewals=renewals == "true")
+        start, items = await self._registry.open_watch(call.principal, cursor, renewals=renewals == "true")
         return StreamingResponse(
             200,
             self._stream(items, with_agent=include == "agent"),
             content_type=b"text/event-stream",
             receive=request.receive,
-            headers=[(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")],
+            headers=[
+                (b"cache-control", b"no-store"),
+                (b"x-accel-buffering", b"no"),
+                (b"waypost-cursor", start.encode()),
+            ],
             stall_seconds=limits.WATCH_STALL_SECONDS,
         )
 

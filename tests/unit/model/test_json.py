@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,8 @@ def test_everything_that_is_json_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in SUITE if name.startswith("i_")))
 def test_what_readers_disagree_on_is_read_or_refused_but_never_crashes(name: str) -> None:
-    try:
+    with contextlib.suppress(WaypostError):
         parse_json(bytes_of(SUITE[name]))
-    except WaypostError as error:
-        assert error.message
 
 
 @pytest.mark.parametrize(

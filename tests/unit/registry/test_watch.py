@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from support.service import Bench, profile, service
-from waypost import limits
 from waypost.errors import CursorTooOld, InvalidCursor
 from waypost.model.principal import ANONYMOUS, Principal
-from waypost.registry.changes import Seen, WatchItem
+from waypost.registry.changes import CutOff, Seen, WatchItem
 from waypost.server.auth import ADMIN
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read",)))
@@ -165,12 +165,27 @@ async def test_bookmarks_of_one_moment_differ_so_that_they_tell_nothing(tmp_path
         assert await bench.registry.changes.parse_cursor(changes.bookmark(1)) == 1
 
 
-async def test_a_watcher_that_is_too_far_behind_is_cut_off_with_its_cursor(tmp_path: Path) -> None:
-    async with service(tmp_path) as bench:
-        await put(bench, "a")
-        items = await bench.registry.watch(ALICE, "0")
-        bench.registry.changes.revision += limits.WATCH_LAG_MAX + 1
+async def test_a_watcher_that_the_log_has_left_behind_is_cut_off_with_its_cursor(tmp_path: Path) -> None:
+    async with service(tmp_path, watch_keep_seconds=60, watch_keep_changes=1) as bench:
+        after = bench.registry.changes.revision
+        items = bench.registry.changes.follow(after, None)
+        for name in ("a", "b", "c"):
+            await put(bench, name)
+        bench.clock.advance(61)
+        await bench.registry.prune()
+        bench.registry.changes.forget_recent()
         item = await anext(items)
-        assert type(item).__name__ == "CutOff"
+        assert isinstance(item, CutOff)
         with pytest.raises(StopAsyncIteration):
             await anext(items)
+        with pytest.raises(CursorTooOld):
+            await bench.registry.watch(ALICE, item.cursor)
+
+
+async def test_a_watcher_may_begin_far_behind_and_read_everything_that_is_kept(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        lines = "\n".join(json.dumps(profile(f"a{number}")) for number in range(600))
+        await bench.as_("alice").post("/api/v1/agents:batch", content=lines.encode())
+        bench.registry.changes.forget_recent()
+        seen = await take(await bench.registry.watch(ALICE, "0"), 600)
+        assert [item.event.revision for item in seen] == list(range(1, 601))
