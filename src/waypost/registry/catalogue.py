@@ -19,7 +19,6 @@ from waypost.search.tags import TagIndex
 
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
-_SHORT = 23  # characters: an id that is not longer is never published as a hash, whatever its alphabet
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
@@ -109,7 +108,7 @@ class Catalogue:
         self._entries[agent_id] = entry
         for alias in entry.aliases:
             self._aliases.setdefault(alias, agent_id)
-        if len(agent_id) > _SHORT and (published := slug(agent_id)).startswith("h-"):
+        if _may_be_hashed(agent_id) and (published := slug(agent_id)).startswith("h-"):
             self._aliases[published] = agent_id
 
     def _watch_deadline(self, entry: Entry) -> None:
@@ -127,7 +126,7 @@ class Catalogue:
         for alias in entry.aliases:
             if self._aliases.get(alias) == entry.id:
                 del self._aliases[alias]
-        if len(entry.id) > _SHORT:
+        if _may_be_hashed(entry.id):
             self._aliases.pop(hash_slug(entry.id), None)
         self.tags.remove(entry.id)
         position = position_of(entry)
@@ -268,6 +267,11 @@ class Catalogue:
 
     def _take(self, positions: Iterable[Position]) -> list[Entry]:
         return [self._entries[agent_id] for _, agent_id in positions if agent_id in self._entries]
+
+
+def _may_be_hashed(agent_id: str) -> bool:
+    """False for ids whose slug surely holds all of them: 94 bytes fit, and a character has at most four."""
+    return len(agent_id) > (94 if agent_id.isascii() else 23)
 
 
 def position_of(entry: Entry) -> Position:
