@@ -3,7 +3,7 @@
 Commands are decided on the event loop, a few in each turn, inside one open transaction; only the commit, which waits for
 the disk, runs in a thread. While the disk works, the next commands gather, and share the next wait. A statement costs
 microseconds, and a thread that runs statements would fight the loop for the interpreter at each of them
-(docs/decisions/0007).
+(docs/decisions/0008).
 
     idle → deciding → committing → answering → idle or deciding
 """
