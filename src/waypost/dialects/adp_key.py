@@ -6,7 +6,6 @@ Only shapes and digests; whether a key is to be trusted is not asked here.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ def raw_key(full: str) -> bytes | None:
     body = body.replace("+", "-").replace("/", "_").rstrip("=")
     try:
         data = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     data = data.removeprefix(_SPKI_PREFIX)
     return data if len(data) == 32 else None

@@ -7,7 +7,6 @@ elsewhere: here a signature is only text beside the agent.
 from __future__ import annotations
 
 import base64
-import binascii
 import bisect
 import hashlib
 import re
@@ -221,7 +220,7 @@ def _key_id(pem: Any) -> str | None:
     body = "".join(line for line in pem.splitlines() if "-----" not in line).strip()
     try:
         der = base64.b64decode(body, validate=True)
-    except binascii.Error:
+    except ValueError:
         return None
     return f"sha256:{hashlib.sha256(der).hexdigest()}" if der else None
 

@@ -263,6 +263,15 @@ def test_what_four_kibibytes_do_not_hold_is_told_as_lost_and_names_stay() -> Non
 
 
 @pytest.mark.req("MAP-9")
+@pytest.mark.parametrize(
+    "key", ["é", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "", "not base64!"]
+)
+def test_a_key_that_gives_no_key_id_leaves_the_signature_without_one(key: str) -> None:
+    record = ANNOUNCE.decode({**ENVELOPE, "agent": changed(public_key=key)}, DECODE).record
+    assert record.signature == {"type": "announce-sig", "canon": "jcs", "value": ENVELOPE["signature"]}
+
+
+@pytest.mark.req("MAP-9")
 def test_metadata_may_ask_for_visibility() -> None:
     decoded = ANNOUNCE.decode(changed(metadata={"visibility": "internal"}), DecodeContext(now=NOW))
     assert decoded.visibility == "internal"
