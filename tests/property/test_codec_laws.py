@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 
@@ -35,7 +36,7 @@ def without(record: AgentRecord, losses: Iterable[Loss]) -> JsonObject:
 def _top(path: str) -> str:
     found = re.match(r"\$(?:\.(\w+)|\[(.*?)\](?=\.|\[|$))", path, re.DOTALL)
     assert found, f"{path!r} is not a JSON path"
-    return found[1] or eval(found[2])
+    return found[1] or ast.literal_eval(found[2])
 
 
 def declared(codec: Codec, path: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 from hypothesis import strategies as st
 
 from waypost import limits
@@ -55,14 +57,11 @@ tags = st.lists(
     st.sampled_from(["translation", "finance", "Änderung", "json-output", "日本語"]) | texts(limits.TAG_CHARS),
     max_size=6,
 ).map(tuple)
-instants = st.integers(1_600_000_000, int(NOW)).map(float)
 
 
 @st.composite
 def times(draw: st.DrawFn, least: int = 1_600_000_000, most: int = int(NOW)) -> str:
     """RFC 3339 in its several spellings."""
-    from datetime import UTC, datetime, timedelta, timezone
-
     zone = draw(st.sampled_from([UTC, timezone(timedelta(hours=2)), timezone(-timedelta(hours=5, minutes=30))]))
     moment = datetime.fromtimestamp(draw(st.integers(least, most)), zone)
     fraction = draw(st.sampled_from(["", ".5", ".123456"]))
