@@ -94,7 +94,7 @@ class SqliteStore:
             raise
 
     def _find_damage(self, connection: sqlite3.Connection) -> None:
-        """After a clean stop the numbers must be what they were then; otherwise every page is looked at."""
+        """After a clean stop the numbers must be what they were then; otherwise the structure is looked at."""
         noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
         if noted.get("clean"):
             found = {name: value for name, value in _numbers(connection).items() if noted.get(name) != value}
