@@ -96,10 +96,9 @@ class SqliteStore:
     def _find_damage(self, connection: sqlite3.Connection) -> None:
         """After a clean stop the numbers must be what they were then; otherwise the structure is looked at."""
         noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-        if noted.get("clean"):
-            found = {name: value for name, value in _numbers(connection).items() if noted.get(name) != value}
-            if found:
-                raise damaged(f"{self.path} should have { ({name: noted.get(name) for name in found}) }, not {found}")
+        for name, value in _numbers(connection).items() if noted.get("clean") else ():
+            if noted.get(name, value) != value:
+                raise damaged(f"{self.path} holds {value} {name}, and held {noted[name]} when it was closed")
         if self._check or noted.get("clean") == 0:
             wrong = find_damage(connection, thorough=self._check)
             if wrong is not None:
@@ -226,10 +225,10 @@ class SqliteStore:
 
 def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
     """What a clean stop notes, to be compared at the next start."""
-    ((agents, newest),) = connection.execute(
-        "SELECT (SELECT count(*) FROM entries), (SELECT coalesce(max(revision), 0) FROM events)"
+    ((agents, events),) = connection.execute(
+        "SELECT (SELECT count(*) FROM entries), (SELECT coalesce(max(revision) - min(revision) + 1, 0) FROM events)"
     ).fetchall()
-    return {"agents": agents, "newest": newest}
+    return {"agents": agents, "events": events}
 
 
 def _note_clean(tables: Tables) -> None:
