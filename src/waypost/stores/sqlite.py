@@ -225,9 +225,10 @@ class SqliteStore:
 
 def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
     """What a clean stop notes, to be compared at the next start."""
-    ((agents, events),) = connection.execute(
-        "SELECT (SELECT count(*) FROM entries), (SELECT coalesce(max(revision) - min(revision) + 1, 0) FROM events)"
+    ((agents, newest, oldest),) = connection.execute(
+        "SELECT (SELECT count(*) FROM entries), (SELECT max(revision) FROM events), (SELECT min(revision) FROM events)"
     ).fetchall()
+    events = newest - oldest + 1 if newest is not None else 0
     return {"agents": agents, "events": events}
 
 
