@@ -64,13 +64,14 @@ def publish(
 
     def decide(held: Held) -> Decision:
         current = _find_current(publication, held)
+        ended: Registration | None = None
         if current is not None and _has_ended(current, now):
-            _check_hold(publication.principal, current.owner, _hold_until(current), now=now)
+            ended = held.registrations.get(publication.decoded.record.id)
             current = None
         _check_preconditions(publication, current)
         if current is None:
-            _check_tombstones(publication, held, now)
-            return _create(publication, now=now, default_visibility=default_visibility, announce_id=announce_id)
+            _check_remembered(publication, _remembered(publication, ended, held, now), now)
+            return _create(publication, ended, now=now, default_visibility=default_visibility, announce_id=announce_id)
         if not may_change(publication.principal, current.owner):
             raise OwnerConflict(
                 "This id is held by another owner.",
@@ -126,8 +127,14 @@ def _check_preconditions(publication: Publication, current: Registration | None)
         )
 
 
-def _check_tombstones(publication: Publication, held: Held, now: float) -> None:
-    tombstone = held.tombstones.get(publication.decoded.record.id)
+def _remembered(publication: Publication, ended: Registration | None, held: Held, now: float) -> Tombstone | None:
+    """What the id left behind. One whose time is over is judged as if it had been swept away already."""
+    if ended is not None:
+        return _tombstone(ended, "expired", now, hold_until=_hold_until(ended))
+    return held.tombstones.get(publication.decoded.record.id)
+
+
+def _check_remembered(publication: Publication, tombstone: Tombstone | None, now: float) -> None:
     if tombstone is None or now >= tombstone.forget_at:
         return
     _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
@@ -151,7 +158,10 @@ def _marks_of(publication: Publication) -> Marks:
     return Marks(publication.decoded.sequence, find_instant(record.updated_at), record.version)
 
 
-def _create(publication: Publication, *, now: float, default_visibility: str, announce_id: str) -> Decision:
+def _create(
+    publication: Publication, ended: Registration | None, *, now: float, default_visibility: str, announce_id: str
+) -> Decision:
+    """A new registration. Whoever saw an `ended` one in its place, and may not see this one, is told that it is gone."""
     decoded = publication.decoded
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
     registration = Registration(
@@ -172,7 +182,8 @@ def _create(publication: Publication, *, now: float, default_visibility: str, an
     )
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
-    change = Change(type="registered", at=now, registration=registration, before=None, document=document)
+    before = ended.scopes if ended is not None else None
+    change = Change(type="registered", at=now, registration=registration, before=before, document=document)
     return Decision(outcome="created", change=change)
 
 
