@@ -87,8 +87,9 @@ class SqliteStore:
         try:
             migrate(connection, self._failpoint)
             self._find_damage(connection)
+            tables = Tables(connection, self._failpoint)
             self._near, self._far = Reader(open_reader(self.path)), Reader(open_reader(self.path))
-            return Tables(connection, self._failpoint)
+            return tables
         except BaseException:
             connection.close()
             raise
