@@ -102,7 +102,9 @@ def waypost(data: Path) -> Iterator[tuple[int, psutil.Process, str, float]]:
 
 def _first_answer(port: int, token: str) -> None:
     body = json.dumps({"query": QUERIES[0]}).encode()
-    wire = request_bytes("POST", "/profile/v1/discover", body, {"Authorization": f"Bearer {token}", "Connection": "close"})
+    wire = request_bytes(
+        "POST", "/profile/v1/discover", body, {"Authorization": f"Bearer {token}", "Connection": "close"}
+    )
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(wire)
         if not client.recv(64).startswith(b"HTTP/1.1 200"):
@@ -243,8 +245,18 @@ def _fill_afternoon(file: Path, corpus: list[bytes]) -> None:
 
 Goal = tuple[str, Callable[[dict[str, Any]], float], float, bool]  # text, figure, bound, at least?
 GOALS: tuple[Goal, ...] = (
-    ("durable registrations ÷ afternoon", lambda f: f["waypost_register_rate"] / f["afternoon_register_rate"], 1.5, True),
-    ("batched registrations ÷ afternoon", lambda f: f["waypost_register_many_rate"] / f["afternoon_register_rate"], 1.5, True),
+    (
+        "durable registrations ÷ afternoon",
+        lambda f: f["waypost_register_rate"] / f["afternoon_register_rate"],
+        1.5,
+        True,
+    ),
+    (
+        "batched registrations ÷ afternoon",
+        lambda f: f["waypost_register_many_rate"] / f["afternoon_register_rate"],
+        1.5,
+        True,
+    ),
     ("one agent ÷ afternoon", lambda f: f["waypost_get_rate"] / f["afternoon_get_rate"], 4.0, True),
     ("one agent, CPU ÷ bare", lambda f: f["waypost_get_cpu_us"] / f["bare_get_cpu_us"], 2.0, False),
     ("list page of 50 ÷ afternoon", lambda f: f["waypost_list_rate"] / f["afternoon_list_rate"], 5.0, True),

@@ -43,7 +43,6 @@ from waypost.server.own import OwnFace
 from waypost.server.profile import ProfileFace
 from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
-
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
 from waypost.server.watch import WatchFace

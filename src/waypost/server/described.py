@@ -72,7 +72,7 @@ FACE_ROUTES: list[Route] = [
     Route(
         method="POST",
         path="/rtfs",
-        operation="register",
+        operation="find",
         summary="RTFS registry: JSON-RPC 2.0 (rtfs.registry.register, .discover, .deregister, .heartbeat)",
         body=Body(
             schema={"oneOf": [_RPC_CALL, {"type": "array", "items": _RPC_CALL, "maxItems": limits.RPC_BATCH_CALLS}]}
