@@ -30,6 +30,7 @@ COMMANDS = {
     "list": "List agents.",
     "find": "Find agents for a task.",
     "renew": "Prolong the lease of an agent.",
+    "host": "Answer for an agent under a domain.",
     "withdraw": "Remove agents.",
     "watch": "Follow the changes.",
     "import": "Register many agents from files and folders.",

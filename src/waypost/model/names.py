@@ -8,7 +8,10 @@ import re
 import unicodedata
 from urllib.parse import urlsplit
 
+from waypost.errors import InvalidParameter
+
 _PATH_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}\Z")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _SLUG = re.compile(r"[uh]-")
 
 
@@ -50,6 +53,18 @@ def fold(text: str) -> str:
 
 def fold_tag(tag: str) -> str:
     return fold(tag.strip()).lstrip(":")
+
+
+def parse_domain(value: object, path: str) -> str:
+    """A host name in lower case, without a final dot: letters, digits and hyphens in labels of at most 63."""
+    text = value.lower().rstrip(".") if isinstance(value, str) else ""
+    if not text or len(text) > 253 or not all(_LABEL.match(label) for label in text.split(".")):
+        raise InvalidParameter(
+            f"{str(value)[:64]!r} is not a domain name.",
+            path=path,
+            hint="Write it like agent.example.com, in A-labels.",
+        )
+    return text
 
 
 def domain_of(agent_id: str) -> str | None:

@@ -45,6 +45,7 @@ _SWEEP_SECONDS = 0.5
 _MAINTAIN_SECONDS = 0.5
 _PRUNE_SECONDS = 60.0
 _SWEEP_BATCH = 256
+_REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 _FOLD_FIRST = 1000  # changes that wait at the start; with more, the first answers would not be complete
 _CANDIDATES_MAX = 1000  # how many hits constraints may look through
 
@@ -132,6 +133,8 @@ class Registry:
             async for registrations in self.store.scan():
                 for registration in registrations:
                     self.ranker.put(registration)
+                if self.ranker.pending >= _REBUILD_STEP:
+                    await asyncio.to_thread(self.ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
             return
         changed: set[str] = set()
         while indexed < revision:
@@ -297,10 +300,12 @@ class Registry:
             raise no_such_agent(key)
         return answer.outcome
 
-    async def host(self, principal: Principal, key: str, domain: str | None) -> None:
+    async def host(self, principal: Principal, key: str, domain: str | None) -> Receipt:
+        """Answer for an agent under a domain by `Host`; None ends it. The last one to be given a domain has it."""
         agent_id = self._known(key)
         decide = decisions.host(principal, agent_id, domain, now=self.clock.now())
-        await self.store.execute(Command(keys=(agent_id,), decide=decide))
+        answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
+        return self._receipt(answer, answer.registration.sources[0].dialect if answer.registration else "profile")
 
     def _known(self, key: str) -> str:
         self.catalogue.expire(self.clock.now())
@@ -408,7 +413,9 @@ class Registry:
         candidates: list[Candidate] = []
         for hit in ranking.hits:
             registration = registrations.get(hit.id)
-            if registration is None or not all(holds(registration) for holds in predicates):
+            if registration is None or not registration.record.bindings:
+                continue  # it says nowhere how to be reached: not even D0
+            if not all(holds(registration) for holds in predicates):
                 continue
             candidates.append(
                 Candidate(

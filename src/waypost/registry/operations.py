@@ -110,6 +110,15 @@ OPERATIONS: dict[str, Operation] = {
             method="renew",
         ),
         Operation(
+            name="host",
+            summary="Answer for an agent under a domain, by the Host header.",
+            scope=SCOPE_ADMIN,
+            idempotent=True,
+            errors=(errors.InvalidParameter, errors.Unauthorized, errors.MissingScope, errors.NotFound),
+            command="host",
+            method="host",
+        ),
+        Operation(
             name="withdraw",
             summary="Withdraw an agent.",
             scope=SCOPE_WRITE,

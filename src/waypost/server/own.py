@@ -11,7 +11,7 @@ from waypost.dialects import CODECS
 from waypost.errors import InvalidParameter, TooLarge, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.lease import parse_ttl
-from waypost.model.names import fold_tag, slug
+from waypost.model.names import fold_tag, parse_domain, slug
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration
@@ -120,6 +120,21 @@ class OwnFace:
                         "properties": {"ttl_seconds": {"type": ["integer", "null"], "minimum": 1}},
                     },
                     required=False,
+                ),
+                answers={200: Body(schema=RECEIPT)},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/agents/{id}:host",
+                operation="host",
+                handler=self.host,
+                summary="Answer for an agent under a domain",
+                body=Body(
+                    schema={
+                        "type": "object",
+                        "required": ["domain"],
+                        "properties": {"domain": {"type": ["string", "null"], "description": "null ends it"}},
+                    }
                 ),
                 answers={200: Body(schema=RECEIPT)},
             ),
@@ -257,6 +272,13 @@ class OwnFace:
         receipt = await self._registry.renew(call.principal, call.id, asked)
         return json_response(receipt_json(receipt)).add(b"etag", quote_etag(receipt.etag))
 
+    async def host(self, call: Call) -> AnyResponse:
+        asked = await read_object(call.request)
+        if "domain" not in asked:
+            raise InvalidParameter("domain is missing.", path="$.domain", hint="Name a domain, or null to end it.")
+        domain = None if asked["domain"] is None else parse_domain(asked["domain"], "$.domain")
+        return json_response(receipt_json(await self._registry.host(call.principal, call.id, domain)))
+
     async def withdraw(self, call: Call) -> AnyResponse:
         await self._registry.withdraw(call.principal, call.id, read_if_match(call.request))
         return Response(204)
@@ -321,6 +343,8 @@ class OwnFace:
         }
         missing = [agent_id for agent_id in ids if agent_id not in kept]
         for registration in await self._registry.registrations(missing) if missing else ():
+            if not self._renderer.can_render(registration, dialect):
+                continue
             kept[registration.id] = self._renderer.render(registration, dialect, now)
         parts = [kept[agent_id].body for agent_id in ids if agent_id in kept]
         tail = b',"next_cursor":' + dump_json(next_cursor) if next_cursor else b""
@@ -340,7 +364,8 @@ class OwnFace:
         while True:
             page = self._registry.page(call.principal, limit=_AT_ONCE, cursor=cursor, statuses=STATUSES)
             for registration in await self._registry.registrations([entry.id for entry in page.entries]):
-                yield self._export_line(registration, chosen) + b"\n"
+                if chosen == "source" or self._renderer.can_render(registration, chosen):
+                    yield self._export_line(registration, chosen) + b"\n"
             cursor = page.next_cursor
             if cursor is None:
                 return

@@ -12,7 +12,7 @@ import msgspec
 from waypost import limits
 from waypost.dialects import CODECS
 from waypost.dialects.codec import EncodeContext, Loss
-from waypost.errors import WaypostError
+from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
 from waypost.model.registration import Registration, Source
 from waypost.model.times import to_rfc3339
@@ -21,6 +21,8 @@ from waypost.registry.publication import shown_etag
 from waypost.server.asgi import Headers
 from waypost.server.conditional import http_date
 
+# These have no form for an agent that says nowhere how to be reached.
+_NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
 # What arrives inside an envelope comes back as equal members of what is inside it.
 _ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
 
@@ -52,7 +54,16 @@ class Renderer:
         self._kept.move_to_end((agent_id, dialect))
         return kept
 
+    def can_render(self, registration: Registration, dialect: str) -> bool:
+        return bool(registration.record.bindings) or dialect not in _NEED_BINDINGS
+
     def render(self, registration: Registration, dialect: str, now: float) -> Rendering:
+        if not self.can_render(registration, dialect):
+            raise NotFound(
+                f"This agent names no place where it can be reached, so it has no {dialect} document.",
+                path="as",
+                hint="Read it as af or rtfs; its owner may register it again with an endpoint.",
+            )
         body, losses = self._body(registration, dialect, now)
         ends = expiry_of(registration)
         representation = "" if dialect == "profile" else dialect

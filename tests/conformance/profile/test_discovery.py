@@ -303,3 +303,14 @@ async def test_each_error_has_its_status_and_code(
         assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
         assert problem["message"]
         assert problem["correlation_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.req("PRO-14")
+async def test_tags_that_only_resemble_what_was_asked_are_told_apart_from_direct_matches(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = await filled(bench)
+        found = await discover(client, query="translate something for finance", include_evidence=True)
+        best = found["candidates"][0]
+        assert best["id"] == TRANSLATOR["id"]
+        assert best["matched_tags"] == ["finance"]
+        assert best["expanded_tags"] == ["translation"]

@@ -147,3 +147,23 @@ async def test_options_names_the_methods(tmp_path: Path, path: str) -> None:
         assert answer.status_code == 204
         assert "OPTIONS" in answer.headers["allow"]
         assert (await bench.anonymous().options("/nowhere")).status_code == 404
+
+
+async def test_an_admin_hosts_any_agent_under_a_domain_and_ends_it(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        admin, anyone = bench.admin(), bench.anonymous()
+        await admin.post("/api/v1/agents", json=profile("a", name="Hosted"))
+        answer = await admin.post("/api/v1/agents/a:host", json={"domain": "Desk.Example.COM."})
+        assert (answer.status_code, answer.json()["outcome"]) == (200, "updated")
+        assert (await at(anyone, "/.well-known/agent-card.json", "desk.example.com")).json()["name"] == "Hosted"
+        assert (await admin.post("/api/v1/agents/a:host", json={"domain": None})).status_code == 200
+        assert (await at(anyone, "/.well-known/agent-card.json", "desk.example.com")).json()["name"] == "Waypost"
+
+
+@pytest.mark.parametrize("domain", ["", "-x.example", "a b", "x" * 64 + ".example", 5, "127.0.0.1:80", "a..b"])
+async def test_what_is_no_domain_is_refused(tmp_path: Path, domain: object) -> None:
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("a"))
+        answer = await bench.admin().post("/api/v1/agents/a:host", json={"domain": domain})
+        assert (answer.status_code, answer.json()["path"]) == (400, "$.domain")
+        assert (await bench.as_("alice").post("/api/v1/agents/a:host", json={"domain": "x.example"})).status_code == 403

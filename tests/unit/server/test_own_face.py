@@ -249,3 +249,20 @@ async def test_a_token_that_cannot_be_minted_is_refused(tmp_path: Path, asked: d
     async with service(tmp_path) as bench:
         answer = await bench.admin().post("/api/v1/tokens", json=asked)
         assert (answer.status_code, answer.json()["path"]) == (400, path)
+
+
+async def test_an_agent_that_says_nowhere_how_to_be_reached_is_kept_but_not_offered_to_profile_clients(
+    tmp_path: Path,
+) -> None:
+    bare = {"id": "bare", "name": "Bare", "summary": "Answers riddles.", "endpoints": [], "capabilities": {}}
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        receipt = await admin.post("/api/v1/agents", json=bare)
+        assert (receipt.status_code, receipt.json()["dialect"]) == (201, "af")
+        assert (await admin.get("/api/v1/agents/bare", params={"as": "af"})).status_code == 200
+        assert (await admin.get("/api/v1/agents/bare")).status_code == 404
+        assert (await admin.get("/profile/v1/agents")).json() == {"agents": []}
+        found = await admin.post("/profile/v1/discover", json={"query": "riddles"})
+        assert found.json()["candidates"] == []
+        listed = (await admin.get("/.well-known/agentframework/v1/agents")).json()["agents"]
+        assert [agent["name"] for agent in listed] == ["Bare"]

@@ -50,18 +50,18 @@ class Connection:
             attempt += 1
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of an answer as it arrives. Only its opening is tried again."""
+    async def stream(self, call: Call) -> AsyncIterator[tuple[httpx.Headers, AsyncIterator[bytes]]]:
+        """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = await self._open_again(call)
         try:
-            yield self._chunks(response)
+            yield response.headers, self._chunks(response)
         finally:
             await response.aclose()
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of an answer as they arrive, blank ones left out."""
         lines = Lines()
-        async with self.stream(call) as chunks:
+        async with self.stream(call) as (_, chunks):
             async for chunk in chunks:
                 for line in lines.feed(chunk):
                     if line:

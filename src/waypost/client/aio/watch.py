@@ -43,15 +43,15 @@ async def changes(
 async def _events(
     connection: Connection, params: tuple[tuple[str, str], ...], cursor: str | None
 ) -> AsyncIterator[ServerEvent]:
-    """What one connection brings, after an `open` that tells that it stands."""
+    """What one connection brings, after an `open` that tells that it stands and from where."""
     start = () if cursor is None else (("from", cursor),)
     headers = {"Accept": "text/event-stream"} | ({} if cursor is None else {"Last-Event-ID": cursor})
     call = Call(
         method="GET", path="/api/v1/watch", params=(*params, *start), headers=headers, read_seconds=READ_SECONDS
     )
     events = Events()
-    async with connection.stream(call) as chunks:
-        yield ServerEvent("open", "", None)
+    async with connection.stream(call) as (headers_given, chunks):
+        yield ServerEvent("open", "", headers_given.get("Waypost-Cursor") if cursor is None else None)
         async for chunk in chunks:
             for event in events.feed(chunk):
                 yield event

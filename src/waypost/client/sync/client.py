@@ -115,6 +115,13 @@ class SyncClient:
         call = Call(method="POST", path=agent_path(id, ":renew"), headers=headers, content=content)
         return receipt_of(json_of(self._connection.send(call)))
 
+    def host(self, id: str, domain: str | None) -> Receipt:  # noqa: A002
+        """Answer for an agent under a domain, by `Host`; None ends it. Only admin may."""
+        headers = {"Content-Type": "application/json"}
+        content = dump_json({"domain": domain})
+        call = Call(method="POST", path=agent_path(id, ":host"), headers=headers, content=content)
+        return receipt_of(json_of(self._connection.send(call)))
+
     def withdraw(self, id: str, if_match: str | None = None) -> None:  # noqa: A002
         """Remove an agent. Only its owner (or admin) may."""
         etag = quoted(if_match)

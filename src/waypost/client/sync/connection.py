@@ -51,18 +51,18 @@ class Connection:
             attempt += 1
 
     @contextmanager
-    def stream(self, call: Call) -> Iterator[Iterator[bytes]]:
-        """The body of an answer as it arrives. Only its opening is tried again."""
+    def stream(self, call: Call) -> Iterator[tuple[httpx.Headers, Iterator[bytes]]]:
+        """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = self._open_again(call)
         try:
-            yield self._chunks(response)
+            yield response.headers, self._chunks(response)
         finally:
             response.close()
 
     def lines(self, call: Call) -> Iterator[bytes]:
         """The lines of an answer as they arrive, blank ones left out."""
         lines = Lines()
-        with self.stream(call) as chunks:
+        with self.stream(call) as (_, chunks):
             for chunk in chunks:
                 for line in lines.feed(chunk):
                     if line:

@@ -40,14 +40,14 @@ def changes(connection: Connection, params: tuple[tuple[str, str], ...], cursor:
 
 
 def _events(connection: Connection, params: tuple[tuple[str, str], ...], cursor: str | None) -> Iterator[ServerEvent]:
-    """What one connection brings, after an `open` that tells that it stands."""
+    """What one connection brings, after an `open` that tells that it stands and from where."""
     start = () if cursor is None else (("from", cursor),)
     headers = {"Accept": "text/event-stream"} | ({} if cursor is None else {"Last-Event-ID": cursor})
     call = Call(
         method="GET", path="/api/v1/watch", params=(*params, *start), headers=headers, read_seconds=READ_SECONDS
     )
     events = Events()
-    with connection.stream(call) as chunks:
-        yield ServerEvent("open", "", None)
+    with connection.stream(call) as (headers_given, chunks):
+        yield ServerEvent("open", "", headers_given.get("Waypost-Cursor") if cursor is None else None)
         for chunk in chunks:
             yield from events.feed(chunk)
