@@ -8,8 +8,8 @@ from typing import Any
 
 from waypost import limits
 from waypost.dialects import CODECS
-from waypost.errors import InvalidParameter, TooLarge, WaypostError
-from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.errors import InvalidParameter, WaypostError
+from waypost.model.json import dump_json, parse_object
 from waypost.model.lease import parse_ttl
 from waypost.model.names import fold_tag, parse_domain, slug
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
@@ -20,6 +20,7 @@ from waypost.registry.engine import Registry
 from waypost.registry.operations import OPERATIONS
 from waypost.registry.publication import Publication, Receipt
 from waypost.server.asgi import AnyResponse, Response, StreamingResponse, json_response
+from waypost.server.batch import line_answer, lines
 from waypost.server.conditional import http_date, not_modified, quote_etag, strong_etag
 from waypost.server.reading import (
     check_dialect,
@@ -40,6 +41,18 @@ _BATCH_CHUNK = 256  # lines decided and committed together
 _AT_ONCE = 100  # registrations read from the store at once for lists and exports
 
 
+WRITE_HEADERS = (
+    Parameter(name="Waypost-Visibility", place="header", description="public, internal or private"),
+    Parameter(name="If-Match", place="header", description="entity tag that guards an update"),
+    Parameter(name="Idempotency-Key", place="header", description="makes a retry one change"),
+)
+PAGING = (
+    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+    Parameter(name="cursor"),
+)
+_TTL = Parameter(name="ttl_seconds", schema={"type": "integer", "minimum": 1}, description="lease to ask for")
+
+
 class OwnFace:
     def __init__(self, registry: Registry, renderer: Renderer, mint: Any) -> None:
         self._registry = registry
@@ -47,12 +60,9 @@ class OwnFace:
         self._mint = mint
 
     def routes(self) -> list[Route]:
-        write_headers = (
-            Parameter(name="Waypost-Visibility", place="header", description="public, internal or private"),
-            Parameter(name="If-Match", place="header", description="entity tag that guards an update"),
-            Parameter(name="Idempotency-Key", place="header", description="makes a retry one change"),
-        )
-        ttl = Parameter(name="ttl_seconds", schema={"type": "integer", "minimum": 1}, description="lease to ask for")
+        return [*self._agent_routes(), *self._one_agent_routes(), *self._many_routes(), *self._service_routes()]
+
+    def _agent_routes(self) -> list[Route]:
         return [
             Route(
                 method="POST",
@@ -61,12 +71,12 @@ class OwnFace:
                 handler=self.register,
                 summary="Register a document of any dialect",
                 parameters=(
-                    ttl,
+                    _TTL,
                     Parameter(name="dialect", schema=DIALECT, description="when the content should not decide"),
                     Parameter(
                         name="base", schema={"type": "string", "format": "uri"}, description="origin of relative paths"
                     ),
-                    *write_headers,
+                    *WRITE_HEADERS,
                 ),
                 body=Body(schema=document_schema(), description="a document of any dialect"),
                 answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
@@ -78,8 +88,7 @@ class OwnFace:
                 handler=self.list_agents,
                 summary="List agents",
                 parameters=(
-                    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
-                    Parameter(name="cursor"),
+                    *PAGING,
                     Parameter(
                         name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"
                     ),
@@ -90,6 +99,10 @@ class OwnFace:
                 ),
                 answers={200: Body(schema=AGENT_LIST)},
             ),
+        ]
+
+    def _one_agent_routes(self) -> list[Route]:
+        return [
             Route(
                 method="GET",
                 path="/api/v1/agents/{id}",
@@ -105,7 +118,7 @@ class OwnFace:
                 operation="withdraw",
                 handler=self.withdraw,
                 summary="Withdraw an agent",
-                parameters=(write_headers[1],),
+                parameters=(WRITE_HEADERS[1],),
                 answers={204: Body(description="withdrawn")},
             ),
             Route(
@@ -138,6 +151,10 @@ class OwnFace:
                 ),
                 answers={200: Body(schema=RECEIPT)},
             ),
+        ]
+
+    def _many_routes(self) -> list[Route]:
+        return [
             Route(
                 method="POST",
                 path="/api/v1/agents:batch",
@@ -156,6 +173,10 @@ class OwnFace:
                 parameters=(Parameter(name="as", schema={"enum": [*CODECS, "source"]}),),
                 answers={200: Body(schema=NDJSON, content_type="application/x-ndjson")},
             ),
+        ]
+
+    def _service_routes(self) -> list[Route]:
+        return [
             Route(
                 method="GET",
                 path="/api/v1/stats",
@@ -224,7 +245,7 @@ class OwnFace:
         visibility, ttl_seconds = read_visibility(call.request), read_ttl(call.request)
         answers: list[bytes] = []
         waiting: list[bytes | WaypostError] = []
-        async for line in _lines(call.request.chunks(limits.BATCH_BYTES)):
+        async for line in lines(call.request.chunks(limits.BATCH_BYTES)):
             waiting.append(line)
             if len(waiting) == _BATCH_CHUNK:
                 answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
@@ -236,15 +257,15 @@ class OwnFace:
         return response
 
     async def _register_lines(
-        self, call: Call, lines: list[bytes | WaypostError], visibility: str | None, ttl_seconds: int | None
+        self, call: Call, waiting: list[bytes | WaypostError], visibility: str | None, ttl_seconds: int | None
     ) -> list[bytes]:
         results = await asyncio.gather(
-            *(self._register_line(call, line, visibility, ttl_seconds) for line in lines), return_exceptions=True
+            *(self._register_line(call, line, visibility, ttl_seconds) for line in waiting), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, WaypostError):
                 raise result
-        return [dump_json(_line_answer(result)) for result in results]  # type: ignore[arg-type]
+        return [dump_json(line_answer(result)) for result in results]  # type: ignore[arg-type]
 
     async def _register_line(
         self, call: Call, line: bytes | WaypostError, visibility: str | None, ttl_seconds: int | None
@@ -420,42 +441,3 @@ def list_answer(call: Call, body: bytes, last_modified: float | None) -> Respons
     if not_modified(call.request, etag, last_modified):
         return Response(304, headers=headers)
     return Response(200, body, headers=headers)
-
-
-def _line_answer(result: Receipt | WaypostError) -> JsonObject:
-    if isinstance(result, Receipt):
-        return {"id": result.id, "outcome": result.outcome, "etag": result.etag}
-    error: JsonObject = {"code": result.code, "message": result.message}
-    if result.path is not None:
-        error["path"] = result.path
-    if result.hint is not None:
-        error["hint"] = result.hint
-    return {"error": error}
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | WaypostError]:
-    """Lines of a stream. A line that is too long is passed over as an error of its own, not of the batch."""
-    rest = b""
-    too_long = False
-    async for chunk in chunks:
-        parts = (rest + chunk).split(b"\n")
-        rest = parts.pop()
-        for part in parts:
-            line = _finish_line(part, too_long)
-            too_long = False
-            if line is not None:
-                yield line
-        if len(rest) > limits.DOCUMENT_BYTES:
-            rest, too_long = b"", True
-    line = _finish_line(rest, too_long)
-    if line is not None:
-        yield line
-
-
-def _finish_line(line: bytes, too_long: bool) -> bytes | WaypostError | None:
-    if too_long or len(line) > limits.DOCUMENT_BYTES + 1:
-        return TooLarge(
-            f"The line has more than {limits.DOCUMENT_BYTES} bytes.", path="$", hint="Send a smaller document."
-        )
-    stripped = line.strip()
-    return stripped or None

@@ -16,9 +16,9 @@ from waypost.registry.constraints import SUPPORTED
 from waypost.registry.engine import Registry
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
-from waypost.server.own import OwnFace, answer_with, list_answer, written
+from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
 from waypost.server.reading import read_if_match, read_limit, read_object, read_texts, read_visibility
-from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
 
 _LEVEL = b"D2"
@@ -32,11 +32,6 @@ class ProfileFace:
         self._own = own
 
     def routes(self) -> list[Route]:
-        guards = (
-            Parameter(name="Waypost-Visibility", place="header"),
-            Parameter(name="If-Match", place="header"),
-            Parameter(name="Idempotency-Key", place="header"),
-        )
         return [
             Route(
                 method="GET",
@@ -61,10 +56,7 @@ class ProfileFace:
                 operation="list",
                 handler=self.list_agents,
                 summary="List agents",
-                parameters=(
-                    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
-                    Parameter(name="cursor"),
-                ),
+                parameters=PAGING,
                 answers={200: Body(schema=AGENT_LIST)},
             ),
             Route(
@@ -73,7 +65,7 @@ class ProfileFace:
                 operation="register",
                 handler=self.publish,
                 summary="Publish Agent Metadata",
-                parameters=guards,
+                parameters=WRITE_HEADERS,
                 body=Body(schema=document_schema("profile"), description="Agent Metadata"),
                 answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
             ),
@@ -91,7 +83,7 @@ class ProfileFace:
                 operation="withdraw",
                 handler=self.withdraw,
                 summary="Withdraw an agent",
-                parameters=(guards[1],),
+                parameters=(WRITE_HEADERS[1],),
                 answers={204: Body(description="withdrawn")},
             ),
         ]
