@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -33,6 +34,7 @@ from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.auth import ADMIN, Authenticator
+from waypost.server.connection import GuardedProtocol
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
 from waypost.server.home import HomeFace
@@ -305,6 +307,7 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
     await application.start()
     config = uvicorn.Config(
         application.service,
+        http=GuardedProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -348,6 +351,7 @@ def _bind(host: str, port: int) -> socket.socket:
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
     """`serve` on the fastest loop there is here."""
     sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
+    gc.set_threshold(*limits.COLLECTOR_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, ready=ready))

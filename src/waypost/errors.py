@@ -13,6 +13,8 @@
     │   ├── UnsupportedFilter     a hard filter that cannot be applied
     │   ├── TooLarge              more bytes, members or depth than `limits` allows
     │   ├── UriTooLong            the query string is longer than `limits` allows
+    │   ├── HeadTooLarge          the request line and the headers are longer than `limits` allows
+    │   ├── TooSlow               the request did not arrive in the time that `limits` allows
     │   ├── UnsupportedMediaType  the body's Content-Type is not one that is read here
     │   ├── NotAcceptable         no representation fits the Accept header
     │   └── MethodNotAllowed      the path exists, the method does not
@@ -118,6 +120,14 @@ class TooLarge(InvalidRequest):
 
 
 class UriTooLong(InvalidRequest):
+    pass
+
+
+class HeadTooLarge(InvalidRequest):
+    pass
+
+
+class TooSlow(InvalidRequest):
     pass
 
 
@@ -239,6 +249,8 @@ CODES: dict[type[WaypostError], Codes] = {
     UnsupportedFilter: Codes(400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"),
     TooLarge: Codes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
     UriTooLong: Codes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
+    HeadTooLarge: Codes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
+    TooSlow: Codes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),
     UnsupportedMediaType: Codes(
         415, -32600, "ErrMediaType", 1003, 1, "UNSUPPORTED_MEDIA_TYPE", "Unsupported media type"
     ),

@@ -96,7 +96,8 @@ WATCH_STALL_SECONDS: Final = 20  # a socket that takes nothing for so long is cl
 WATCHERS: Final = 2000
 
 # --- Server --------------------------------------------------------------------------------------
-HEADER_BYTES: Final = 16 * KIB
+HEADER_BYTES: Final = 16 * KIB  # request line and headers; a query string has its own bound within it
+HEADER_READ_SECONDS: Final = 5  # from the first byte of a request to the end of its headers
 BODY_READ_SECONDS: Final = 10
 IDLE_SECONDS: Final = 60
 CONNECTIONS: Final = 4000
@@ -109,6 +110,9 @@ GROUP_SLICE: Final = 16  # commands decided in one turn of the event loop: about
 WORK_SLICE_SECONDS: Final = 0.003  # long work on the event loop gives way to other requests this often
 THREAD_SWITCH_SECONDS: Final = 0.0001  # a busy loop must let the committing thread in: with the usual 5 ms it starves
 WRITE_QUEUE: Final = 10_000  # commands waiting for the writer; beyond it 503 with Retry-After
+
+# The collector's default would walk the whole catalogue several times a second under load; records have no cycles.
+COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096

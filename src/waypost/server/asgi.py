@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from waypost import limits
-from waypost.errors import InvalidParameter, InvalidRequest, TooLarge, UriTooLong
+from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
 from waypost.model.json import dump_json
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -36,12 +36,13 @@ class Disconnected(Exception):
 class Request:
     """One HTTP request. Nothing is decoded before it is asked for."""
 
-    __slots__ = ("_headers", "_query", "params", "receive", "scope")
+    __slots__ = ("_headers", "_query", "body_left", "params", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.params: dict[str, str] = {}
+        self.body_left = False  # true when reading was given up: the connection is of no use any more
         self._headers: dict[bytes, bytes] | None = None
         self._query: list[tuple[str, str]] | None = None
 
@@ -91,53 +92,53 @@ class Request:
     async def body(self, most: int = limits.DOCUMENT_BYTES) -> bytes:
         """The whole body; refused as soon as it is known to be too long."""
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > most:
-            raise TooLarge(f"The body has {declared} bytes; at most {most} are read.", path="$")
-        message = await self.receive()
-        chunk: bytes = message.get("body", b"")
-        if message["type"] == "http.request" and not message.get("more_body"):
-            if len(chunk) > most:
-                raise TooLarge(f"The body has more than {most} bytes.", path="$")
-            return chunk
-        chunks = [chunk]
-        size = len(chunk)
+        if declared is not None and declared.isdigit() and int(declared[:20]) > most:
+            self.body_left = True
+            raise _too_large(f"has {declared[:20]} bytes", most)
+        parts = [part async for part in self._parts(most, limits.BODY_READ_SECONDS)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunks(self, most: int) -> AsyncIterator[bytes]:
+        """The body as it arrives, for work that streams: each part may take its time."""
+        async for part in self._parts(most, None):
+            yield part
+
+    async def _parts(self, most: int, seconds: float | None) -> AsyncIterator[bytes]:
+        """Parts of the body, within `seconds` for all of it, or within the bound for each of them."""
+        size = 0
+        ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        self.body_left = True
+        while True:
+            message = await self._next(ends)
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > most:
+                raise _too_large(f"has more than {most} bytes", most)
+            if part:
+                yield part
+            if not message.get("more_body"):
+                self.body_left = False
+                return
+
+    async def _next(self, ends: float | None) -> Message:
         try:
-            async with asyncio.timeout(limits.BODY_READ_SECONDS):
-                while message["type"] == "http.request" and message.get("more_body"):
-                    if size > most:
-                        raise TooLarge(f"The body has more than {most} bytes.", path="$")
-                    message = await self.receive()
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
+            if ends is None:
+                ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+            async with asyncio.timeout_at(ends):
+                message = await self.receive()
         except TimeoutError:
-            raise InvalidRequest(
-                f"The body did not arrive within {limits.BODY_READ_SECONDS} seconds.", hint="Send it again."
+            raise TooSlow(
+                f"The body stopped arriving: {limits.BODY_READ_SECONDS} seconds are its time.",
+                path="$",
+                hint="Send it again, and all of it.",
             ) from None
         if message["type"] == "http.disconnect":
             raise Disconnected
-        if size > most:
-            raise TooLarge(f"The body has more than {most} bytes.", path="$")
-        return b"".join(chunks)
+        return message
 
-    async def chunks(self, most: int) -> AsyncIterator[bytes]:
-        """The body as it arrives, for work that streams."""
-        size = 0
-        while True:
-            try:
-                async with asyncio.timeout(limits.BODY_READ_SECONDS):
-                    message = await self.receive()
-            except TimeoutError:
-                raise InvalidRequest("The body stopped arriving.", hint="Send it again.") from None
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > most:
-                raise TooLarge(f"The body has more than {most} bytes.", path="$")
-            if chunk:
-                yield chunk
-            if not message.get("more_body"):
-                return
+
+def _too_large(how: str, most: int) -> TooLarge:
+    return TooLarge(f"The body {how}.", path="$", hint=f"At most {most} bytes are read here: send less, or in parts.")
 
 
 def parse_query(raw: bytes) -> list[tuple[str, str]]:

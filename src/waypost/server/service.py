@@ -24,6 +24,7 @@ log = logging.getLogger("waypost.server")
 
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
+_CLOSE = (b"connection", b"close")
 
 
 class Face(Protocol):
@@ -106,6 +107,8 @@ class Service:
             response = self._refusal(face, request, internal_error(), request_id)
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
+        if request.body_left:
+            response.headers.append(_CLOSE)  # what is still on its way is not worth reading
         self._metrics.count(scope["method"], label, response.status)
         try:
             await response.send(send, head=scope["method"] == "HEAD")

@@ -1,0 +1,122 @@
+"""One HTTP connection: bounds that have to hold before there is a request.
+
+uvicorn reads the bytes; this adds how long and how large the head of a request may be, that it names one host, and that
+what cannot be read is refused in the words of every other error. It knows no path and no operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from waypost import limits
+from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, codes_of
+from waypost.model.json import dump_json
+from waypost.server.problems import problem_headers, problem_of
+
+_HEADER_OVERHEAD = 4  # colon, space and line end
+_NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    _deadline: asyncio.TimerHandle | None = None
+    _refusal: WaypostError = _NOT_HTTP
+    _in_head = False
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Whoever connects and says nothing is treated as one who has nothing more to say.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()
+        self._head_is_over()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._wait_for_more_of_the_head(len(data))
+
+    def _wait_for_more_of_the_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > limits.HEADER_BYTES:
+            self._refuse(_head_too_large())
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(limits.HEADER_READ_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self._refuse(
+                TooSlow(
+                    f"The headers did not arrive within {limits.HEADER_READ_SECONDS} seconds.",
+                    path="headers",
+                    hint="Send the request at once.",
+                )
+            )
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_over()
+        self._check_head()
+        super().on_headers_complete()
+
+    def _head_is_over(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _check_head(self) -> None:
+        """Raising here makes the parser give up, which ends in `send_400_response`."""
+        size = len(self.url)
+        hosts = 0
+        for name, value in self.headers:
+            size += len(name) + len(value) + _HEADER_OVERHEAD
+            hosts += name == b"host"
+        if size > limits.HEADER_BYTES:
+            self._refusal = _head_too_large()
+            raise self._refusal
+        if hosts != 1 and self.parser.get_http_version() == "1.1":
+            self._refusal = InvalidRequest(
+                f"The request has {hosts} Host headers.", path="Host", hint="Name the host once (RFC 9112 §3.2)."
+            )
+            raise self._refusal
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal)
+
+    def _refuse(self, error: WaypostError) -> None:
+        """Answer and close. An answer that would be taken for that of a whole request before it is not sent."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started):
+            self.transport.write(_refusal_bytes(error))
+        self.transport.close()
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(
+        f"The request line and the headers have more than {limits.HEADER_BYTES} bytes.",
+        path="headers",
+        hint="Send shorter headers; long texts belong in the body.",
+    )
+
+
+def _refusal_bytes(error: WaypostError) -> bytes:
+    body = dump_json(problem_of(error, instance="about:blank", correlation_id=secrets.token_hex(8)))
+    headers = [
+        *problem_headers(error),
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
+    return STATUS_LINE[codes_of(error).http] + lines + b"\r\n" + body
