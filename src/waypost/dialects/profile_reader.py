@@ -85,7 +85,11 @@ def _binding(value: Any, path: str) -> Binding:
     find_text(item, "interaction_model", path, most=limits.TAG_CHARS)
     priority = item.get("priority")
     if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-        raise InvalidDocument(f"'priority' must be an integer, not {kind_of(priority)}.", path=member(path, "priority"))
+        raise InvalidDocument(
+            f"'priority' must be an integer, not {kind_of(priority)}.",
+            path=member(path, "priority"),
+            hint="Write it as a whole number; lower is preferred.",
+        )
     return binding_from_json(item)
 
 

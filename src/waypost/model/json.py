@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -67,6 +68,8 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
         raise TooLarge(f"The document has {len(data)} bytes; at most {max_bytes} are read.", path="$")
     if data[:3] == b"\xef\xbb\xbf":
         raise MalformedJson("The document starts with a byte order mark.", path="$", hint="Send plain UTF-8.")
+    if not data.strip():
+        raise MalformedJson("The document is empty.", path="$", hint="Send a JSON document.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -84,11 +87,18 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
             hint="Keep one of them.",
         ) from None
     except json.JSONDecodeError as error:
-        raise MalformedJson(f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}.", path="$") from None
+        raise MalformedJson(
+            f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+            path="$",
+            hint="Send one JSON document; a checker such as `python -m json.tool` shows the place.",
+        ) from None
+    except MalformedJson as error:
+        error.path = _locate(text, is_wrong=_is_wrong_number)
+        raise
     except RecursionError:
         raise TooLarge(f"The document is nested deeper than {depth}.", path="$", details={"bound": "depth"}) from None
-    if len(data) > 2 * limits.JSON_OBJECT_KEYS:
-        _check_size(value, "$")
+    if data.count(b":") > limits.JSON_OBJECT_KEYS or data.count(b",") >= limits.JSON_ARRAY_ITEMS:
+        _check_size(value, "$")  # fewer of these cannot make a container that is too large
     if _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value, "$")
     return value
@@ -97,7 +107,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
 def parse_object(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES) -> JsonObject:
     value = parse_json(data, max_bytes=max_bytes)
     if not isinstance(value, dict):
-        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$")
+        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$", hint="Send {…}.")
     return value
 
 
@@ -179,8 +189,18 @@ def _check_surrogates(value: Any, path: str) -> None:
             _check_surrogates(item, f"{path}[{index}]")
 
 
-def _locate(text: str, repeated: str) -> str:
-    """The JSON path of the object in which `repeated` appears twice. Runs only on the way to an error."""
+def _is_wrong_number(token: str) -> bool:
+    try:
+        _decoder.decode(token)
+    except MalformedJson:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
+def _locate(text: str, repeated: str | None = None, *, is_wrong: Callable[[str], bool] = lambda token: False) -> str:
+    """The JSON path of the first member that appears twice, or of the first wrong number. Only on the way to an error."""
 
     def walk(position: int, path: str) -> tuple[int, str | None]:
         position = skip(position)
@@ -215,9 +235,10 @@ def _locate(text: str, repeated: str) -> str:
         if text[position] == '"':
             _, position = json.decoder.scanstring(text, position + 1, True)  # type: ignore[attr-defined]
             return position, None
+        start = position
         while position < len(text) and text[position] not in ",]} \t\r\n":
             position += 1
-        return position, None
+        return position, path if is_wrong(text[start:position]) else None
 
     def skip(position: int) -> int:
         while text[position] in " \t\r\n":

@@ -181,7 +181,9 @@ def need_text(
         raise InvalidDocument(f"The member {name!r} is missing.", path=where, hint=f"Add it as a {what}.")
     value = document[name]
     if not isinstance(value, str):
-        raise InvalidDocument(f"{name!r} must be a string, not {kind_of(value)}.", path=where)
+        raise InvalidDocument(
+            f"{name!r} must be a string, not {kind_of(value)}.", path=where, hint=f"Write it as a {what}."
+        )
     if not blank and not value.strip():
         raise InvalidDocument(f"{name!r} is empty.", path=where, hint="Give it a text.")
     return check_length(value, where, most)
@@ -193,7 +195,11 @@ def find_text(document: Mapping[str, Any], name: str, path: str = "$", *, most: 
     if value is None:
         return None
     if not isinstance(value, str):
-        raise InvalidDocument(f"{name!r} must be a string, not {kind_of(value)}.", path=member(path, name))
+        raise InvalidDocument(
+            f"{name!r} must be a string, not {kind_of(value)}.",
+            path=member(path, name),
+            hint="Write it as a string, or leave it out.",
+        )
     return check_length(value, member(path, name), most)
 
 
@@ -207,7 +213,9 @@ def find_texts(document: Mapping[str, Any], name: str, path: str = "$", *, most:
     for index, item in enumerate(items):
         if not isinstance(item, str):
             raise InvalidDocument(
-                f"Each item of {name!r} must be a string, not {kind_of(item)}.", path=f"{where}[{index}]"
+                f"Each item of {name!r} must be a string, not {kind_of(item)}.",
+                path=f"{where}[{index}]",
+                hint="Write it as a string, or leave it out.",
             )
         check_length(item, f"{where}[{index}]", chars)
     return tuple(items)
@@ -218,13 +226,58 @@ def find_object(document: Mapping[str, Any], name: str, path: str = "$") -> Json
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidDocument(f"{name!r} must be an object, not {kind_of(value)}.", path=member(path, name))
+        raise InvalidDocument(
+            f"{name!r} must be an object, not {kind_of(value)}.",
+            path=member(path, name),
+            hint="Write it as {…}, or leave it out.",
+        )
     return value
+
+
+def find_flag(document: Mapping[str, Any], name: str, path: str = "$") -> bool | None:
+    """The boolean member `name`, or None when it is absent or null."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidDocument(
+            f"{name!r} must be a boolean, not {kind_of(value)}.",
+            path=member(path, name),
+            hint="Write true or false, or leave it out.",
+        )
+    return value
+
+
+def find_integer(document: Mapping[str, Any], name: str, path: str = "$") -> int | None:
+    """The integer member `name`, or None when it is absent or null."""
+    value = document.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidDocument(
+            f"{name!r} must be an integer, not {kind_of(value)}.",
+            path=member(path, name),
+            hint="Write a whole number, or leave it out.",
+        )
+    return value
+
+
+def find_array(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> list[Any]:
+    """The array member `name`; empty when it is absent or null."""
+    value = document.get(name)
+    return [] if value is None else need_array(value, member(path, name), most)
+
+
+def find_objects(document: Mapping[str, Any], name: str, path: str = "$", *, most: int) -> list[tuple[JsonObject, str]]:
+    """The objects of the array member `name`, each with its path; empty when it is absent or null."""
+    items = [
+        (item, f"{member(path, name)}[{index}]")
+        for index, item in enumerate(find_array(document, name, path, most=most))
+    ]
+    for item, where in items:
+        need_object(item, where)
+    return items
 
 
 def need_array(value: Any, path: str, most: int) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidDocument(f"Expected an array, found {kind_of(value)}.", path=path)
+        raise InvalidDocument(f"Expected an array, found {kind_of(value)}.", path=path, hint="Write it as […].")
     if len(value) > most:
         raise InvalidDocument(f"{len(value)} items; at most {most} are allowed.", path=path, hint="Send fewer.")
     return value
@@ -232,7 +285,7 @@ def need_array(value: Any, path: str, most: int) -> list[Any]:
 
 def need_object(value: Any, path: str) -> JsonObject:
     if not isinstance(value, dict):
-        raise InvalidDocument(f"Expected an object, found {kind_of(value)}.", path=path)
+        raise InvalidDocument(f"Expected an object, found {kind_of(value)}.", path=path, hint="Write it as {…}.")
     return value
 
 

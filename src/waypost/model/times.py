@@ -37,7 +37,9 @@ def parse_rfc3339(text: str, path: str = "$") -> float:
     try:
         moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     except ValueError:
-        raise InvalidDocument(f"{text!r} is not a date that exists.", path=path) from None
+        raise InvalidDocument(
+            f"{text!r} is not a date that exists.", path=path, hint="Check the month, the day and the hour."
+        ) from None
     return moment.timestamp()
 
 

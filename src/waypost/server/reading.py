@@ -20,8 +20,10 @@ def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: in
     text = request.param("limit")
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= most:
-        raise InvalidParameter(f"limit must be a whole number from 1 to {most}.", path="limit")
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or not 1 <= int(text) <= most:
+        raise InvalidParameter(
+            f"limit must be a whole number from 1 to {most}.", path="limit", hint="Take the rest page by page."
+        )
     return int(text)
 
 
@@ -71,7 +73,7 @@ async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> Jso
     """A JSON object that is a request, not a document."""
     value = parse_json(await request.body(most), max_bytes=most)
     if not isinstance(value, dict):
-        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$")
+        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$", hint="Send {…}.")
     return value
 
 

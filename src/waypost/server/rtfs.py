@@ -44,7 +44,9 @@ class RtfsFace:
         token = _registration_token(request)
         if principal.is_anonymous and token is None and not self._anonymous_read:
             raise Unauthorized(
-                "This needs a token.", hint="Send Authorization: Bearer <token>; `waypost token mint` makes one."
+                "This needs a token.",
+                path="Authorization",
+                hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
             )
         _check_media_type(request)
         visibility = read_visibility(request)

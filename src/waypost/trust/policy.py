@@ -16,10 +16,12 @@ def require_scope(principal: Principal, scope: str, *, anonymous_ok: bool = Fals
     if principal.is_anonymous:
         raise Unauthorized(
             f"This needs a token with the scope {scope}.",
+            path="Authorization",
             hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
         )
     raise MissingScope(
         f"The token of {principal.subject!r} lacks the scope {scope}.",
+        path="Authorization",
         hint=f"Mint one with --scope {scope}.",
     )
 

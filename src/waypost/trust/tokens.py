@@ -172,4 +172,6 @@ def _reason(error: jwt.InvalidTokenError) -> str:
 
 
 def _refused(reason: str) -> Unauthorized:
-    return Unauthorized(f"The token does not hold: {reason}.", hint="Mint a new one with `waypost token mint`.")
+    return Unauthorized(
+        f"The token does not hold: {reason}.", path="Authorization", hint="Mint a new one with `waypost token mint`."
+    )
