@@ -85,7 +85,7 @@ AF_GZIP_BYTES: Final = 32 * KIB  # a page of fifty summaries is sent faster plai
 AF_ANONYMOUS_PER_MINUTE: Final = 60  # per address, where the limiter is on (AF-54)
 AF_PRINCIPAL_PER_MINUTE: Final = 600
 QUERY_STRING_BYTES: Final = 8 * KIB
-PATH_SEGMENT_BYTES: Final = 3 * KIB  # a percent-encoded id of ID_CHARS
+PATH_SEGMENT_BYTES: Final = 12 * KIB  # a percent-encoded id of ID_CHARS, each of up to four bytes
 
 # --- Watch ---------------------------------------------------------------------------------------
 WATCH_KEEP_SECONDS: Final = 86_400
