@@ -17,6 +17,8 @@ import random
 import re
 import signal
 import socket
+import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,9 @@ from bench.corpus import documents
 from bench.load import Measured, measure, request_bytes
 
 HERE = Path(__file__).parent
+ROUNDS = 5
+FRESH = 400  # new agents a round, for each kind of registration
+Server = tuple[int, psutil.Process]
 QUERIES = (
     "translate an invoice into German",
     "resize images in bulk",
@@ -112,112 +117,143 @@ def _first_answer(port: int, token: str) -> None:
 
 
 class Run:
-    """One size: the same corpus in our service and in the afternoon server, the same questions to both."""
+    """One size: the same corpus in our service and in the afternoon server, the same questions to both, in turns.
+
+    The three servers run side by side and are asked in rounds, one after the other; a ratio is the median over the rounds.
+    So whatever else the machine does in between falls on all of them alike.
+    """
 
     def __init__(self, size: int, folder: Path, seed: int = 7) -> None:
         self.size = size
         self.folder = folder
         self.random = random.Random(seed)
-        self.corpus = [json.dumps(document).encode() for document in documents(size + 4000)]
+        self.corpus = [json.dumps(document).encode() for document in documents(size + 3 * ROUNDS * FRESH)]
         self.ids = [json.loads(document)["id"] for document in self.corpus[:size]]
+        self.fresh = self.corpus[size:]
         self.figures: dict[str, Any] = {"agents": size}
 
     def go(self) -> dict[str, Any]:
-        count = 4000
-        with self.afternoon() as (port, process):
-            fresh = [request_bytes("POST", "/agents", body) for body in self.corpus[self.size : self.size + 2000]]
-            self.note("afternoon", "register", measure(port, process, fresh))
-            self.note("afternoon", "get", measure(port, process, self._gets("/agents/", count)))
-            pages = [request_bytes("GET", f"/agents?limit=50&offset={self._offset()}") for _ in range(400)]
-            self.note("afternoon", "list", measure(port, process, pages))
-        self.ours(count)
-        self.restart()
-        self.bare()
+        file, afternoon_port, bare_port = self.folder / "afternoon.sqlite3", free_port(), free_port()
+        _fill_afternoon(file, self.corpus[: self.size])
+        afternoon_command = [sys.executable, str(HERE / "afternoon.py"), str(afternoon_port), str(file)]
+        bare_command = [sys.executable, str(HERE / "bare.py"), str(bare_port)]
+        with (
+            running(afternoon_command, afternoon_port) as afternoon,
+            running(bare_command, bare_port) as bare,
+            waypost(self.folder / "waypost") as (port, process, token, _),
+        ):
+            self.auth = {"Authorization": f"Bearer {token}"}
+            self._load(port, process)
+            ours, theirs, nothing = (port, process), (afternoon_port, afternoon), (bare_port, bare)
+            self._reads(ours, theirs, nothing)
+            self._writes(ours, theirs)
+        self._restart()
         return self.figures
 
-    @contextmanager
-    def afternoon(self) -> Iterator[tuple[int, psutil.Process]]:
-        file, port = self.folder / "afternoon.sqlite3", free_port()
-        _fill_afternoon(file, self.corpus[: self.size])
-        with running([sys.executable, str(HERE / "afternoon.py"), str(port), str(file)], port) as process:
-            measure(port, process, self._gets("/agents/", 200))
-            yield port, process
+    def _load(self, port: int, process: psutil.Process) -> None:
+        empty = process.memory_info().rss
+        loaded = measure(port, process, self._batches(self.corpus[: self.size]), clients=1)
+        self._settle(port)
+        self.figures["load_rate"] = self.size / loaded.seconds
+        self.figures["memory_bytes_per_agent"] = (process.memory_info().rss - empty) / self.size
 
-    def ours(self, count: int) -> None:
-        with waypost(self.folder / "waypost") as (port, process, token, _):
-            auth = {"Authorization": f"Bearer {token}"}
-            empty = process.memory_info().rss
-            loaded = measure(port, process, self._batches(auth, self.corpus[: self.size]), clients=1)
-            self.figures["load_rate"] = self.size / loaded.seconds
-            self._settle(port, auth)
-            self.figures["memory_bytes_per_agent"] = (process.memory_info().rss - empty) / self.size
-            extra = self.corpus[self.size :]
-            fresh = [request_bytes("POST", "/api/v1/agents", body, auth) for body in extra[:2000]]
-            self.note("waypost", "register", measure(port, process, fresh))
-            batch = measure(port, process, self._batches(auth, extra[2000:4000], lines=250), clients=8)
-            self.figures["waypost_register_many_rate"] = 2000 / batch.seconds
-            self.figures["waypost_register_many_failed"] = batch.failed
-            self._settle(port, auth)
-            self.note("waypost", "get", measure(port, process, self._gets("/api/v1/agents/", count, auth)))
-            last = max(1, self.size // 50)
-            base = "/.well-known/agentframework/v1/agents?per_page=50&page="
-            pages = [request_bytes("GET", base + str(self.random.randint(1, last)), b"", auth) for _ in range(2000)]
-            self.note("waypost", "list", measure(port, process, pages))
-            self.note("waypost", "discover", measure(port, process, self._discovers(auth, 2000)))
+    def _reads(self, ours: Server, theirs: Server, nothing: Server) -> None:
+        """Warm both sides, then ask in turns. What is read is chosen at random from all agents each time."""
+        for server, wires in ((ours, self._our_reads(200)), (theirs, self._their_reads(200))):
+            for wire in wires.values():
+                measure(*server, wire)
+        rounds: dict[str, list[Measured]] = {}
+        for _ in range(ROUNDS):
+            for name, wire in self._their_reads(600).items():
+                rounds.setdefault(f"afternoon_{name}", []).append(measure(*theirs, wire))
+            for name, wire in self._our_reads(1500).items():
+                measured = measure(*ours, wire)
+                rounds.setdefault(f"waypost_{name}", []).append(measured)
+                size = round(measured.body_bytes / measured.requests)
+                rounds.setdefault(f"bare_{name}", []).append(measure(*nothing, self._bare(name, size, 1500)))
+        self._note(rounds)
 
-    def restart(self) -> None:
+    def _writes(self, ours: Server, theirs: Server) -> None:
+        rounds: dict[str, list[Measured]] = {}
+        fresh = iter(self.fresh)
+
+        def take(count: int) -> list[bytes]:
+            return [next(fresh) for _ in range(count)]
+
+        for _ in range(ROUNDS):
+            bodies = take(FRESH)
+            wire = [request_bytes("POST", "/agents", body) for body in bodies]
+            rounds.setdefault("afternoon_register", []).append(measure(*theirs, wire))
+            wire = [request_bytes("POST", "/api/v1/agents", body, self.auth) for body in bodies]
+            rounds.setdefault("waypost_register", []).append(measure(*ours, wire))
+            batches = self._batches(take(2 * FRESH), lines=250)
+            rounds.setdefault("waypost_register_many", []).append(measure(*ours, batches))
+        self._note(rounds, documents_per_request={"waypost_register_many": 250})
+
+    def _restart(self) -> None:
         taken = []
         for _ in range(3):
             with waypost(self.folder / "waypost") as (_, _, _, seconds):
                 taken.append(seconds)
-        self.figures["restart_seconds"] = sorted(taken)[1]
+        self.figures["restart_seconds"] = statistics.median(taken)
 
-    def bare(self) -> None:
-        """The bare handler answers as many bytes as ours did, and takes in as many."""
-        port = free_port()
-        with running([sys.executable, str(HERE / "bare.py"), str(port)], port) as process:
-            measure(port, process, [request_bytes("GET", "/100")] * 500)
-            for name in ("get", "list", "discover"):
-                size = int(self.figures[f"waypost_{name}_bytes"])
-                body = json.dumps({"query": QUERIES[0], "limit": 10}).encode() if name == "discover" else b""
-                method = "POST" if body else "GET"
-                wire = [request_bytes(method, f"/{size}", body, {"Authorization": "Bearer " + "x" * 46})] * 4000
-                self.note("bare", name, measure(port, process, wire))
+    def _note(self, rounds: dict[str, list[Measured]], documents_per_request: dict[str, int] | None = None) -> None:
+        for key, found in rounds.items():
+            each = (documents_per_request or {}).get(key, 1)
+            rate = statistics.median(measured.rate * each for measured in found)
+            cpu = statistics.median(measured.cpu_us / each for measured in found)
+            failed = sum(measured.failed for measured in found)
+            p99 = statistics.median(measured.p99_ms for measured in found)
+            print(
+                f"  {self.size:>7} {key:<22} {rate:8.0f}/s {cpu:7.0f} µs cpu  p99 {p99:6.2f} ms  failed {failed}",
+                flush=True,
+            )
+            self.figures[f"{key}_rate"] = [measured.rate * each for measured in found]
+            self.figures[f"{key}_cpu_us"] = [measured.cpu_us / each for measured in found]
+            self.figures[f"{key}_p99_ms"] = [measured.p99_ms for measured in found]
+            self.figures[f"{key}_failed"] = failed
 
-    def note(self, who: str, what: str, measured: Measured) -> None:
-        print(
-            f"  {self.size:>7} {who:<10} {what:<9} {measured.rate:8.0f}/s {measured.cpu_us:7.0f} µs cpu "
-            f"p50 {measured.p50_ms:6.2f} ms p99 {measured.p99_ms:6.2f} ms failed {measured.failed}",
-            flush=True,
-        )
-        key = f"{who}_{what}"
-        self.figures[f"{key}_rate"] = measured.rate
-        self.figures[f"{key}_cpu_us"] = measured.cpu_us
-        self.figures[f"{key}_p99_ms"] = measured.p99_ms
-        self.figures[f"{key}_failed"] = measured.failed
-        self.figures[f"{key}_bytes"] = measured.body_bytes / measured.requests
+    # --- Requests --------------------------------------------------------------------------------
 
-    def _offset(self) -> int:
-        return 50 * self.random.randint(0, max(0, self.size // 50 - 1))
+    def _our_reads(self, count: int) -> dict[str, list[bytes]]:
+        last = max(1, self.size // 50)
+        base = "/.well-known/agentframework/v1/agents?per_page=50&page="
+        pages = [request_bytes("GET", base + str(self.random.randint(1, last)), b"", self.auth) for _ in range(count)]
+        return {
+            "get": self._gets("/api/v1/agents/", count, self.auth),
+            "list": pages,
+            "discover": [
+                request_bytes("POST", "/profile/v1/discover", self._question(), self.auth) for _ in range(count)
+            ],
+        }
+
+    def _their_reads(self, count: int) -> dict[str, list[bytes]]:
+        offsets = (50 * self.random.randint(0, max(0, self.size // 50 - 1)) for _ in range(count // 6))
+        pages = [request_bytes("GET", f"/agents?limit=50&offset={offset}") for offset in offsets]
+        return {"get": self._gets("/agents/", count), "list": pages}
+
+    def _bare(self, name: str, size: int, count: int) -> list[bytes]:
+        if name == "discover":
+            return [request_bytes("POST", f"/{size}", self._question(), self.auth) for _ in range(count)]
+        return [request_bytes("GET", f"/{size}", b"", self.auth)] * count
+
+    def _question(self) -> bytes:
+        return json.dumps({"query": self.random.choice(QUERIES), "limit": 10}).encode()
 
     def _gets(self, prefix: str, count: int, headers: dict[str, str] | None = None) -> list[bytes]:
         chosen = (self.random.choice(self.ids) for _ in range(count))
         return [request_bytes("GET", prefix + quote(agent_id, safe=""), b"", headers) for agent_id in chosen]
 
-    def _discovers(self, auth: dict[str, str], count: int) -> list[bytes]:
-        bodies = [json.dumps({"query": query, "limit": 10}).encode() for query in QUERIES]
-        return [request_bytes("POST", "/profile/v1/discover", self.random.choice(bodies), auth) for _ in range(count)]
-
-    def _batches(self, auth: dict[str, str], bodies: list[bytes], lines: int = 2000) -> list[bytes]:
-        headers = {**auth, "Content-Type": "application/x-ndjson"}
+    def _batches(self, bodies: list[bytes], lines: int = 2000) -> list[bytes]:
+        headers = {**self.auth, "Content-Type": "application/x-ndjson"}
         groups = (bodies[start : start + lines] for start in range(0, len(bodies), lines))
         return [request_bytes("POST", "/api/v1/agents:batch", b"\n".join(group), headers) for group in groups]
 
-    def _settle(self, port: int, auth: dict[str, str]) -> None:
+    def _settle(self, port: int) -> None:
         """Wait until the index has folded everything in, so that no figure is helped or hurt by what went before."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            wire = request_bytes("GET", "/api/v1/stats", b"", {**auth, "Connection": "close"})
+            wire = request_bytes("GET", "/api/v1/stats", b"", {**self.auth, "Connection": "close"})
             with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
                 client.sendall(wire)
                 answer = b""
@@ -231,8 +267,6 @@ class Run:
 
 def _fill_afternoon(file: Path, corpus: list[bytes]) -> None:
     """Fill the afternoon server's table directly: its own loading is not what is measured."""
-    import sqlite3
-
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE TABLE agents (id TEXT PRIMARY KEY, name TEXT, document TEXT)")
@@ -243,25 +277,30 @@ def _fill_afternoon(file: Path, corpus: list[bytes]) -> None:
     connection.close()
 
 
+def ratio(figures: dict[str, Any], ours: str, theirs: str) -> float:
+    """The median over the rounds of ours ÷ theirs."""
+    return statistics.median(a / b for a, b in zip(figures[ours], figures[theirs], strict=True))
+
+
 Goal = tuple[str, Callable[[dict[str, Any]], float], float, bool]  # text, figure, bound, at least?
 GOALS: tuple[Goal, ...] = (
     (
         "durable registrations ÷ afternoon",
-        lambda f: f["waypost_register_rate"] / f["afternoon_register_rate"],
+        lambda f: ratio(f, "waypost_register_rate", "afternoon_register_rate"),
         1.5,
         True,
     ),
     (
         "batched registrations ÷ afternoon",
-        lambda f: f["waypost_register_many_rate"] / f["afternoon_register_rate"],
+        lambda f: ratio(f, "waypost_register_many_rate", "afternoon_register_rate"),
         1.5,
         True,
     ),
-    ("one agent ÷ afternoon", lambda f: f["waypost_get_rate"] / f["afternoon_get_rate"], 4.0, True),
-    ("one agent, CPU ÷ bare", lambda f: f["waypost_get_cpu_us"] / f["bare_get_cpu_us"], 2.0, False),
-    ("list page of 50 ÷ afternoon", lambda f: f["waypost_list_rate"] / f["afternoon_list_rate"], 5.0, True),
-    ("discover, CPU ÷ bare", lambda f: f["waypost_discover_cpu_us"] / f["bare_discover_cpu_us"], 6.0, False),
-    ("restart to first answer, s", lambda f: f["restart_seconds"], 1.0, False),
+    ("one agent ÷ afternoon", lambda f: ratio(f, "waypost_get_rate", "afternoon_get_rate"), 4.0, True),
+    ("one agent, CPU ÷ bare", lambda f: ratio(f, "waypost_get_cpu_us", "bare_get_cpu_us"), 2.0, False),
+    ("list page of 50 ÷ afternoon", lambda f: ratio(f, "waypost_list_rate", "afternoon_list_rate"), 5.0, True),
+    ("discover, CPU ÷ bare", lambda f: ratio(f, "waypost_discover_cpu_us", "bare_discover_cpu_us"), 6.0, False),
+    ("restart to first answer, s", lambda f: float(f["restart_seconds"]), 1.0, False),
 )
 
 

@@ -312,6 +312,7 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here trusts a forwarded address
         timeout_keep_alive=limits.IDLE_SECONDS,
         timeout_graceful_shutdown=5,
         limit_concurrency=limits.CONNECTIONS,

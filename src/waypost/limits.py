@@ -116,6 +116,7 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
+CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 AF_TEXT_CACHE_BYTES: Final = 64 * MIB  # folded texts of 100k agents, kept once somebody searches by substring
 AF_PAGES: Final = 64  # pages of summaries that are asked for again and again

@@ -22,8 +22,8 @@ def _rfc3339(second: int) -> str:
 
 
 def to_rfc3339_millis(instant: float) -> str:
-    moment = datetime.fromtimestamp(instant, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    second = int(instant)
+    return f"{_rfc3339(second)[:-1]}.{int((instant - second) * 1000):03d}Z"
 
 
 def parse_rfc3339(text: str, path: str = "$") -> float:

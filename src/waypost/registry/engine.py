@@ -13,7 +13,6 @@ import hashlib
 import logging
 import random
 import secrets
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
@@ -43,6 +42,8 @@ log = logging.getLogger("waypost.registry")
 
 _SWEEP_SECONDS = 0.5
 _MAINTAIN_SECONDS = 0.5
+_FOLD_WAITING = 1500  # a question looks at some 2,000 changes that wait, no more
+_FOLD_TURNS = 8  # of _MAINTAIN_SECONDS
 _PRUNE_SECONDS = 60.0
 _SWEEP_BATCH = 256
 _REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
@@ -70,6 +71,8 @@ class Registry:
         self._domains: dict[str, str] = {}
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
+        self._turns_waited = 0
+        self._seen_revision = 0
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -88,7 +91,7 @@ class Registry:
         self.ready = True
         self._tasks = [
             asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
-            asyncio.create_task(self._every(_MAINTAIN_SECONDS, self._maintain), name="maintain"),
+            asyncio.create_task(self._every(_MAINTAIN_SECONDS, self._maintain_in_time), name="maintain"),
             asyncio.create_task(self._every(_PRUNE_SECONDS, self.prune), name="prune"),
         ]
 
@@ -206,6 +209,15 @@ class Registry:
         if self.ranker.pending:
             await asyncio.to_thread(self.ranker.maintain, self.changes.revision)
 
+    async def _maintain_in_time(self) -> None:
+        """Fold the index in a lull, or when enough waits. Answers are complete either way, and a commit costs more than
+        what it commits: in a stream of registrations each one must not bring one on."""
+        revision, self._turns_waited = self.changes.revision, self._turns_waited + 1
+        lull, self._seen_revision = revision == self._seen_revision, revision
+        if lull or self.ranker.pending >= _FOLD_WAITING or self._turns_waited >= _FOLD_TURNS:
+            self._turns_waited = 0
+            await self._maintain()
+
     async def prune(self) -> None:
         now = self.clock.now()
         await self.store.prune(
@@ -241,7 +253,9 @@ class Registry:
 
     def _new_uuid(self) -> str:
         """A name, not a secret: one call to the system for each registration would cost more than the rest of it."""
-        return str(uuid.UUID(int=self._names.getrandbits(128), version=4))
+        digits = f"{self._names.getrandbits(128):032x}"
+        variant = "89ab"[int(digits[16], 16) & 3]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
     def _idempotency(self, publication: Publication, now: float) -> Idempotency | None:
         key = publication.idempotency_key
@@ -331,6 +345,13 @@ class Registry:
         if not found:
             raise no_such_agent(key)
         return found[0]
+
+    async def received(self, entry: Entry, dialect: str) -> bytes | None:
+        """The document of a dialect as it was received, where that is quicker to have than the whole registration."""
+        if entry.expires_at is not None or self._cache.get(entry.id) is not None:
+            return None
+        found = await self.store.document(entry.id, dialect)
+        return found[1] if found is not None and found[0] == entry.etag else None
 
     async def registrations(self, ids: Sequence[str]) -> list[Registration]:
         """Whole registrations in the order of `ids`; those that are gone are left out."""

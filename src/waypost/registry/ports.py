@@ -123,6 +123,11 @@ class Store(Protocol):
         each source is there, with an empty document."""
         ...
 
+    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        """The latest document of one dialect as it was received, with the etag of the content it belongs to. The short
+        way for the most frequent read; None when the agent, or such a source of it, is not there."""
+        ...
+
     def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
         """Registrations in pages (all, or these ids), with sources; for work that must look at every document."""
         ...

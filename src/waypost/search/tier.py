@@ -26,6 +26,7 @@ _WRITER_HEAP_BYTES: Final = (
     32 * 1024 * 1024
 )  # a segment is written out when it is full; tantivy asks for 15 MB at least
 _TERM_CACHE: Final = 65_536
+_LABEL_CACHE: Final = 16_384  # ids that popular answers name again and again
 _NOWHERE: Final = (0,) * len(FIELDS)
 _LENGTHS: Final = tuple(f"{field}_length" for field in FIELDS)
 
@@ -58,6 +59,7 @@ class View:
         self._schema = schema
         self._searcher = searcher
         self._terms: dict[str, _Term] = {}
+        self._labels: dict[tuple[int, int], tuple[str, bool]] = {}
         self.docs: int = searcher.num_docs
         self.average_lengths = self._average_lengths()
 
@@ -131,8 +133,14 @@ class View:
 
     def label(self, address: Any) -> tuple[str, bool]:
         """The id at an address, and whether it is deprecated."""
-        label: bytes = self._searcher.doc(address).get_first("label")
-        return label[1:].decode(), label[0] == 0x64
+        place = (address.segment_ord, address.doc)
+        known = self._labels.get(place)
+        if known is None:
+            if len(self._labels) >= _LABEL_CACHE:
+                self._labels.clear()
+            label: bytes = self._searcher.doc(address).get_first("label")
+            known = self._labels[place] = (label[1:].decode(), label[0] == 0x64)
+        return known
 
     def document(self, address: Any) -> tuple[Document, frozenset[str]]:
         """The stored terms and tags of a record in a private tier."""

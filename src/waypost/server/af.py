@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from waypost import limits
+from waypost.dialects.af_schema import surface_schema
 from waypost.errors import InvalidParameter, NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import Principal
@@ -32,7 +33,6 @@ from waypost.server.af_params import ListWish, Wish, parse_card, parse_item, par
 from waypost.server.af_paths import ALIAS, BASE, CARD, PREFIX, VERSION, Route, find_route, item_path, rooted
 from waypost.server.af_problem import ALLOW, problem, problem_page, wrong_method
 from waypost.server.af_rate import RateLimiter
-from waypost.server.af_schema import SCHEMA_MEDIA_TYPE, schema_bytes
 from waypost.server.af_view import Shape, shape_of
 from waypost.server.asgi import Headers, Request, Response, decode_segment
 
@@ -40,6 +40,7 @@ CardChooser: TypeAlias = Callable[[Request, Principal], Awaitable[Seen | None]]
 CardLink: TypeAlias = Callable[[Request, Seen], str | None]
 
 _ALTERNATE = 'rel="alternate"; type="application/a2a-agent-card+json"'
+_SCHEMA_MEDIA_TYPE = b"application/schema+json"
 _PREFLIGHT: Headers = [
     (b"access-control-allow-methods", ALLOW),
     (b"access-control-allow-headers", b"Accept, Authorization, If-Modified-Since, If-None-Match, X-Request-Id"),
@@ -218,8 +219,8 @@ class AfSurface:
 
     async def _page(self, route: Route, request: Request, principal: Principal) -> Response:
         if route.page == "schema":
-            body = schema_bytes(self._origin + rooted(request.scope, f"{BASE}/schema.json"))
-            found = Representation(body, SCHEMA_MEDIA_TYPE, links=self._canonical(route, request))
+            schema = surface_schema(self._origin + rooted(request.scope, f"{BASE}/schema.json"))
+            found = Representation(dump_json(schema), _SCHEMA_MEDIA_TYPE, links=self._canonical(route, request))
             return await answer(request, principal, found, now=self._now())
         text = problem_page(decode_segment(route.segment))
         if text is None:

@@ -170,7 +170,7 @@ def decode_segment(segment: str | bytes) -> str:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidParameter("The path is not valid UTF-8 after percent-decoding.", path="id") from None
-    if any(char < " " or char == "\x7f" for char in text):
+    if not text.isprintable() and any(char < " " or char == "\x7f" for char in text):
         raise InvalidParameter("The path holds a control character.", path="id")
     return text
 

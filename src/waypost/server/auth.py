@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 
 from waypost import limits
 from waypost.errors import Unauthorized
@@ -15,6 +16,9 @@ from waypost.trust.tokens import Verified, Verifier
 
 ADMIN = Principal(subject="admin", scopes=frozenset(SCOPES), via="admin-token")
 EVERYBODY = Principal(subject="anonymous", scopes=frozenset(SCOPES), via="open")
+
+
+_ADMIN_FOR_GOOD = Verified(ADMIN, math.inf, "")
 
 
 class Authenticator:
@@ -42,6 +46,7 @@ class Authenticator:
             return known.principal
         # Both sides are hashed, so that neither length nor content of the secret shows in the time it takes.
         if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._admin_digest):
+            self._checked.put(token, _ADMIN_FOR_GOOD)
             return ADMIN
         verified = self._verifier.verify(token, self._clock.now())
         self._checked.put(token, verified)

@@ -32,7 +32,7 @@ from waypost.server.reading import (
     read_visibility,
     receipt_json,
 )
-from waypost.server.rendering import Renderer, Rendering
+from waypost.server.rendering import Renderer, Rendering, is_whole
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import AGENT_LIST, DIALECT, FIGURES, NDJSON, RECEIPT, TOKEN, document_schema
 
@@ -329,6 +329,9 @@ class OwnFace:
         kept = self._renderer.find(entry.id, dialect, entry.revision)
         if kept is not None:
             return kept
+        received = await self._registry.received(entry, dialect) if is_whole(dialect) else None
+        if received is not None:
+            return self._renderer.render_received(entry, dialect, received)
         registration = await self._registry.get(call.principal, call.id)
         return self._renderer.render(registration, dialect, self._registry.clock.now())
 

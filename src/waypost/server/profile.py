@@ -14,6 +14,7 @@ from waypost.model.record import Binding, record_to_json
 from waypost.model.times import to_rfc3339, to_rfc3339_millis
 from waypost.registry.constraints import SUPPORTED
 from waypost.registry.engine import Registry
+from waypost.registry.lru import Lru
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
 from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
@@ -30,6 +31,7 @@ class ProfileFace:
     def __init__(self, registry: Registry, own: OwnFace) -> None:
         self._registry = registry
         self._own = own
+        self._written = ResponseWriter()
 
     def routes(self) -> list[Route]:
         return [
@@ -147,7 +149,7 @@ class ProfileFace:
         query, notes = parse_query(await read_object(call.request))
         findings = await self._registry.find(query, call.principal)
         authorised = not call.principal.is_anonymous
-        body = dump_json(discovery_response(findings, query, notes, call.request_id, authorised=authorised))
+        body = self._written.response(findings, query, notes, call.request_id, authorised=authorised)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
         return Response(200, body, headers=headers)
 
@@ -218,31 +220,55 @@ def _limit(document: JsonObject, notes: list[str]) -> int:
 # --- Response -------------------------------------------------------------------------------------
 
 
-def discovery_response(
-    findings: Findings, query: Query, notes: list[str], request_id: str, *, authorised: bool
-) -> JsonObject:
-    """Table 6. `authorised` callers may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
-    redact = query.detail == "full" and not authorised
+class ResponseWriter:
+    """Discovery Responses as bytes. What a candidate shows apart from its score is written once and kept, bounded."""
+
+    def __init__(self) -> None:
+        self._kept: Lru[tuple[str, str, bool], tuple[str, float, float | None, bytes]] = Lru(limits.CANDIDATE_CACHE)
+
+    def response(
+        self, findings: Findings, query: Query, notes: list[str], request_id: str, *, authorised: bool
+    ) -> bytes:
+        """Table 6. `authorised` callers may have everything with detail=full; others get it redacted, and are told
+        (PRO-36)."""
+        redact = query.detail == "full" and not authorised
+        head = dump_json(_response_head(findings, notes, request_id, redact=redact))
+        parts = [self._candidate(item, query, redact=redact) for item in findings.candidates]
+        return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(parts))
+
+    def _candidate(self, candidate: Candidate, query: Query, *, redact: bool) -> bytes:
+        score = round(candidate.score, 4)
+        if candidate.evidence is not None:
+            return dump_json({**candidate_json(candidate, query, redact=redact), "score": score})
+        key = (candidate.record.id, query.detail, redact)
+        kept = self._kept.get(key)
+        if kept is None or kept[:3] != (candidate.etag, candidate.changed_at, candidate.expires_at):
+            core = dump_json(candidate_json(candidate, query, redact=redact))[:-1]
+            kept = (candidate.etag, candidate.changed_at, candidate.expires_at, core)
+            self._kept.put(key, kept)
+        return b'%s,"score":%s}' % (kept[3], repr(score).encode())
+
+
+def _response_head(findings: Findings, notes: list[str], request_id: str, *, redact: bool) -> JsonObject:
     warnings = [*notes, *findings.warnings]
     if redact and findings.candidates:
         warnings.append("detail=full needs a token: candidates are redacted")
     if findings.unsupported_filters:
         warnings.append("constraints that could not be applied are listed in unsupported_filters")
-    response: JsonObject = {
+    head: JsonObject = {
         "request_id": request_id,
         "generated_at": to_rfc3339_millis(findings.generated_at),
         "applied_filters": findings.applied_filters,
     }
     if findings.unsupported_filters:
-        response["unsupported_filters"] = list(findings.unsupported_filters)
+        head["unsupported_filters"] = list(findings.unsupported_filters)
     if warnings:
-        response["warnings"] = warnings
-    response["candidates"] = [candidate_json(item, query, redact=redact) for item in findings.candidates]
-    return response
+        head["warnings"] = warnings
+    return head
 
 
 def candidate_json(candidate: Candidate, query: Query, *, redact: bool) -> JsonObject:
-    """Table 7."""
+    """Table 7, without the score."""
     record = candidate.record
     shown: JsonObject
     if query.detail == "full" and not redact:
@@ -256,7 +282,6 @@ def candidate_json(candidate: Candidate, query: Query, *, redact: bool) -> JsonO
                 shown["tags"] = list(record.tags)
         shown["bindings"] = [_binding_json(binding, query.detail) for binding in record.bindings]
     shown["status"] = record.effective_status
-    shown["score"] = round(candidate.score, 4)
     if redact:
         shown["redacted"] = True
     if query.detail != "minimal":

@@ -14,15 +14,15 @@ from waypost.dialects import CODECS
 from waypost.dialects.codec import EncodeContext, Loss
 from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
-from waypost.model.registration import Registration, Source
+from waypost.model.registration import Entry, Registration, Source
 from waypost.model.times import to_rfc3339
 from waypost.registry.decisions import expiry_of
 from waypost.registry.publication import shown_etag
-from waypost.server.asgi import Headers
 from waypost.server.conditional import http_date
 
 # These have no form for an agent that says nowhere how to be reached.
 _NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
+_CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
 # What arrives inside an envelope comes back as equal members of what is inside it.
 _ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
 
@@ -66,20 +66,17 @@ class Renderer:
             )
         body, losses = self._body(registration, dialect, now)
         ends = expiry_of(registration)
-        representation = "" if dialect == "profile" else dialect
-        etag = f'"{shown_etag(registration.etag, ends, representation)}"'
         changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
-        content_type = CODECS[dialect].media_type.encode()
-        headers: Headers = [
-            (b"etag", etag.encode()),
-            (b"last-modified", http_date(changed_at)),
-            (b"vary", b"Authorization, Accept"),
-            (b"cache-control", b"private, no-cache"),
-            (b"waypost-losses", losses_header(losses)),
-            (b"content-type", content_type),
-        ]
-        rendering = Rendering(registration.revision, body, etag, losses, content_type, tuple(headers), changed_at)
+        tag = shown_etag(registration.etag, ends, _representation(dialect))
+        rendering = _rendering(registration.revision, dialect, body, losses, tag, changed_at)
         self._keep((registration.id, dialect), rendering)
+        return rendering
+
+    def render_received(self, entry: Entry, dialect: str, document: bytes) -> Rendering:
+        """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
+        tag = shown_etag(entry.etag, None, _representation(dialect))
+        rendering = _rendering(entry.revision, dialect, document, (), tag, entry.changed_at)
+        self._keep((entry.id, dialect), rendering)
         return rendering
 
     def document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
@@ -117,6 +114,30 @@ class Renderer:
         while self._size > limits.RENDERING_CACHE_BYTES:
             _, dropped = self._kept.popitem(last=False)
             self._size -= len(dropped.body)
+
+
+def _representation(dialect: str) -> str:
+    return "" if dialect == "profile" else dialect
+
+
+def _rendering(
+    revision: int, dialect: str, body: bytes, losses: tuple[Loss, ...], tag: str, changed_at: float
+) -> Rendering:
+    content_type = _CONTENT_TYPES[dialect]
+    headers = (
+        (b"etag", b'"%s"' % tag.encode()),
+        (b"last-modified", http_date(changed_at)),
+        (b"vary", b"Authorization, Accept"),
+        (b"cache-control", b"private, no-cache"),
+        (b"waypost-losses", losses_header(losses) if losses else b"[]"),
+        (b"content-type", content_type),
+    )
+    return Rendering(revision, body, f'"{tag}"', losses, content_type, headers, changed_at)
+
+
+def is_whole(dialect: str) -> bool:
+    """True when a document of this dialect is served as it was received, without taking it out of an envelope."""
+    return dialect not in _ENVELOPES
 
 
 def own_document(source: Source) -> bytes | None:

@@ -115,6 +115,11 @@ class MemoryStore:
             rows += 1
         return rows
 
+    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        registration = self._registrations.get(agent_id)
+        source = registration.source(dialect) if registration is not None else None
+        return None if registration is None or source is None else (registration.etag, source.document)
+
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         if name not in self._secrets:
             self._secrets[name] = make()

@@ -191,6 +191,9 @@ class SqliteStore:
             return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
         return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
 
+    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        return self._read_here(lambda reader: reader.document(agent_id, dialect))
+
     async def entries(self) -> AsyncIterator[Sequence[Entry]]:
         after = ""
         while page := await self._read_apart(partial(Reader.entries, after=after, limit=_ENTRIES_PAGE)):

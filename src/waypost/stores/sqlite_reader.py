@@ -16,6 +16,9 @@ _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _WHOLE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id = ?"
 _BARE = f"SELECT {_FIELDS}, {rows.BARE} {_FROM} WHERE e.id = ?"
+_DOCUMENTS = (
+    "SELECT r.registration, r.crc, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
+)
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 
 _Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
@@ -38,6 +41,11 @@ class Reader:
         finally:
             self._run("ROLLBACK")
         return {row[0]: _registration(row) for row in found}
+
+    def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        for registration, crc, documents in self._run(_DOCUMENTS, (agent_id,)).fetchall():
+            return rows.read_document(agent_id, dialect, (registration, crc), documents)
+        return None
 
     def registrations(self, after: str, limit: int) -> list[Registration]:
         return [_registration(row) for row in self._run(_PAGE, (after, limit)).fetchall()]

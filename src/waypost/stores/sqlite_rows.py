@@ -24,7 +24,21 @@ _EntryRow = tuple[Entry, float, int | None, float | None]
 Bare = Literal[0]
 BARE: Bare = 0  # stands where documents would be, when they are not asked for; NULL there is damage
 
+
+class _GistSource(msgspec.Struct, gc=False):
+    dialect: str
+    digest: str
+
+
+class _Gist(msgspec.Struct, gc=False):
+    """As much of a registration as one document needs; the decoder passes over the rest."""
+
+    etag: str
+    sources: tuple[_GistSource, ...]
+
+
 _encode = msgspec.json.Encoder().encode
+_gist_decoder = msgspec.json.Decoder(_Gist)
 _entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
 _registration_decoder = msgspec.json.Decoder(Registration)
 _event_decoder = msgspec.json.Decoder(Event)
@@ -107,24 +121,42 @@ def read_registration(
     )
 
 
+def read_document(
+    agent_id: str, dialect: str, registration: tuple[bytes, int], documents: bytes
+) -> tuple[str, bytes] | None:
+    """One document of a registration, without reading the rest of it."""
+    gist = checked(_gist_decoder, *registration, f"the registration of {agent_id!r}")
+    for place, source in enumerate(gist.sources):
+        if source.dialect == dialect:
+            held = _documents(agent_id, documents, len(gist.sources))
+            return gist.etag, _matching(agent_id, dialect, source.digest, held[place])
+    return None
+
+
 def _with_documents(agent_id: str, sources: tuple[Source, ...], data: bytes | Bare) -> tuple[Source, ...]:
+    documents = _documents(agent_id, data, len(sources))
+    return tuple(
+        msgspec.structs.replace(source, document=_matching(agent_id, source.dialect, source.digest, document))
+        for source, document in zip(sources, documents, strict=True)
+    )
+
+
+def _documents(agent_id: str, data: bytes | Bare, count: int) -> list[bytes]:
     if not isinstance(data, bytes):
         raise damaged(f"the documents of {agent_id!r}")
     try:
         documents = _documents_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise damaged(f"the documents of {agent_id!r} ({error})") from None
-    if len(documents) != len(sources):
+    if len(documents) != count:
         raise damaged(f"the documents of {agent_id!r} are not all there")
-    return tuple(
-        _with_document(agent_id, source, document) for source, document in zip(sources, documents, strict=True)
-    )
+    return documents
 
 
-def _with_document(agent_id: str, source: Source, document: bytes) -> Source:
-    if hashlib.sha256(document).hexdigest() != source.digest:
-        raise damaged(f"the {source.dialect} document of {agent_id!r} does not have its digest")
-    return msgspec.structs.replace(source, document=document)
+def _matching(agent_id: str, dialect: str, digest: str, document: bytes) -> bytes:
+    if hashlib.sha256(document).hexdigest() != digest:
+        raise damaged(f"the {dialect} document of {agent_id!r} does not have its digest")
+    return document
 
 
 # --- Events, tombstones, answers ------------------------------------------------------------------
