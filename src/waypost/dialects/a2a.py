@@ -19,9 +19,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from waypost import limits
-from waypost.dialects.a2a_auth import read_auth, write_auth
+from waypost.dialects.a2a_auth import read_auth, read_requirements, write_auth
 from waypost.dialects.a2a_older import modern
-from waypost.dialects.a2a_schema import EXAMPLES, SCHEMA
+from waypost.dialects.a2a_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
 from waypost.dialects.profile_reader import MEDIA_TYPE_CHARS, check_times
 from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
@@ -34,7 +34,9 @@ from waypost.model.record import (
     Binding,
     Example,
     check_id,
+    find_flag,
     find_object,
+    find_objects,
     find_text,
     find_texts,
     need_array,
@@ -49,7 +51,7 @@ TAG = "a2a"
 _RESIDUE = residue_name("a2a")
 _PROTOCOLS = {"JSONRPC": "a2a+jsonrpc", "GRPC": "a2a+grpc", "HTTP+JSON": "a2a+http-json"}
 _BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()}
-_INTERFACE_TEXTS = ("protocolVersion", "tenant")
+_FLAGS = ("streaming", "pushNotifications", "extendedAgentCard")
 _DEFAULT_MODES = ("text/plain",)
 _DEFAULT_VERSION = "1.0.0"
 _FACETS = (
@@ -96,6 +98,9 @@ class A2ACodec:
     def schema(self) -> JsonObject:
         return SCHEMA
 
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
+
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES
 
@@ -117,7 +122,7 @@ def _located(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, 
 
 def read_card(card: JsonObject) -> AgentRecord:
     """What a 1.0 card says by its own members."""
-    capabilities = find_object(card, "capabilities") or {}
+    capabilities = _capabilities(card)
     interfaces = _interfaces(card)
     skills = _skills(card)
     _check_unmapped(card)
@@ -136,14 +141,23 @@ def read_card(card: JsonObject) -> AgentRecord:
 
 
 def _check_unmapped(card: JsonObject) -> None:
-    find_object(card, "provider")
+    provider = find_object(card, "provider") or {}
+    for name in ("organization", "url"):
+        find_text(provider, name, "$.provider", most=limits.ENDPOINT_CHARS)
     for name in ("documentationUrl", "iconUrl"):
         find_text(card, name, most=limits.ENDPOINT_CHARS)
 
 
+def _capabilities(card: JsonObject) -> JsonObject:
+    capabilities = find_object(card, "capabilities") or {}
+    for name in _FLAGS:
+        find_flag(capabilities, name, "$.capabilities")
+    return capabilities
+
+
 def _interfaces(card: JsonObject) -> list[JsonObject]:
     path = "$.supportedInterfaces"
-    items = need_array(card.get("supportedInterfaces"), path, limits.JSON_ARRAY_ITEMS)
+    items: list[JsonObject] = need_array(card.get("supportedInterfaces"), path, limits.JSON_ARRAY_ITEMS)
     if not items:
         raise InvalidDocument(
             "The card names no interface.",
@@ -151,12 +165,15 @@ def _interfaces(card: JsonObject) -> list[JsonObject]:
             hint='Add {"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}.',
         )
     for index, item in enumerate(items):
-        where = f"{path}[{index}]"
-        need_endpoint(need_object(item, where), "url", where)
-        need_text(item, "protocolBinding", where, most=limits.TAG_CHARS)
-        find_text(item, "protocolVersion", where, most=limits.TAG_CHARS)
-        find_text(item, "tenant", where, most=limits.ID_CHARS)
+        _check_interface(need_object(item, f"{path}[{index}]"), f"{path}[{index}]")
     return items
+
+
+def _check_interface(item: JsonObject, path: str) -> None:
+    need_endpoint(item, "url", path)
+    need_text(item, "protocolBinding", path, most=limits.TAG_CHARS)
+    find_text(item, "protocolVersion", path, most=limits.TAG_CHARS)
+    find_text(item, "tenant", path, most=limits.ID_CHARS)
 
 
 def _identity(interface: JsonObject) -> str:
@@ -199,16 +216,15 @@ def _interface_residue(item: JsonObject) -> dict[str, Any]:
 
 
 def _skills(card: JsonObject) -> list[JsonObject]:
-    path = "$.skills"
-    items = need_array(card.get("skills") or [], path, limits.JSON_ARRAY_ITEMS)
-    for index, item in enumerate(items):
-        where = f"{path}[{index}]"
-        need_text(need_object(item, where), "id", where, most=limits.ID_CHARS)
-        need_text(item, "name", where, most=limits.ID_CHARS)
-        need_text(item, "description", where, most=limits.DOCUMENT_BYTES, blank=True)
+    items = find_objects(card, "skills", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        need_text(item, "id", path, most=limits.ID_CHARS)
+        need_text(item, "name", path, most=limits.ID_CHARS)
+        need_text(item, "description", path, most=limits.DOCUMENT_BYTES, blank=True)
         for name in ("tags", "examples", "inputModes", "outputModes"):
-            find_texts(item, name, where, most=limits.JSON_ARRAY_ITEMS, chars=limits.DOCUMENT_BYTES)
-    return items
+            find_texts(item, name, path, most=limits.JSON_ARRAY_ITEMS, chars=limits.DOCUMENT_BYTES)
+        read_requirements(item, path)
+    return [item for item, _ in items]
 
 
 def _description(card: JsonObject, skills: list[JsonObject]) -> str:
@@ -252,24 +268,22 @@ def _constraints(capabilities: JsonObject, first: JsonObject) -> JsonObject | No
 
 
 def _extensions(capabilities: JsonObject) -> list[JsonObject]:
-    path = "$.capabilities.extensions"
-    items = need_array(capabilities.get("extensions") or [], path, limits.JSON_ARRAY_ITEMS)
-    for index, item in enumerate(items):
-        need_text(need_object(item, f"{path}[{index}]"), "uri", f"{path}[{index}]", most=limits.ENDPOINT_CHARS)
-    return items
+    items = find_objects(capabilities, "extensions", "$.capabilities", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        need_text(item, "uri", path, most=limits.ENDPOINT_CHARS)
+        find_text(item, "description", path, most=limits.DOCUMENT_BYTES)
+        find_flag(item, "required", path)
+        find_object(item, "params", path)
+    return [item for item, _ in items]
 
 
 def _signature(card: JsonObject) -> JsonObject | None:
-    items = need_array(card.get("signatures") or [], "$.signatures", limits.JSON_ARRAY_ITEMS)
-    for index, item in enumerate(items):
+    items = find_objects(card, "signatures", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
         for name in ("protected", "signature"):
-            need_text(
-                need_object(item, f"$.signatures[{index}]"),
-                name,
-                f"$.signatures[{index}]",
-                most=limits.DOCUMENT_BYTES,
-            )
-    return {**items[0], "source": "a2a-jws"} if items else None
+            need_text(item, name, path, most=limits.DOCUMENT_BYTES)
+        find_object(item, "header", path)
+    return {**items[0][0], "source": "a2a-jws"} if items else None
 
 
 def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
@@ -308,10 +322,12 @@ def _write_interface(binding: Binding) -> JsonObject:
         "protocolVersion": PROTOCOL_VERSION,
     }
     rest = binding.extra.get(_RESIDUE)
-    for name, value in rest.items() if isinstance(rest, dict) else ():
-        if name not in ("url", "protocolBinding") and (name not in _INTERFACE_TEXTS or isinstance(value, str)):
-            interface[name] = value
-    return interface
+    whole = (rest if isinstance(rest, dict) else {}) | leftover(interface, ("protocolVersion",))
+    try:
+        _check_interface(whole, "$")
+    except InvalidDocument:  # anybody may write our residue into a profile document
+        return interface
+    return interface | whole
 
 
 def _write_skill(record: AgentRecord) -> JsonObject:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, member
-from waypost.model.record import find_object, need_array, need_object
+from waypost.model.record import find_object, find_objects, find_text, find_texts, need_object
 
 # scheme member -> (type in `auth`, member names there)
 _SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
@@ -35,7 +36,7 @@ _API_KEY_DEFAULTS = {"location": "header", "name": "X-API-Key"}
 
 def read_auth(card: Mapping[str, Any]) -> JsonObject | None:
     schemes = find_object(card, "securitySchemes") or {}
-    requirements = _requirements(card)
+    requirements = read_requirements(card)
     if not schemes and not requirements:
         return None
     scopes = _scopes(requirements)
@@ -55,25 +56,32 @@ def _scheme(name: str, value: Any, scopes: list[str] | None) -> JsonObject:
     if not known:
         return {"id": name, "type": "other"}
     kind, members = _SCHEMES[known[0]]
-    body = need_object(scheme[known[0]], member(path, known[0]))
+    where = member(path, known[0])
+    body = need_object(scheme[known[0]], where)
+    for key in members:
+        if key == "flows":
+            find_object(body, key, where)
+        else:
+            find_text(body, key, where, most=limits.ENDPOINT_CHARS)
     told = {members[key]: item for key, item in body.items() if key in members}
     return {"id": name, "type": kind} | told | ({"scopes": scopes} if scopes else {})
 
 
-def _requirements(card: Mapping[str, Any]) -> list[dict[str, list[str]]]:
-    """Each requirement as {scheme: scopes}; any one of them is enough."""
-    path = "$.securityRequirements"
-    items = need_array(card.get("securityRequirements") or [], path, 1000)
-    return [_requirement(item, f"{path}[{index}]") for index, item in enumerate(items)]
+def read_requirements(holder: Mapping[str, Any], path: str = "$") -> list[dict[str, list[str]]]:
+    """Each requirement of a card or a skill as {scheme: scopes}; any one of them is enough."""
+    items = find_objects(holder, "securityRequirements", path, most=limits.JSON_ARRAY_ITEMS)
+    return [_requirement(item, where) for item, where in items]
 
 
-def _requirement(value: Any, path: str) -> dict[str, list[str]]:
-    schemes = find_object(need_object(value, path), "schemes", path) or {}
-    found: dict[str, list[str]] = {}
-    for name, item in schemes.items():
-        listed = item.get("list") if isinstance(item, dict) else item
-        found[name] = _texts(listed)
-    return found
+def _requirement(item: JsonObject, path: str) -> dict[str, list[str]]:
+    schemes = find_object(item, "schemes", path) or {}
+    return {name: _listed(value, member(f"{path}.schemes", name)) for name, value in schemes.items()}
+
+
+def _listed(value: Any, path: str) -> list[str]:
+    """`{"list": […]}`, or the array alone."""
+    holder = {"list": value} if isinstance(value, list) else need_object(value, path)
+    return list(find_texts(holder, "list", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS))
 
 
 def _scopes(requirements: list[dict[str, list[str]]]) -> dict[str, list[str]]:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from waypost import limits
+from waypost.dialects.spelling import respelled
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
-from waypost.model.record import need_array, need_object
+from waypost.model.record import find_flag, find_objects, find_text
 
-_CAMEL = {
+CAMEL = {
     "supported_interfaces": "supportedInterfaces",
     "default_input_modes": "defaultInputModes",
     "default_output_modes": "defaultOutputModes",
@@ -34,7 +35,7 @@ _CAMEL = {
     "input_modes": "inputModes",
     "output_modes": "outputModes",
 }
-_SNAKE = frozenset(_CAMEL)
+_SCHEME_SUFFIX = "SecurityScheme"  # ends the one key of a scheme since 1.0
 _EXTENDED_CARD = ("supportsExtendedAgentCard", "supportsAuthenticatedExtendedCard")
 _DEFAULT_TRANSPORT = "JSONRPC"
 _OLDEST = "0.2"  # cards that name no version: the member came with 0.2.5
@@ -49,22 +50,23 @@ _OPENAPI_SCHEMES = {
 
 def modern(document: JsonObject) -> JsonObject:
     """The card in its 1.0 form; a 1.0 card comes back as it is."""
-    card = _camel(document)
+    card = _camel(document, "$")
     for name in ("capabilities", "provider"):
         if isinstance(card.get(name), dict):
-            card[name] = _camel(card[name])
+            card[name] = _camel(card[name], f"$.{name}")
     for name in ("skills", "supportedInterfaces"):
         if isinstance(card.get(name), list):
-            card[name] = [_camel(item) if isinstance(item, dict) else item for item in card[name]]
+            card[name] = [
+                _camel(item, f"$.{name}[{index}]") if isinstance(item, dict) else item
+                for index, item in enumerate(card[name])
+            ]
     if "supportedInterfaces" not in card:
         card = _interfaces_first(card)
     return _security(_extended_card(card))
 
 
-def _camel(value: JsonObject) -> JsonObject:
-    if _SNAKE.isdisjoint(value):
-        return dict(value)
-    return {name if _CAMEL.get(name, name) in value else _CAMEL.get(name, name): item for name, item in value.items()}
+def _camel(value: JsonObject, path: str) -> JsonObject:
+    return respelled(value, CAMEL, path)
 
 
 def _interfaces_first(card: JsonObject) -> JsonObject:
@@ -76,12 +78,12 @@ def _interfaces_first(card: JsonObject) -> JsonObject:
             hint='Add [{"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}].',
         )
     moved = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion"}
-    version = card.get("protocolVersion") or _OLDEST
-    first = {"url": card["url"], "transport": card.get("preferredTransport") or _DEFAULT_TRANSPORT}
-    others = need_array(card.get("additionalInterfaces") or [], "$.additionalInterfaces", limits.JSON_ARRAY_ITEMS)
+    version = find_text(card, "protocolVersion", most=limits.TAG_CHARS) or _OLDEST
+    transport = find_text(card, "preferredTransport", most=limits.TAG_CHARS) or _DEFAULT_TRANSPORT
+    others = find_objects(card, "additionalInterfaces", most=limits.JSON_ARRAY_ITEMS)
     interfaces: list[JsonObject] = []
-    for index, item in enumerate([first, *others]):
-        interface = _interface(need_object(item, f"$.additionalInterfaces[{index - 1}]"), version)
+    for item in ({"url": card["url"], "transport": transport}, *(item for item, _ in others)):
+        interface = _interface(item, version)
         if interface not in interfaces:  # 0.3 asks to repeat the preferred one among the additional ones
             interfaces.append(interface)
     return {"supportedInterfaces": interfaces} | {name: value for name, value in card.items() if name not in moved}
@@ -94,8 +96,10 @@ def _interface(item: JsonObject, version: Any) -> JsonObject:
 
 
 def _extended_card(card: JsonObject) -> JsonObject:
-    claimed = [card.pop(name) for name in _EXTENDED_CARD if name in card]
-    if any(claim is True for claim in claimed) and isinstance(card.get("capabilities", {}), dict):
+    claims = [find_flag(card, name) for name in _EXTENDED_CARD]
+    for name in _EXTENDED_CARD:
+        card.pop(name, None)
+    if any(claims) and isinstance(card.get("capabilities", {}), dict):
         card["capabilities"] = {"extendedAgentCard": True} | card.get("capabilities", {})
     return card
 
@@ -118,9 +122,14 @@ def _security(card: JsonObject) -> JsonObject:
 
 
 def _scheme(value: Any) -> Any:
-    if not isinstance(value, dict) or value.get("type") not in _OPENAPI_SCHEMES:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if (
+        not isinstance(kind, str)
+        or kind not in _OPENAPI_SCHEMES
+        or any(name.endswith(_SCHEME_SUFFIX) for name in value)
+    ):
         return value
-    name, renamed = _OPENAPI_SCHEMES[value["type"]]
+    name, renamed = _OPENAPI_SCHEMES[kind]
     return {name: {renamed.get(key, key): item for key, item in value.items() if key != "type"}}
 
 

@@ -5,47 +5,116 @@ from __future__ import annotations
 from typing import Final
 
 from waypost import limits
+from waypost.dialects.a2a_older import CAMEL
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 
-_TEXT: Final[JsonObject] = {"type": "string", "minLength": 1}
-_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string"}}
-
-_INTERFACE: Final[JsonObject] = {
-    "type": "object",
-    "required": ["url", "protocolBinding", "protocolVersion"],
-    "properties": {
-        "url": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
-        "protocolBinding": {**_TEXT, "description": "JSONRPC, GRPC, HTTP+JSON or another protocol's own name."},
-        "protocolVersion": _TEXT,
-        "tenant": {"type": "string", "description": "To be echoed in requests."},
+_TEXT: Final[JsonObject] = {"type": "string"}
+_NAME: Final[JsonObject] = {"type": "string", "minLength": 1}
+_TEXTS: Final[JsonObject] = {"type": "array", "items": _TEXT}
+_FLAG: Final[JsonObject] = {"type": "boolean"}
+_OBJECT: Final[JsonObject] = {"type": "object"}
+_SCHEMES: Final[dict[str, JsonObject]] = {
+    "apiKeySecurityScheme": {
+        "type": "object",
+        "required": ["location", "name"],
+        "properties": {"location": _TEXT, "name": _TEXT},
     },
+    "httpAuthSecurityScheme": {
+        "type": "object",
+        "required": ["scheme"],
+        "properties": {"scheme": _TEXT, "bearerFormat": _TEXT},
+    },
+    "oauth2SecurityScheme": {
+        "type": "object",
+        "required": ["flows"],
+        "properties": {"flows": _OBJECT, "oauth2MetadataUrl": _TEXT},
+    },
+    "openIdConnectSecurityScheme": {"type": "object", "properties": {"openIdConnectUrl": _TEXT}},
+    "mtlsSecurityScheme": _OBJECT,
+}
+_ONE_SCHEME: Final = [{"required": [name]} for name in _SCHEMES]
+_NO_SCHEME: Final[JsonObject] = {
+    "description": "A scheme that A2A may yet define, or one of before 1.0.",
+    "not": {"anyOf": _ONE_SCHEME},
 }
 
-_CAPABILITIES: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "streaming": {"type": "boolean"},
-        "pushNotifications": {"type": "boolean"},
-        "extendedAgentCard": {"type": "boolean"},
-        "extensions": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["uri"],
-                "properties": {
-                    "uri": _TEXT,
-                    "description": {"type": "string"},
-                    "required": {"type": "boolean"},
-                    "params": {"type": "object"},
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "AgentCard": {
+        "type": "object",
+        "required": [
+            "name",
+            "description",
+            "supportedInterfaces",
+            "version",
+            "capabilities",
+            "defaultInputModes",
+            "defaultOutputModes",
+            "skills",
+        ],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
+            "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
+            "supportedInterfaces": {
+                "type": "array",
+                "items": {"$ref": "#/$defs/AgentInterface"},
+                "description": "Ordered; the first is preferred.",
+            },
+            "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
+            "capabilities": {"$ref": "#/$defs/AgentCapabilities"},
+            "defaultInputModes": _TEXTS,
+            "defaultOutputModes": _TEXTS,
+            "skills": {"type": "array", "items": {"$ref": "#/$defs/AgentSkill"}},
+            "provider": {"type": "object", "properties": {"organization": _TEXT, "url": _TEXT}},
+            "documentationUrl": _TEXT,
+            "iconUrl": _TEXT,
+            "securitySchemes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/SecurityScheme"}},
+            "securityRequirements": {"type": "array", "items": {"$ref": "#/$defs/SecurityRequirement"}},
+            "signatures": {"type": "array", "items": {"$ref": "#/$defs/Signature"}},
+        },
+    },
+    "AgentInterface": {
+        "type": "object",
+        "required": ["url", "protocolBinding", "protocolVersion"],
+        "properties": {
+            "url": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
+            "protocolBinding": {**_NAME, "description": "JSONRPC, GRPC, HTTP+JSON or another protocol's own name."},
+            "protocolVersion": _NAME,
+            "tenant": {"type": "string", "description": "To be echoed in requests."},
+        },
+    },
+    "AgentCapabilities": {
+        "type": "object",
+        "properties": {
+            "streaming": _FLAG,
+            "pushNotifications": _FLAG,
+            "extendedAgentCard": _FLAG,
+            "extensions": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["uri"],
+                    "properties": {"uri": _NAME, "description": _TEXT, "required": _FLAG, "params": _OBJECT},
                 },
             },
         },
     },
-}
-
-_REQUIREMENTS: Final[JsonObject] = {
-    "type": "array",
-    "items": {
+    "AgentSkill": {
+        "type": "object",
+        "required": ["id", "name", "description", "tags"],
+        "properties": {
+            "id": _NAME,
+            "name": _NAME,
+            "description": _TEXT,
+            "tags": _TEXTS,
+            "examples": _TEXTS,
+            "inputModes": _TEXTS,
+            "outputModes": _TEXTS,
+            "securityRequirements": {"type": "array", "items": {"$ref": "#/$defs/SecurityRequirement"}},
+        },
+    },
+    "SecurityScheme": {"type": "object", "properties": _SCHEMES, "oneOf": [*_ONE_SCHEME, _NO_SCHEME]},
+    "SecurityRequirement": {
         "type": "object",
         "properties": {
             "schemes": {
@@ -54,135 +123,61 @@ _REQUIREMENTS: Final[JsonObject] = {
             }
         },
     },
-}
-
-_SKILL: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "name", "description", "tags"],
-    "properties": {
-        "id": _TEXT,
-        "name": _TEXT,
-        "description": {"type": "string"},
-        "tags": _TEXTS,
-        "examples": _TEXTS,
-        "inputModes": _TEXTS,
-        "outputModes": _TEXTS,
-        "securityRequirements": _REQUIREMENTS,
+    "Signature": {
+        "type": "object",
+        "required": ["protected", "signature"],
+        "properties": {"protected": _NAME, "signature": _NAME, "header": _OBJECT},
     },
 }
 
-
-def _one_key(name: str, properties: JsonObject, *required: str) -> JsonObject:
-    body: JsonObject = {"type": "object", "properties": properties, "required": list(required)}
-    return {"required": [name], "properties": {name: body}, "maxProperties": 1}
-
-
-_TEXT_MEMBER: Final[JsonObject] = {"type": "string"}
-_SCHEME: Final[JsonObject] = {
-    "type": "object",
-    "oneOf": [
-        _one_key("apiKeySecurityScheme", {"location": _TEXT_MEMBER, "name": _TEXT_MEMBER}, "location", "name"),
-        _one_key("httpAuthSecurityScheme", {"scheme": _TEXT_MEMBER, "bearerFormat": _TEXT_MEMBER}, "scheme"),
-        _one_key("oauth2SecurityScheme", {"flows": {"type": "object"}, "oauth2MetadataUrl": _TEXT_MEMBER}, "flows"),
-        _one_key("openIdConnectSecurityScheme", {"openIdConnectUrl": _TEXT_MEMBER}),
-        _one_key("mtlsSecurityScheme", {}),
-        {  # a scheme that A2A may yet define
-            "not": {
-                "anyOf": [
-                    {"required": [name]}
-                    for name in (
-                        "apiKeySecurityScheme",
-                        "httpAuthSecurityScheme",
-                        "oauth2SecurityScheme",
-                        "openIdConnectSecurityScheme",
-                        "mtlsSecurityScheme",
-                    )
-                ]
-            }
-        },
-    ],
-}
-
-_CARD: Final[JsonObject] = {
-    "type": "object",
-    "required": [
-        "name",
-        "description",
-        "supportedInterfaces",
-        "version",
-        "capabilities",
-        "defaultInputModes",
-        "defaultOutputModes",
-        "skills",
-    ],
-    "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
-        "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
-        "supportedInterfaces": {
-            "type": "array",
-            "items": {"$ref": "#/$defs/AgentInterface"},
-            "description": "Ordered; the first is preferred.",
-        },
-        "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
-        "capabilities": {"$ref": "#/$defs/AgentCapabilities"},
-        "defaultInputModes": _TEXTS,
-        "defaultOutputModes": _TEXTS,
-        "skills": {"type": "array", "items": {"$ref": "#/$defs/AgentSkill"}},
-        "provider": {
-            "type": "object",
-            "properties": {"organization": {"type": "string"}, "url": {"type": "string"}},
-        },
-        "documentationUrl": {"type": "string"},
-        "iconUrl": {"type": "string"},
-        "securitySchemes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/SecurityScheme"}},
-        "securityRequirements": _REQUIREMENTS,
-        "signatures": {
-            "type": "array",
-            "items": {
+# What protobuf leaves out when it is empty may be missing, and an interface its version. A scheme may be told in part: it is
+# the caller who finds that it is not enough. Scopes stand in an array of their own, or straight under the scheme's name.
+_ADDRESSES: Final = ("supportedInterfaces", "supported_interfaces")
+_CHANGES: Final[dict[str, JsonObject]] = {
+    "AgentCard": {"required": ["name", "description", "supportedInterfaces", "version"]},
+    "AgentInterface": {"required": ["url", "protocolBinding"]},
+    "AgentSkill": {"required": ["id", "name", "description"]},
+    "SecurityScheme": {"properties": {name: {**scheme, "required": []} for name, scheme in _SCHEMES.items()}},
+    "SecurityRequirement": {
+        "properties": {
+            "schemes": {
                 "type": "object",
-                "required": ["protected", "signature"],
-                "properties": {"protected": _TEXT, "signature": _TEXT, "header": {"type": "object"}},
-            },
-        },
+                "additionalProperties": {"anyOf": [{"type": "object", "properties": {"list": _TEXTS}}, _TEXTS]},
+            }
+        }
     },
 }
-
-_OLDER: Final[JsonObject] = {
+_SPELLINGS: Final = {camel: (snake,) for snake, camel in CAMEL.items()}
+_CARD: Final[JsonObject] = _DEFINITIONS["AgentCard"]
+_SHARED: Final = {name: part for name, part in _CARD["properties"].items() if name != "supportedInterfaces"}
+_OLDER_CARD: Final[JsonObject] = {
     "description": "A card from before 1.0, which is read and never written.",
     "type": "object",
-    "required": ["name", "description", "url", "version"],
-    "not": {"required": ["supportedInterfaces"]},
+    "required": ["name", "description", "version", "url"],
+    "not": {"anyOf": [{"required": [name]} for name in _ADDRESSES]},
     "properties": {
-        "url": {"type": "string", "minLength": 1},
-        "preferredTransport": {"type": "string"},
+        **_SHARED,
+        "url": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
+        "preferredTransport": _TEXT,
         "additionalInterfaces": {
             "type": "array",
             "items": {
                 "type": "object",
                 "required": ["url"],
-                "properties": {"url": {"type": "string"}, "transport": {"type": "string"}},
+                "properties": {"url": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS}},
             },
         },
-        "protocolVersion": {"type": "string"},
-        "skills": {"type": "array", "items": {"type": "object", "required": ["id", "name"]}},
-        "securitySchemes": {"type": "object"},
-        "security": {"type": "array"},
+        "protocolVersion": _TEXT,
+        "supportsExtendedAgentCard": _FLAG,
+        "supportsAuthenticatedExtendedCard": _FLAG,
     },
 }
+_ACCEPTED: Final = accepted({**_DEFINITIONS, "OlderAgentCard": _OLDER_CARD}, _CHANGES, _SPELLINGS)
 
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "A2A Agent Card",
-    "anyOf": [{"$ref": "#/$defs/AgentCard"}, {"$ref": "#/$defs/OlderAgentCard"}],
-    "$defs": {
-        "AgentCard": _CARD,
-        "OlderAgentCard": _OLDER,
-        "AgentInterface": _INTERFACE,
-        "AgentCapabilities": _CAPABILITIES,
-        "AgentSkill": _SKILL,
-        "SecurityScheme": _SCHEME,
-    },
-}
+SCHEMA: Final[JsonObject] = described(
+    "A2A Agent Card", ["AcceptedAgentCard", "AcceptedOlderAgentCard"], _DEFINITIONS | _ACCEPTED
+)
+WRITTEN_SCHEMA: Final[JsonObject] = described("A2A Agent Card", ["AgentCard"], _DEFINITIONS)
 
 _ROUTES: Final[JsonObject] = {
     "name": "Harbour Route Planner",

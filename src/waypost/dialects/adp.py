@@ -24,7 +24,7 @@ from waypost.dialects.adp_parts import (
     write_endpoints,
     write_security,
 )
-from waypost.dialects.adp_schema import EXAMPLES, SCHEMA
+from waypost.dialects.adp_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.codec import CARRY, DERIVED, DecodeContext, Decoded, EncodeContext, Encoded
 from waypost.dialects.profile_reader import check_times
 from waypost.dialects.remainder import attach, carries_id, fill, leftover, native_and_rest, overlay, residue_of
@@ -83,6 +83,9 @@ class AdpCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES

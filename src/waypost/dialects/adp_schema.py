@@ -7,14 +7,30 @@ from __future__ import annotations
 
 from typing import Final
 
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 
-# A null stands for an absent member; only what is required may not be null.
-_TEXT: Final[JsonObject] = {"type": ["string", "null"]}
-_TEXTS: Final[JsonObject] = {"type": ["array", "null"], "items": {"type": "string"}}
-_OBJECT: Final[JsonObject] = {"type": ["object", "null"]}
+_TEXT: Final[JsonObject] = {"type": "string"}
+_TEXTS: Final[JsonObject] = {"type": "array", "items": _TEXT}
+_OBJECT: Final[JsonObject] = {"type": "object"}
 
-_DEFINITIONS: Final[JsonObject] = {
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Document": {
+        "type": "object",
+        "required": ["protocol", "identity", "endpoints", "capabilities"],
+        "properties": {
+            "protocol": {"type": "string", "pattern": "^ADP/1\\.[0-9]+$"},
+            "identity": {"$ref": "#/$defs/Identity"},
+            "endpoints": {"$ref": "#/$defs/Endpoints"},
+            "capabilities": {"type": "array", "items": {"$ref": "#/$defs/Capability"}},
+            "security": {"$ref": "#/$defs/Security"},
+            "policies": _OBJECT,
+            "availability": {"type": "object", "properties": {"status": _TEXT}},
+            "meta": {"type": "object", "properties": {"version": _TEXT, "updated": _TEXT}},
+            "dns": {"description": "Claims of the publisher, in either spelling; never evidence."},
+            "relationships": {"description": "Of an earlier draft; kept as it is."},
+        },
+    },
     "Identity": {
         "type": "object",
         "required": ["id", "domain", "name"],
@@ -22,14 +38,14 @@ _DEFINITIONS: Final[JsonObject] = {
             "id": {"type": "string", "pattern": "^agent:."},
             "domain": {"type": "string", "minLength": 1},
             "name": {"type": "string", "minLength": 1},
-            "publicKey": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/PublicKey"}]},
+            "publicKey": {"$ref": "#/$defs/PublicKey"},
         },
     },
     "PublicKey": {
         "type": "object",
         "required": ["algorithm", "fingerprint"],
         "properties": {
-            "algorithm": {"type": "string", "pattern": "^[eE][dD]25519$"},
+            "algorithm": {"const": "ed25519"},
             "fingerprint": {"type": "string", "minLength": 1},
             "full": _TEXT,
             "proof": {},
@@ -58,35 +74,28 @@ _DEFINITIONS: Final[JsonObject] = {
         },
     },
     "Security": {
-        "type": ["object", "null"],
+        "type": "object",
+        "required": ["tlsRequired"],
         "properties": {
-            "tlsRequired": {"enum": [True, None]},
+            "tlsRequired": {"const": True},
             "minProtocolVersion": _TEXT,
             "authMethods": _TEXTS,
             "rateLimit": _OBJECT,
         },
     },
 }
-
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "ADP metadata",
-    "type": "object",
-    "required": ["protocol", "identity", "endpoints", "capabilities"],
-    "properties": {
-        "protocol": {"type": "string", "pattern": "^ADP/1\\.[0-9]+$"},
-        "identity": {"$ref": "#/$defs/Identity"},
-        "endpoints": {"$ref": "#/$defs/Endpoints"},
-        "capabilities": {"type": "array", "items": {"$ref": "#/$defs/Capability"}},
-        "security": {"$ref": "#/$defs/Security"},
-        "policies": _OBJECT,
-        "availability": {"type": ["object", "null"], "properties": {"status": _TEXT}},
-        "meta": {"type": ["object", "null"], "properties": {"version": _TEXT, "updated": _TEXT}},
-        "dns": {"description": "Claims of the publisher, in either spelling; never evidence."},
-        "relationships": {"description": "Of an earlier draft; kept as it is."},
+# Capitals in the id and in the algorithm's name are read past; ADP-29 is not worth losing a document over.
+_ACCEPTED: Final = accepted(
+    _DEFINITIONS,
+    {
+        "Identity": {"properties": {"id": {"type": "string", "pattern": "^[aA][gG][eE][nN][tT]:."}}},
+        "PublicKey": {"properties": {"algorithm": {"type": "string", "pattern": "^[eE][dD]25519$"}}},
+        "Security": {"required": []},
     },
-    "$defs": _DEFINITIONS,
-}
+)
+
+SCHEMA: Final[JsonObject] = described("ADP metadata", ["AcceptedDocument"], _DEFINITIONS | _ACCEPTED)
+WRITTEN_SCHEMA: Final[JsonObject] = described("ADP metadata", ["Document"], _DEFINITIONS)
 
 _PEM: Final = (
     "-----BEGIN PUBLIC KEY-----\n"

@@ -14,7 +14,7 @@ import msgspec
 
 from waypost import limits
 from waypost.dialects.af_endpoints import is_http, origin_of, read_endpoint, split_bindings, to_binding
-from waypost.dialects.af_schema import EXAMPLES, SCHEMA
+from waypost.dialects.af_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.af_text import clean, clean_line, cut_bytes, summarise
 from waypost.dialects.codec import CARRY, DERIVED, DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
 from waypost.dialects.profile_reader import (
@@ -115,6 +115,9 @@ class AfCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES

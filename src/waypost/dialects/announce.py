@@ -19,7 +19,14 @@ import msgspec
 
 from waypost import limits
 from waypost.dialects.announce_capabilities import read_capabilities, to_tags, write_capabilities
-from waypost.dialects.announce_schema import EXAMPLES, LABEL_PATTERN, SCHEMA, UUID_PATTERN, VERSION_PATTERN
+from waypost.dialects.announce_schema import (
+    EXAMPLES,
+    LABEL_PATTERN,
+    SCHEMA,
+    UUID_PATTERN,
+    VERSION_PATTERN,
+    WRITTEN_SCHEMA,
+)
 from waypost.dialects.announce_transport import read_transport, to_transport
 from waypost.dialects.codec import CARRY, DERIVED, DecodeContext, Decoded, EncodeContext, Encoded, Loss
 from waypost.dialects.profile_reader import VISIBILITY, check_times, read_time, read_visibility
@@ -94,6 +101,9 @@ class AnnounceCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES

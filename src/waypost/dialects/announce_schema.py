@@ -4,57 +4,56 @@ from __future__ import annotations
 
 from typing import Final
 
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 
 UUID_PATTERN: Final = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
 LABEL_PATTERN: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 VERSION_PATTERN: Final = r"v\d+\.\d+"
 
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Announced agent",
-    "type": "object",
-    "if": {"required": ["agent"]},
-    "then": {"$ref": "#/$defs/Announce"},
-    "else": {"$ref": "#/$defs/Agent"},
-    "$defs": {
-        "Agent": {
-            "type": "object",
-            "required": ["agent_id", "capabilities", "transport"],
-            "properties": {
-                "agent_id": {"type": "string", "pattern": f"^{UUID_PATTERN}$"},
-                "agent_name": {"type": ["string", "null"], "pattern": f"^{LABEL_PATTERN}$"},
-                "capabilities": {
-                    "type": "object",
-                    "maxProperties": 64,
-                    "propertyNames": {"minLength": 1, "maxLength": 64},
-                    "additionalProperties": {"type": ["string", "object"]},
-                },
-                "public_key": {"type": ["string", "null"], "maxLength": 8192},
-                "transport": {
-                    "type": "object",
-                    "required": ["type", "endpoint"],
-                    "properties": {
-                        "type": {"type": "string", "minLength": 1},
-                        "endpoint": {"type": "string", "minLength": 1},
-                    },
-                },
-                "metadata": {"type": ["object", "null"]},
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Agent": {
+        "type": "object",
+        "required": ["agent_id", "capabilities", "transport"],
+        "properties": {
+            "agent_id": {"type": "string", "pattern": f"^{UUID_PATTERN}$"},
+            "agent_name": {"type": "string", "pattern": f"^{LABEL_PATTERN}$"},
+            "capabilities": {
+                "type": "object",
+                "maxProperties": 64,
+                "propertyNames": {"minLength": 1, "maxLength": 64},
+                "additionalProperties": {"type": ["string", "object"]},
             },
+            "public_key": {"type": "string", "maxLength": 8192},
+            "transport": {
+                "type": "object",
+                "required": ["type", "endpoint"],
+                "properties": {
+                    "type": {"type": "string", "minLength": 1},
+                    "endpoint": {"type": "string", "minLength": 1},
+                },
+            },
+            "metadata": {"type": "object"},
         },
-        "Announce": {
-            "type": "object",
-            "required": ["protocol_version", "agent"],
-            "properties": {
-                "protocol_version": {"type": "string", "pattern": f"^{VERSION_PATTERN}$"},
-                "agent": {"$ref": "#/$defs/Agent"},
-                "signature": {"type": ["string", "null"]},
-                "previous_signature": {"type": ["string", "null"]},
-                "ttl": {"description": "Seconds; advisory, because it is not signed."},
-            },
+    },
+    "Announce": {
+        "type": "object",
+        "required": ["protocol_version", "agent"],
+        "not": {"required": ["agent_id"]},
+        "properties": {
+            "protocol_version": {"type": "string", "pattern": f"^{VERSION_PATTERN}$"},
+            "agent": {"$ref": "#/$defs/Agent"},
+            "signature": {"type": "string"},
+            "previous_signature": {"type": "string"},
+            "ttl": {"description": "Seconds; advisory, because it is not signed."},
         },
     },
 }
+
+SCHEMA: Final[JsonObject] = described(
+    "Announced agent", ["AcceptedAgent", "AcceptedAnnounce"], _DEFINITIONS | accepted(_DEFINITIONS)
+)
+WRITTEN_SCHEMA: Final[JsonObject] = described("Announced agent", ["Agent"], _DEFINITIONS)
 
 _AGENT: Final[JsonObject] = {
     "agent_id": "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d",

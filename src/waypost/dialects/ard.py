@@ -14,8 +14,9 @@ from typing import Any
 
 from waypost import limits
 from waypost.dialects import a2a, a2a_older, mcp, mcp_older
+from waypost.dialects.ard_manifest import check_manifest
 from waypost.dialects.ard_names import OLD_PREFIX, find_urn, mint_urn, parse_urn
-from waypost.dialects.ard_schema import ENTRY_SCHEMA, EXAMPLES
+from waypost.dialects.ard_schema import ENTRY_SCHEMA, EXAMPLES, QUERIES, WRITTEN_SCHEMA
 from waypost.dialects.codec import CARRY, DecodeContext, Decoded, EncodeContext, Encoded
 from waypost.dialects.profile_reader import VISIBILITY, check_times, read_record, read_time, read_visibility
 from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
@@ -40,7 +41,6 @@ A2A_TYPE = "application/a2a-agent-card+json"
 MCP_TYPE = "application/mcp-server-card+json"
 PROFILE_TYPE = "application/agent-metadata+json"
 DESCRIPTION_CHARS = 1000
-QUERIES = (2, 5)
 QUERY_CHARS = 200
 
 _PROTOCOLS = {
@@ -57,6 +57,8 @@ _FACETS = (
     Facet(("description",), ("description",)),
     Facet(("tags", "capabilities"), ("tags",)),
     Facet(("representativeQueries",), ("examples",)),
+    Facet(("version",), ("version",)),
+    Facet(("updatedAt",), ("updated_at",)),
     Facet(("trustManifest", "publisher"), ()),
 )
 
@@ -92,6 +94,9 @@ class ArdCodec:
 
     def schema(self) -> JsonObject:
         return ENTRY_SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES
@@ -173,7 +178,7 @@ def _check_unmapped(entry: JsonObject) -> None:
     find_object(entry, "publisher")
     manifest = find_object(entry, "trustManifest")
     if manifest is not None:
-        need_text(manifest, "identity", "$.trustManifest", most=limits.ENDPOINT_CHARS)
+        check_manifest(manifest, "$.trustManifest")
 
 
 def _description(entry: JsonObject, data: JsonObject | None) -> str | None:

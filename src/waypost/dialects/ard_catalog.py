@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from waypost import limits
-from waypost.dialects.ard_names import publisher_of
-from waypost.dialects.ard_schema import CATALOG_SCHEMA
+from waypost.dialects.ard_names import parse_urn, publisher_of
+from waypost.dialects.ard_schema import CATALOG_SCHEMA, QUERIES
 from waypost.dialects.codec import CARRY
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
@@ -20,15 +20,32 @@ LISTED = ("active", "testing")
 
 
 def catalog(entries: Iterable[JsonObject], host: JsonObject | None) -> JsonObject:
-    """A catalog of the entries given: `(identifier, version)` once each, without what only our own reader needs."""
+    """A catalog of the entries given: `(identifier, version)` once each, in the form that ARD's own schema takes."""
     listed: dict[tuple[str, Any], JsonObject] = {}
-    for entry in entries:
-        lean = {name: value for name, value in entry.items() if name != CARRY}
-        listed.setdefault((entry["identifier"], entry.get("version")), lean)
+    for entry in map(listed_entry, entries):
+        listed.setdefault((entry["identifier"], entry.get("version")), entry)
     document: JsonObject = {"specVersion": SPEC_VERSION}
     if host is not None:
         document["host"] = host
     return document | {"entries": list(listed.values())}
+
+
+def listed_entry(entry: JsonObject) -> JsonObject:
+    """An entry as a catalog lists it (P-3, P-4, ARD-4, ARD-16), whatever its publisher sent. What only our own reader needs
+    is left out."""
+    listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
+    kind = listed.pop("mediaType", None)
+    listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}
+    queries = listed.pop("representativeQueries", [])[: QUERIES[1]]
+    if len(queries) >= QUERIES[0]:
+        listed["representativeQueries"] = queries
+    if "metadata" in listed:
+        listed["metadata"] = {name: value for name, value in listed["metadata"].items() if _is_scalar(value)}
+    return listed
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def catalog_schema() -> JsonObject:

@@ -5,73 +5,118 @@ from __future__ import annotations
 from typing import Final
 
 from waypost import limits
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
+
+QUERIES: Final = (2, 5)  # representative queries of an entry: fewer or more fail ARD's own schema (ARD-4)
 
 _TEXT: Final[JsonObject] = {"type": "string"}
 _TEXTS: Final[JsonObject] = {"type": "array", "items": _TEXT}
+_NAME: Final[JsonObject] = {"type": "string", "minLength": 1}
 
-_TRUST_MANIFEST: Final[JsonObject] = {
-    "type": "object",
-    "required": ["identity"],
-    "properties": {
-        "identity": {"type": "string", "minLength": 1},
-        "identityType": _TEXT,
-        "attestations": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["type", "uri"],
-                "properties": {"type": _TEXT, "uri": _TEXT, "mediaType": _TEXT, "digest": _TEXT},
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Entry": {
+        "type": "object",
+        "required": ["identifier", "displayName", "type"],
+        "oneOf": [{"required": ["url"]}, {"required": ["data"]}],
+        "properties": {
+            "identifier": {
+                "type": "string",
+                "maxLength": 255,
+                "pattern": "^urn:air:[a-zA-Z0-9.-]+(:[a-zA-Z0-9._-]+)+$",
+                "description": "urn:air:<publisher>[:<namespace>…]:<name>",
             },
-        },
-        "provenance": {
-            "type": "array",
-            "items": {
+            "displayName": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
+            "type": {"type": "string", "minLength": 1, "description": "The artifact's media type."},
+            "url": {"type": "string", "minLength": 1},
+            "data": {"type": "object"},
+            "description": _TEXT,
+            "tags": _TEXTS,
+            "capabilities": _TEXTS,
+            "representativeQueries": {**_TEXTS, "minItems": QUERIES[0], "maxItems": QUERIES[1]},
+            "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
+            "updatedAt": {"type": "string", "format": "date-time"},
+            "metadata": {
                 "type": "object",
-                "required": ["relation", "sourceId"],
-                "properties": {"relation": _TEXT, "sourceId": _TEXT, "sourceDigest": _TEXT},
+                "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
             },
+            "trustManifest": {"$ref": "#/$defs/TrustManifest"},
+            "publisher": {"type": "object"},
         },
-        "trustSchema": {"type": "object", "required": ["identifier", "version"]},
-        "signature": _TEXT,
+    },
+    "TrustManifest": {
+        "type": "object",
+        "required": ["identity"],
+        "properties": {
+            "identity": _NAME,
+            "identityType": _TEXT,
+            "attestations": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["type", "uri"],
+                    "properties": {"type": _NAME, "uri": _NAME, "mediaType": _TEXT, "digest": _TEXT},
+                },
+            },
+            "provenance": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["relation", "sourceId"],
+                    "properties": {"relation": _NAME, "sourceId": _NAME, "sourceDigest": _TEXT},
+                },
+            },
+            "trustSchema": {
+                "type": "object",
+                "required": ["identifier", "version"],
+                "properties": {
+                    "identifier": _NAME,
+                    "version": _NAME,
+                    "governanceUri": _TEXT,
+                    "verificationMethods": _TEXTS,
+                },
+            },
+            "signature": _TEXT,
+        },
     },
 }
-
-_ENTRY: Final[JsonObject] = {
-    "type": "object",
+_READ_ENTRY: Final[JsonObject] = {
     "required": ["identifier", "displayName"],
-    "anyOf": [{"required": ["type"]}, {"required": ["mediaType"]}],
-    "oneOf": [{"required": ["url"]}, {"required": ["data"]}],
+    "anyOf": [
+        {"required": ["type"], "properties": {"type": _NAME}},
+        {
+            "description": "AIC's name of it (ARD-6).",
+            "not": {"required": ["type"]},
+            "required": ["mediaType"],
+            "properties": {"mediaType": _NAME},
+        },
+    ],
+    "oneOf": [
+        {"required": ["url"], "properties": {"url": {"type": "string"}}},
+        {"required": ["data"], "properties": {"data": {"type": "object"}}},
+    ],
     "properties": {
         "identifier": {
             "type": "string",
             "maxLength": 255,
             "pattern": "^[uU][rR][nN]:[aA][iI][rR]?:[a-zA-Z0-9.-]+(:[a-zA-Z0-9._-]+)+$",
-            "description": "Written as urn:air:<publisher>[:<namespace>…]:<name>.",
+            "description": "In any case, and under the scheme urn:ai that went before (ARD-16).",
         },
-        "displayName": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
-        "type": {"type": "string", "minLength": 1, "description": "The artifact's media type."},
-        "mediaType": {"type": "string", "description": "AIC's name of `type`: read, never written."},
-        "url": {"type": "string", "minLength": 1},
-        "data": {"type": "object"},
-        "description": _TEXT,
-        "tags": _TEXTS,
-        "capabilities": _TEXTS,
-        "representativeQueries": {**_TEXTS, "description": "Two to five are written."},
-        "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
-        "updatedAt": {"type": "string", "format": "date-time"},
-        "metadata": {"type": "object", "description": "Scalars are written, anything is read."},
-        "trustManifest": _TRUST_MANIFEST,
-        "publisher": {"type": "object"},
+        "representativeQueries": _TEXTS,
+        "metadata": {"type": "object"},
     },
 }
+_ACCEPTED: Final = accepted(_DEFINITIONS, {"Entry": _READ_ENTRY})
 
-ENTRY_SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "ARD catalog entry",
-    **_ENTRY,
+ENTRY_SCHEMA: Final[JsonObject] = described("ARD catalog entry", ["AcceptedEntry"], _DEFINITIONS | _ACCEPTED)
+WRITTEN_SCHEMA: Final[JsonObject] = described("ARD catalog entry", ["Entry"], _DEFINITIONS)
+
+# A manifest is under its publisher's signature, so a catalog lists it as it came.
+_MANIFEST: Final[JsonObject] = {"$ref": "#/$defs/AcceptedTrustManifest"}
+_LISTED: Final[JsonObject] = {
+    **_DEFINITIONS["Entry"],
+    "properties": {**_DEFINITIONS["Entry"]["properties"], "trustManifest": _MANIFEST},
 }
-
 CATALOG_SCHEMA: Final[JsonObject] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "AI Catalog",
@@ -89,26 +134,12 @@ CATALOG_SCHEMA: Final[JsonObject] = {
                 "identifier": _TEXT,
                 "documentationUrl": _TEXT,
                 "logoUrl": _TEXT,
-                "trustManifest": _TRUST_MANIFEST,
+                "trustManifest": _MANIFEST,
             },
         },
         "entries": {"type": "array", "items": {"$ref": "#/$defs/Entry"}},
     },
-    "$defs": {
-        "Entry": {
-            **_ENTRY,
-            "required": ["identifier", "displayName", "type"],
-            "properties": {
-                **_ENTRY["properties"],
-                "identifier": {"type": "string", "pattern": "^urn:air:[a-zA-Z0-9.-]+(:[a-zA-Z0-9._-]+)+$"},
-                "representativeQueries": {**_TEXTS, "minItems": 2, "maxItems": 5},
-                "metadata": {
-                    "type": "object",
-                    "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
-                },
-            },
-        }
-    },
+    "$defs": {"Entry": _LISTED, "AcceptedTrustManifest": _ACCEPTED["AcceptedTrustManifest"]},
 }
 
 _ASSISTANT: Final[JsonObject] = {

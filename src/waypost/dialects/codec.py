@@ -4,7 +4,9 @@ Laws, run over every registered codec by introspection (tests/property/test_code
   1. decode(encode(r).document).record == r, apart from the paths that encode(r).losses names;
   2. every loss that is reported is a path that the codec declares in `loses`;
   3. members that the codec does not know survive decode → encode of the same dialect;
-  4. encode(r).document validates against `schema()`.
+  4. encode(r).document validates against `written_schema()`, unless the record brings the dialect's own wording along;
+  5. whatever decode accepts, and whatever encode makes of it, validates against `schema()`: a document that is given back
+     as it was sent is an answer like any other.
 
 A codec puts members of its own dialect that the profile has no place for under `record.extra["org.waypost.<dialect>"]`
 (its residue) and gives them back when it encodes. Where its format has a free-form place, it carries what is left of the
@@ -81,7 +83,11 @@ class Codec(Protocol):
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded: ...
 
     def schema(self) -> JsonObject:
-        """JSON Schema (2020-12) of the documents this codec writes; it accepts those it reads."""
+        """JSON Schema (2020-12) of the documents this codec reads, older forms included, and of those it writes."""
+        ...
+
+    def written_schema(self) -> JsonObject:
+        """JSON Schema of the documents that this codec makes out of a record: the specification's own form."""
         ...
 
     def examples(self) -> tuple[JsonObject, ...]:

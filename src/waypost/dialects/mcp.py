@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -19,11 +19,12 @@ from msgspec.structs import replace
 from waypost import limits
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
 from waypost.dialects.mcp_older import OFFICIAL, is_wrapped, modern
-from waypost.dialects.mcp_schema import EXAMPLES, SCHEMA, SCHEMA_URL
+from waypost.dialects.mcp_parts import REMOTE_TYPES, check_package, check_remote
+from waypost.dialects.mcp_schema import EXAMPLES, SCHEMA, SCHEMA_URL, WRITTEN_SCHEMA
 from waypost.dialects.profile_reader import check_times
 from waypost.dialects.purl import from_purl, to_purl
 from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
-from waypost.dialects.wording import Facet, clip, gather_tags, need_endpoint, reword, unsaid
+from waypost.dialects.wording import Facet, clip, gather_tags, reword, unsaid
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.names import domain_of
@@ -32,9 +33,8 @@ from waypost.model.record import (
     Binding,
     check_id,
     find_object,
+    find_objects,
     find_text,
-    need_array,
-    need_object,
     need_text,
 )
 from waypost.model.times import find_instant
@@ -49,19 +49,29 @@ NAME_CHARS = 200
 _RESIDUE = residue_name("mcp")
 _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+\Z")
 _RANGE = re.compile(r"[\^~<>=*|]|\b[xX]\b|\A(?:latest|next)\Z|\s-\s")
-_REMOTE_TYPES = ("streamable-http", "sse")
 _STATUSES = {"active": "active", "deprecated": "deprecated", "deleted": "inactive"}
 _DEFAULT_VERSION = "1.0.0"
 _PACKAGE_IDENTITY = ("registryType", "identifier", "version")
 _STDIO = {"type": "stdio"}
 _FACETS = (
     Facet(("packages", "remotes"), ("bindings", "auth", "constraints")),
+    Facet(("title",), ("name",)),
     Facet(("description",), ("description",)),
     Facet(("_meta",), ("status", "updated_at")),
     Facet(("websiteUrl", "icons", "repository"), ()),
 )
 _MARKS = ("packages", "remotes", "version_detail", "_meta", "repository", "version")
-_OTHERS = ("bindings", "skills", "schema_version", "supportedInterfaces", "identifier", "agent_id", "protocol")
+_OTHERS = (
+    "bindings",
+    "skills",
+    "schema_version",
+    "supportedInterfaces",
+    "identifier",
+    "agent_id",
+    "protocol",
+    "endpoints",
+    "summary",
+)
 _NO_BINDING = "Neither a remote nor a package: the record has no binding."
 
 
@@ -102,6 +112,9 @@ class McpCodec:
     def schema(self) -> JsonObject:
         return SCHEMA
 
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
+
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES
 
@@ -130,7 +143,7 @@ def _located(record: AgentRecord, document: JsonObject, source_url: str | None) 
 
 
 def _warnings(document: JsonObject) -> list[str]:
-    server = document.get("server", document)
+    server = document["server"] if is_wrapped(document) else document
     old = [name for name in ("version_detail", "status") if name in server]
     old += [name for name in ("packages", "remotes") for item in server.get(name) or () if _is_old(item)]
     return [f"$.{old[0]}: the spelling of 2025; it is written in the present form."] if old else []
@@ -146,7 +159,7 @@ def _is_old(item: Any) -> bool:
 def read_server(server: JsonObject) -> AgentRecord:
     """What a server.json in its present form says by its own members."""
     name = _name(server)
-    remotes, packages = read_remotes(server), _packages(server)
+    remotes, packages = read_remotes(server), read_packages(server)
     official = find_object(find_object(server, "_meta") or {}, OFFICIAL, "$._meta") or {}
     _check_unmapped(server)
     return AgentRecord(
@@ -188,42 +201,25 @@ def _updated_at(official: JsonObject) -> str | None:
 
 def _check_unmapped(server: JsonObject) -> None:
     find_text(server, "websiteUrl", most=limits.ENDPOINT_CHARS)
-    need_array(server.get("icons") or [], "$.icons", limits.JSON_ARRAY_ITEMS)
-    find_object(server, "repository")
+    for item, path in find_objects(server, "icons", most=limits.JSON_ARRAY_ITEMS):
+        need_text(item, "src", path, most=limits.DOCUMENT_BYTES)
+    repository = find_object(server, "repository") or {}
+    for name in ("url", "source", "id", "subfolder"):
+        find_text(repository, name, "$.repository", most=limits.ENDPOINT_CHARS)
 
 
 def read_remotes(server: JsonObject) -> list[JsonObject]:
-    items = need_array(server.get("remotes") or [], "$.remotes", limits.JSON_ARRAY_ITEMS)
-    for index, item in enumerate(items):
-        path = f"$.remotes[{index}]"
-        need_endpoint(need_object(item, path), "url", path)
-        _check_transport(item, path, _REMOTE_TYPES)
-        need_array(item.get("headers") or [], f"{path}.headers", limits.JSON_ARRAY_ITEMS)
-        find_object(item, "variables", path)
-    return items
+    items = find_objects(server, "remotes", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        check_remote(item, path)
+    return [item for item, _ in items]
 
 
-def _packages(server: JsonObject) -> list[JsonObject]:
-    items = need_array(server.get("packages") or [], "$.packages", limits.JSON_ARRAY_ITEMS)
-    for index, item in enumerate(items):
-        path = f"$.packages[{index}]"
-        need_text(need_object(item, path), "registryType", path, most=limits.TAG_CHARS)
-        need_endpoint(item, "identifier", path)
-        find_text(item, "version", path, most=limits.VERSION_CHARS)
-        if "transport" not in item:
-            raise InvalidDocument(
-                "The package names no transport.", path=f"{path}.transport", hint='Add {"type":"stdio"}.'
-            )
-        _check_transport(
-            need_object(item["transport"], f"{path}.transport"), f"{path}.transport", ("stdio", *_REMOTE_TYPES)
-        )
-    return items
-
-
-def _check_transport(item: JsonObject, path: str, known: tuple[str, ...]) -> None:
-    kind = need_text(item, "type", path, most=limits.TAG_CHARS)
-    if kind not in known:
-        raise InvalidDocument(f"{kind!r} is not a transport.", path=f"{path}.type", hint=f"Use {' or '.join(known)}.")
+def read_packages(server: JsonObject) -> list[JsonObject]:
+    items = find_objects(server, "packages", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        check_package(item, path)
+    return [item for item, _ in items]
 
 
 def read_bindings(remotes: list[JsonObject], packages: list[JsonObject]) -> tuple[Binding, ...]:
@@ -232,7 +228,7 @@ def read_bindings(remotes: list[JsonObject], packages: list[JsonObject]) -> tupl
 
 
 def _remote_binding(item: JsonObject) -> Binding:
-    rest = leftover(item, ("url",) if item["type"] != _REMOTE_TYPES[0] else ("url", "type"))
+    rest = leftover(item, ("url",) if item["type"] != REMOTE_TYPES[0] else ("url", "type"))
     extra = {_RESIDUE: rest} if rest else {}
     return Binding(protocol=REMOTE, endpoint=item["url"], interaction_model="streaming", extra=extra)
 
@@ -296,24 +292,24 @@ def _residue_of(binding: Binding) -> JsonObject:
 
 
 def _write_remote(binding: Binding) -> JsonObject:
-    rest = _residue_of(binding)
-    kind = rest.get("type")
-    remote = {"type": kind if kind in _REMOTE_TYPES else _REMOTE_TYPES[0], "url": binding.endpoint}
-    kinds = {"headers": list, "variables": dict}
-    return remote | {
-        name: value for name, value in rest.items() if name not in remote and isinstance(value, kinds.get(name, object))
-    }
+    plain = {"type": REMOTE_TYPES[0], "url": binding.endpoint}
+    return _worded(plain | _residue_of(binding) | {"url": binding.endpoint}, check_remote) or plain
 
 
 def _write_package(binding: Binding) -> JsonObject:
     told = from_purl(binding.endpoint) or {"registryType": "mcpb", "identifier": binding.endpoint}
-    rest = _residue_of(binding)
-    package: JsonObject = (rest if "identifier" in rest else told | rest) | {"transport": rest.get("transport", _STDIO)}
-    own = (isinstance(package.get(name), str) and package[name].strip() for name in ("registryType", "identifier"))
-    transport = package["transport"]
-    if all(own) and isinstance(transport, dict) and transport.get("type") in ("stdio", *_REMOTE_TYPES):
-        return package
-    return told | {"transport": _STDIO}
+    plain = told | {"transport": _STDIO}
+    rest = {"transport": _STDIO} | _residue_of(binding)
+    return _worded(rest if "identifier" in rest else told | rest, check_package) or plain
+
+
+def _worded(part: JsonObject, check: Callable[[JsonObject, str], None]) -> JsonObject | None:
+    """The part in the residue's words, unless somebody wrote them so that it would no longer be one."""
+    try:
+        check(part, "$")
+    except InvalidDocument:
+        return None
+    return part
 
 
 def server_name(agent_id: str, host: str) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from waypost.model.json import JsonObject
+from waypost.dialects.spelling import respelled
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, member
 from waypost.model.record import find_object, need_object
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 
-_CAMEL = {
+CAMEL = {
     "website_url": "websiteUrl",
     "registry_type": "registryType",
     "registry_name": "registryType",  # May 2025 seed
@@ -29,8 +31,21 @@ _CAMEL = {
     "value_hint": "valueHint",
     "transport_type": "type",
 }
+_MEMBERS = (
+    "name",
+    "title",
+    "description",
+    "version",
+    "version_detail",
+    "status",
+    "websiteUrl",
+    "icons",
+    "repository",
+    "packages",
+    "remotes",
+)
 _LISTS = ("headers", "runtimeArguments", "packageArguments", "environmentVariables")
-_OFFICIAL_CAMEL = {
+_OFFICIAL = {
     "published_at": "publishedAt",
     "updated_at": "updatedAt",
     "is_latest": "isLatest",
@@ -42,10 +57,10 @@ _OFFICIAL_CAMEL = {
 def modern(document: JsonObject) -> JsonObject:
     """The bare server.json in its present form; one that has it already comes back as it is."""
     server = _unwrapped(document)
-    server = _status(_version(_camel(server)))
+    server = _status(_version(_camel(server, "$")))
     for name in ("packages", "remotes"):
         if isinstance(server.get(name), list):
-            server[name] = [_part(item) if isinstance(item, dict) else item for item in server[name]]
+            server[name] = [_part(item, f"$.{name}[{index}]") for index, item in enumerate(server[name])]
     return server
 
 
@@ -60,6 +75,11 @@ def _unwrapped(document: JsonObject) -> JsonObject:
     server = need_object(document["server"], "$.server")
     inner = find_object(server, "_meta", "$.server") or {}
     beside = {name: value for name, value in document.items() if name not in ("server", "_meta")}
+    for name in beside:
+        if CAMEL.get(name, name) in _MEMBERS:
+            raise InvalidDocument(
+                "A member of the server stands beside it.", path=member("$", name), hint="Put it into `server`."
+            )
     official = {name: _official(value) for name, value in outer.items()}
     return server | beside | ({"_meta": inner | official} if inner or outer else {})
 
@@ -67,11 +87,11 @@ def _unwrapped(document: JsonObject) -> JsonObject:
 def _official(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {_OFFICIAL_CAMEL.get(name, name): item for name, item in value.items()}
+    return respelled(value, _OFFICIAL, "$._meta")
 
 
-def _camel(value: JsonObject) -> JsonObject:
-    return {name if _CAMEL.get(name, name) in value else _CAMEL.get(name, name): item for name, item in value.items()}
+def _camel(value: Any, path: str) -> Any:
+    return respelled(value, CAMEL, path) if isinstance(value, dict) else value
 
 
 def _version(server: JsonObject) -> JsonObject:
@@ -96,19 +116,28 @@ def _status(server: JsonObject) -> JsonObject:
     return server
 
 
-def _part(item: JsonObject) -> JsonObject:
+def _part(item: Any, path: str) -> Any:
     """A package or a remote. A package of 2025-05 named its package `name` and had no transport: stdio."""
-    part = _camel(item)
-    for name in _LISTS:
-        if isinstance(part.get(name), list):
-            part[name] = [_camel(entry) if isinstance(entry, dict) else entry for entry in part[name]]
+    if not isinstance(item, dict):
+        return item
+    part = _inputs(_camel(item, path), path)
+    if isinstance(part.get("variables"), dict):
+        where = f"{path}.variables"
+        part["variables"] = {name: _camel(value, member(where, name)) for name, value in part["variables"].items()}
     if "registryType" not in part:
         return part
     if "identifier" not in part and isinstance(part.get("name"), str):
         part["identifier"] = part.pop("name")
     transport = part.get("transport")
     if isinstance(transport, dict):
-        part["transport"] = _camel(transport)
+        part["transport"] = _inputs(_camel(transport, f"{path}.transport"), f"{path}.transport")
     elif transport is None and any("_" in name for name in item):
         part["transport"] = {"type": part.pop("type", "stdio")}
+    return part
+
+
+def _inputs(part: JsonObject, path: str) -> JsonObject:
+    for name in _LISTS:
+        if isinstance(part.get(name), list):
+            part[name] = [_camel(entry, f"{path}.{name}[{index}]") for index, entry in enumerate(part[name])]
     return part

@@ -5,116 +5,131 @@ from __future__ import annotations
 from typing import Final
 
 from waypost import limits
+from waypost.dialects.mcp_older import CAMEL
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 
 SCHEMA_URL: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 
 _TEXT: Final[JsonObject] = {"type": "string"}
+_NAME: Final[JsonObject] = {"type": "string", "minLength": 1}
+_FLAG: Final[JsonObject] = {"type": "boolean"}
+_INPUTS: Final[JsonObject] = {"type": "array", "items": {"$ref": "#/$defs/Input"}}
+_NAMED_INPUTS: Final[JsonObject] = {"type": "array", "items": {"$ref": "#/$defs/NamedInput"}}
 _INPUT: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "name": _TEXT,
-        "description": _TEXT,
-        "value": _TEXT,
-        "isRequired": {"type": "boolean"},
-        "isSecret": {"type": "boolean"},
-    },
-}
-_INPUTS: Final[JsonObject] = {"type": "array", "items": _INPUT}
-
-_REMOTE: Final[JsonObject] = {
-    "type": "object",
-    "required": ["type", "url"],
-    "properties": {
-        "type": {"enum": ["streamable-http", "sse"]},
-        "url": {"type": "string", "minLength": 1, "description": "A template: {name} stands for a variable."},
-        "headers": _INPUTS,
-        "variables": {"type": "object", "additionalProperties": _INPUT},
-    },
+    "name": _TEXT,
+    "description": _TEXT,
+    "value": _TEXT,
+    "isRequired": _FLAG,
+    "isSecret": _FLAG,
 }
 
-_PACKAGE: Final[JsonObject] = {
-    "type": "object",
-    "required": ["registryType", "identifier", "transport"],
-    "properties": {
-        "registryType": {
-            "type": "string",
-            "minLength": 1,
-            "examples": ["npm", "pypi", "cargo", "oci", "nuget", "mcpb"],
-        },
-        "identifier": {"type": "string", "minLength": 1},
-        "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
-        "registryBaseUrl": _TEXT,
-        "fileSha256": _TEXT,
-        "runtimeHint": _TEXT,
-        "runtimeArguments": {"type": "array"},
-        "packageArguments": {"type": "array"},
-        "environmentVariables": {"type": "array"},
-        "transport": {
-            "type": "object",
-            "required": ["type"],
-            "properties": {"type": {"enum": ["stdio", "streamable-http", "sse"]}, "url": _TEXT},
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Server": {
+        "type": "object",
+        "required": ["name", "description", "version"],
+        "properties": {
+            "$schema": {"type": "string", "format": "uri"},
+            "name": {
+                "type": "string",
+                "minLength": 3,
+                "maxLength": 200,
+                "pattern": "^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$",
+            },
+            "title": {"type": "string", "minLength": 1, "maxLength": 100},
+            "description": {"type": "string", "minLength": 1, "maxLength": 100},
+            "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
+            "websiteUrl": _TEXT,
+            "icons": {
+                "type": "array",
+                "items": {"type": "object", "required": ["src"], "properties": {"src": _NAME}},
+            },
+            "repository": {
+                "type": "object",
+                "properties": {"url": _TEXT, "source": _TEXT, "id": _TEXT, "subfolder": _TEXT},
+            },
+            "packages": {"type": "array", "items": {"$ref": "#/$defs/Package"}},
+            "remotes": {"type": "array", "items": {"$ref": "#/$defs/Remote"}},
+            "_meta": {"type": "object", "description": "Free-form, under reverse-DNS names."},
         },
     },
+    "Remote": {
+        "type": "object",
+        "required": ["type", "url"],
+        "properties": {
+            "type": {"enum": ["streamable-http", "sse"]},
+            "url": {**_NAME, "description": "A template: {name} stands for a variable."},
+            "headers": _NAMED_INPUTS,
+            "variables": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Input"}},
+        },
+    },
+    "Package": {
+        "type": "object",
+        "required": ["registryType", "identifier", "transport"],
+        "properties": {
+            "registryType": {**_NAME, "examples": ["npm", "pypi", "cargo", "oci", "nuget", "mcpb"]},
+            "identifier": _NAME,
+            "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
+            "registryBaseUrl": _TEXT,
+            "fileSha256": _TEXT,
+            "runtimeHint": _TEXT,
+            "runtimeArguments": _INPUTS,
+            "packageArguments": _INPUTS,
+            "environmentVariables": _NAMED_INPUTS,
+            "transport": {"$ref": "#/$defs/Transport"},
+        },
+    },
+    "Transport": {
+        "type": "object",
+        "required": ["type"],
+        "properties": {"type": {"enum": ["stdio", "streamable-http", "sse"]}, "url": _TEXT, "headers": _NAMED_INPUTS},
+    },
+    "Input": {"type": "object", "properties": _INPUT},
+    "NamedInput": {"type": "object", "required": ["name"], "properties": {**_INPUT, "name": _NAME}},
 }
 
-_SERVER: Final[JsonObject] = {
-    "type": "object",
-    "required": ["name", "description", "version"],
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"},
-        "name": {
-            "type": "string",
-            "minLength": 3,
-            "maxLength": 200,
-            "pattern": "^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$",
+# Descriptions and titles are longer in the wild than the registry takes them. Before 2025-09 members were in snake_case, a
+# version stood in `version_detail`, and before 2025-07 a package was named by `name` and had no transport.
+_CHANGES: Final[dict[str, JsonObject]] = {
+    "Server": {
+        "required": ["name", "description"],
+        "anyOf": [
+            {"required": ["version"]},
+            {
+                "not": {"required": ["version"]},
+                "required": ["version_detail"],
+                "properties": {"version_detail": {"type": "object", "required": ["version"]}},
+            },
+        ],
+        "properties": {
+            "$schema": {},
+            "title": {"type": "string", "maxLength": limits.NAME_CHARS},
+            "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
         },
-        "title": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
-        "description": {"type": "string", "minLength": 1, "description": "At most 100 characters are written."},
-        "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
-        "websiteUrl": _TEXT,
-        "icons": {"type": "array"},
-        "repository": {"type": "object"},
-        "packages": {"type": "array", "items": {"$ref": "#/$defs/Package"}},
-        "remotes": {"type": "array", "items": {"$ref": "#/$defs/Remote"}},
-        "_meta": {"type": "object", "description": "Free-form, under reverse-DNS names."},
+    },
+    "Package": {
+        "required": ["registryType"],
+        "anyOf": [
+            {"required": ["identifier"], "properties": {"identifier": _NAME}},
+            {"not": {"required": ["identifier"]}, "required": ["name"], "properties": {"name": _NAME}},
+        ],
     },
 }
-
+_SPELLINGS: Final = {
+    camel: tuple(snake for snake, today in CAMEL.items() if today == camel) for camel in CAMEL.values()
+}
 _ENVELOPE: Final[JsonObject] = {
     "description": "A server as a registry lists it.",
     "type": "object",
     "required": ["server"],
-    "properties": {"server": {"type": "object", "required": ["name", "description"]}, "_meta": {"type": "object"}},
+    "properties": {"server": {"$ref": "#/$defs/Server"}, "_meta": {"type": "object"}},
 }
+_ACCEPTED: Final = accepted({**_DEFINITIONS, "Envelope": _ENVELOPE}, _CHANGES, _SPELLINGS)
 
-_OLDER: Final[JsonObject] = {
-    "description": "The snake_case form of 2025-07, which is read and never written.",
-    "type": "object",
-    "required": ["name", "description"],
-    "anyOf": [{"required": ["version_detail"]}, {"required": ["version"]}],
-    "properties": {
-        "packages": {
-            "type": "array",
-            "contains": {"anyOf": [{"required": ["registry_type"]}, {"required": ["registry_name"]}]},
-        },
-        "remotes": {"type": "array", "contains": {"required": ["transport_type"]}},
-    },
-    "not": {"required": ["server"]},
-}
-
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "MCP server.json",
-    "anyOf": [{"$ref": "#/$defs/Server"}, {"$ref": "#/$defs/Envelope"}, {"$ref": "#/$defs/OlderServer"}],
-    "$defs": {
-        "Server": _SERVER,
-        "Envelope": _ENVELOPE,
-        "OlderServer": _OLDER,
-        "Remote": _REMOTE,
-        "Package": _PACKAGE,
-    },
-}
+SCHEMA: Final[JsonObject] = described(
+    "MCP server.json", ["AcceptedServer", "AcceptedEnvelope"], _DEFINITIONS | _ACCEPTED
+)
+WRITTEN_SCHEMA: Final[JsonObject] = described("MCP server.json", ["Server"], _DEFINITIONS)
 
 _WEATHER: Final[JsonObject] = {
     "$schema": SCHEMA_URL,

@@ -14,10 +14,10 @@ from typing import Any
 from waypost import limits
 from waypost.dialects import a2a, a2a_older, mcp, mcp_older
 from waypost.dialects.codec import CARRY, DecodeContext, Decoded, EncodeContext, Encoded, Loss
-from waypost.dialects.oasf_schema import EXAMPLES, SCHEMA, SCHEMA_VERSION
+from waypost.dialects.oasf_schema import EXAMPLES, SCHEMA, SCHEMA_VERSION, WRITTEN_SCHEMA
 from waypost.dialects.profile_reader import check_times
 from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
-from waypost.dialects.wording import Facet, gather_tags, need_endpoint, reword, unsaid
+from waypost.dialects.wording import Facet, check_endpoint, gather_tags, need_endpoint, reword, unsaid
 from waypost.errors import InvalidDocument, MalformedJson
 from waypost.model.json import JsonObject, dump_json, kind_of, member, parse_json
 from waypost.model.names import domain_of, hash_slug
@@ -25,10 +25,11 @@ from waypost.model.record import (
     AgentRecord,
     Binding,
     check_id,
+    find_integer,
     find_object,
+    find_objects,
     find_text,
     find_texts,
-    need_array,
     need_object,
     need_text,
 )
@@ -46,7 +47,6 @@ _FACETS = (
     Facet(("annotations",), ("constraints",)),
     Facet(("authors", "schema_version"), ()),
 )
-_ARRAYS = ("skills", "domains", "locators", "modules")
 _NO_BINDING = "OASF tells endpoints by locators and modules; the record has no binding."
 
 
@@ -83,6 +83,9 @@ class OasfCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES
@@ -141,33 +144,54 @@ def _check(source: JsonObject) -> None:
                 f"The member {name!r} is missing.", path=member("$", name), hint="Add it as an array; it may be empty."
             )
     find_texts(source, "authors", most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS)
-    for name in _ARRAYS:
-        path = member("$", name)
-        for index, item in enumerate(need_array(source.get(name) or [], path, limits.JSON_ARRAY_ITEMS)):
-            need_object(item, f"{path}[{index}]")
-            find_text(item, "name", f"{path}[{index}]", most=limits.ID_CHARS)
-    for index, locator in enumerate(source.get("locators") or ()):
-        _check_locator(locator, f"$.locators[{index}]")
-    for name, value in (find_object(source, "annotations") or {}).items():
-        if not isinstance(value, str):
-            raise InvalidDocument(
-                f"An annotation is a text, not {kind_of(value)}.", path=member("$.annotations", name), hint="Quote it."
-            )
+    for name, check in _PARTS.items():
+        for item, path in find_objects(source, name, most=limits.JSON_ARRAY_ITEMS):
+            check(item, path)
+    _check_annotations(source, "$")
+
+
+def _check_class(item: JsonObject, path: str) -> None:
+    """A skill or a domain. What 0.3 called `class_name` stands without a `name`."""
+    find_text(item, "name", path, most=limits.ID_CHARS)
+    find_integer(item, "id", path)
+    _check_annotations(item, path)
+
+
+def _check_module(item: JsonObject, path: str) -> None:
+    find_text(item, "name", path, most=limits.ID_CHARS)
+    find_integer(item, "id", path)
+    for name in ("data", "artifact"):
+        find_object(item, name, path)
 
 
 def _check_locator(locator: JsonObject, path: str) -> None:
     need_text(locator, "type", path, most=limits.TAG_CHARS)
-    find_object(locator, "annotations", path)
-    urls = _urls(locator)
-    if not urls:
-        raise InvalidDocument("The locator has no URL.", path=f"{path}.urls", hint="Add it as an array of texts.")
-    for index, url in enumerate(need_array(urls, f"{path}.urls", limits.JSON_ARRAY_ITEMS)):
-        need_endpoint({"url": url}, "url", f"{path}.urls[{index}]")
+    _check_annotations(locator, path)
+    find_texts(locator, "urls", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS)
+    if not locator.get("urls"):
+        if locator.get("url") is None:
+            raise InvalidDocument("The locator has no URL.", path=f"{path}.urls", hint="Add it as an array of texts.")
+        need_endpoint(locator, "url", path)
+    for index, url in enumerate(locator.get("urls") or ()):
+        check_endpoint(url, f"{path}.urls[{index}]")
 
 
-def _urls(locator: JsonObject) -> Any:
+def _check_annotations(holder: JsonObject, path: str) -> None:
+    for name, value in (find_object(holder, "annotations", path) or {}).items():
+        if not isinstance(value, str):
+            raise InvalidDocument(
+                f"An annotation is a text, not {kind_of(value)}.",
+                path=member(member(path, "annotations"), name),
+                hint="Quote it.",
+            )
+
+
+_PARTS = {"skills": _check_class, "domains": _check_class, "locators": _check_locator, "modules": _check_module}
+
+
+def _urls(locator: JsonObject) -> list[str]:
     """`urls`; before 0.8 there was one `url`."""
-    return locator.get("urls") or ([locator["url"]] if locator.get("url") else [])
+    return locator.get("urls") or [locator["url"]]
 
 
 def _identity(source: JsonObject) -> str:
@@ -224,10 +248,8 @@ def _mcp_bindings(data: JsonObject) -> list[Binding]:
     try:
         if "remotes" in data or "packages" in data:
             return list(mcp.read_server(mcp_older.modern(data)).bindings)
-        connections = need_array(data.get("connections") or [], "$", limits.JSON_ARRAY_ITEMS)
-        reachable = [
-            {"type": item.get("type"), "url": item["url"]} for item in connections if "url" in need_object(item, "$")
-        ]
+        connections = find_objects(data, "connections", most=limits.JSON_ARRAY_ITEMS)
+        reachable = [{"type": item.get("type"), "url": item["url"]} for item, _ in connections if "url" in item]
         return list(mcp.read_bindings(mcp.read_remotes({"remotes": reachable}), []))
     except InvalidDocument:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waypost import limits
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 
 SCHEMA_VERSION: Final = "1.0.0"
@@ -15,56 +16,69 @@ _ANNOTATIONS: Final[JsonObject] = {
     "additionalProperties": _TEXT,
     "description": "Names that start with agntcy. are reserved.",
 }
-_CLASS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {"name": _TEXT, "id": {"type": "integer"}, "annotations": _ANNOTATIONS},
-}
 
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "OASF record",
-    "type": "object",
-    "required": ["name", "version", "schema_version", "description", "authors", "created_at", "skills"],
-    "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
-        "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
-        "schema_version": {"type": "string", "minLength": 1},
-        "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
-        "authors": {"type": "array", "items": _TEXT},
-        "created_at": {"type": "string", "format": "date-time"},
-        "skills": {"type": "array", "items": _CLASS},
-        "domains": {"type": "array", "items": _CLASS},
-        "locators": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["type"],
-                "anyOf": [{"required": ["urls"]}, {"required": ["url"]}],
-                "properties": {
-                    "type": {
-                        "type": "string",
-                        "examples": ["helm_chart", "container_image", "package", "source_code", "binary", "url"],
-                    },
-                    "urls": {"type": "array", "minItems": 1, "items": _TEXT},
-                    "annotations": {"type": "object"},
-                },
-            },
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Record": {
+        "type": "object",
+        "required": ["name", "version", "schema_version", "description", "authors", "created_at", "skills"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
+            "version": {"type": "string", "minLength": 1, "maxLength": limits.VERSION_CHARS},
+            "schema_version": {"type": "string", "minLength": 1},
+            "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
+            "authors": {"type": "array", "items": _TEXT},
+            "created_at": {"type": "string", "format": "date-time"},
+            "skills": {"type": "array", "items": {"$ref": "#/$defs/Class"}},
+            "domains": {"type": "array", "items": {"$ref": "#/$defs/Class"}},
+            "locators": {"type": "array", "items": {"$ref": "#/$defs/Locator"}},
+            "modules": {"type": "array", "items": {"$ref": "#/$defs/Module"}},
+            "annotations": _ANNOTATIONS,
         },
-        "modules": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": _TEXT,
-                    "id": {"type": "integer"},
-                    "data": {"type": "object"},
-                    "artifact": {"type": "object"},
-                },
+    },
+    "Class": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": _TEXT, "id": {"type": "integer"}, "annotations": _ANNOTATIONS},
+    },
+    "Locator": {
+        "type": "object",
+        "required": ["type", "urls"],
+        "properties": {
+            "type": {
+                "type": "string",
+                "minLength": 1,
+                "examples": ["helm_chart", "container_image", "package", "source_code", "binary", "url"],
             },
+            "urls": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            "annotations": _ANNOTATIONS,
         },
-        "annotations": _ANNOTATIONS,
+    },
+    "Module": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": _TEXT,
+            "id": {"type": "integer"},
+            "data": {"type": "object"},
+            "artifact": {"type": "object"},
+        },
     },
 }
+# Before 0.8 a locator had one `url`, and 0.3 named skills by `class_name`.
+_OLDER_LOCATOR: Final[JsonObject] = {
+    "required": ["type"],
+    "properties": {"urls": {"type": "array", "items": {"type": "string", "minLength": 1}}},
+    "anyOf": [
+        {"required": ["urls"], "properties": {"urls": {"type": "array", "minItems": 1}}},
+        {"required": ["url"], "properties": {"url": {"type": "string", "minLength": 1}}},
+    ],
+}
+_ACCEPTED: Final = accepted(
+    _DEFINITIONS, {"Class": {"required": []}, "Module": {"required": []}, "Locator": _OLDER_LOCATOR}
+)
+
+SCHEMA: Final[JsonObject] = described("OASF record", ["AcceptedRecord"], _DEFINITIONS | _ACCEPTED)
+WRITTEN_SCHEMA: Final[JsonObject] = described("OASF record", ["Record"], _DEFINITIONS)
 
 _KITCHEN: Final[JsonObject] = {
     "name": "example.com/kitchen-orders",

@@ -11,7 +11,7 @@ from typing import Any
 
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded
 from waypost.dialects.profile_reader import check_times, read_record, read_visibility
-from waypost.dialects.profile_schema import EXAMPLES, SCHEMA
+from waypost.dialects.profile_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, record_to_json
@@ -49,6 +49,9 @@ class ProfileCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES

@@ -5,71 +5,75 @@ from __future__ import annotations
 from typing import Final
 
 from waypost import limits
+from waypost.dialects.tolerance import accepted, described
 from waypost.model.json import JsonObject
 from waypost.model.record import STATUSES
 
-# A null stands for an absent member (the codec reads it so); only what is required may not be null.
-_TEXT: Final[JsonObject] = {"type": ["string", "null"]}
-_OBJECT: Final[JsonObject] = {"type": ["object", "null"]}
-_TIME: Final[JsonObject] = {"type": ["string", "null"], "format": "date-time"}
+_TEXT: Final[JsonObject] = {"type": "string"}
+_OBJECT: Final[JsonObject] = {"type": "object"}
+_TIME: Final[JsonObject] = {"type": "string", "format": "date-time"}
 _TAGS: Final[JsonObject] = {
-    "type": ["array", "null"],
+    "type": "array",
     "maxItems": limits.TAGS,
     "items": {"type": "string", "minLength": 1, "maxLength": limits.TAG_CHARS},
 }
 
-_EXAMPLE: Final[JsonObject] = {
-    "type": "object",
-    "required": ["text"],
-    "properties": {
-        "id": _TEXT,
-        "text": {"type": "string", "minLength": 1, "maxLength": limits.EXAMPLE_CHARS},
-        "tags": _TAGS,
-        "input_schema": _OBJECT,
-        "output_schema": _OBJECT,
-        "language": {"type": ["string", "null"], "description": "A language tag."},
-    },
-}
-
-_BINDING: Final[JsonObject] = {
-    "type": "object",
-    "required": ["protocol", "endpoint"],
-    "properties": {
-        "protocol": {"type": "string", "minLength": 1, "description": "An id of the binding profile, such as https."},
-        "endpoint": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
-        "media_types": {"type": ["array", "null"], "items": {"type": "string"}},
-        "interaction_model": _TEXT,
-        "priority": {"type": ["integer", "null"], "description": "Lower is preferred."},
-    },
-}
-
-SCHEMA: Final[JsonObject] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Agent Metadata",
-    "type": "object",
-    "required": ["id", "name", "description", "bindings"],
-    "properties": {
-        "id": {"type": "string", "minLength": 1, "maxLength": limits.ID_CHARS},
-        "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
-        "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
-        "tags": _TAGS,
-        "examples": {"type": ["array", "null"], "maxItems": limits.EXAMPLES, "items": {"$ref": "#/$defs/Example"}},
-        "bindings": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": limits.BINDINGS,
-            "items": {"$ref": "#/$defs/Binding"},
+_DEFINITIONS: Final[dict[str, JsonObject]] = {
+    "Agent": {
+        "type": "object",
+        "required": ["id", "name", "description", "bindings"],
+        "properties": {
+            "id": {"type": "string", "minLength": 1, "maxLength": limits.ID_CHARS},
+            "name": {"type": "string", "minLength": 1, "maxLength": limits.NAME_CHARS},
+            "description": {"type": "string", "minLength": 1, "maxLength": limits.DESCRIPTION_CHARS},
+            "tags": _TAGS,
+            "examples": {"type": "array", "maxItems": limits.EXAMPLES, "items": {"$ref": "#/$defs/Example"}},
+            "bindings": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": limits.BINDINGS,
+                "items": {"$ref": "#/$defs/Binding"},
+            },
+            "auth": _OBJECT,
+            "constraints": _OBJECT,
+            "status": {"enum": [*STATUSES]},
+            "expires_at": _TIME,
+            "version": {"type": "string", "maxLength": limits.VERSION_CHARS},
+            "updated_at": _TIME,
+            "signature": _OBJECT,
         },
-        "auth": _OBJECT,
-        "constraints": _OBJECT,
-        "status": {"enum": [*STATUSES, None]},
-        "expires_at": _TIME,
-        "version": {"type": ["string", "null"], "maxLength": limits.VERSION_CHARS},
-        "updated_at": _TIME,
-        "signature": _OBJECT,
     },
-    "$defs": {"Example": _EXAMPLE, "Binding": _BINDING},
+    "Example": {
+        "type": "object",
+        "required": ["text"],
+        "properties": {
+            "id": _TEXT,
+            "text": {"type": "string", "minLength": 1, "maxLength": limits.EXAMPLE_CHARS},
+            "tags": _TAGS,
+            "input_schema": _OBJECT,
+            "output_schema": _OBJECT,
+            "language": {"type": "string", "description": "A language tag."},
+        },
+    },
+    "Binding": {
+        "type": "object",
+        "required": ["protocol", "endpoint"],
+        "properties": {
+            "protocol": {
+                "type": "string",
+                "minLength": 1,
+                "description": "An id of the binding profile, such as https.",
+            },
+            "endpoint": {"type": "string", "minLength": 1, "maxLength": limits.ENDPOINT_CHARS},
+            "media_types": {"type": "array", "items": {"type": "string"}},
+            "interaction_model": _TEXT,
+            "priority": {"type": "integer", "description": "Lower is preferred."},
+        },
+    },
 }
+
+SCHEMA: Final[JsonObject] = described("Agent Metadata", ["AcceptedAgent"], _DEFINITIONS | accepted(_DEFINITIONS))
+WRITTEN_SCHEMA: Final[JsonObject] = described("Agent Metadata", ["Agent"], _DEFINITIONS)
 
 EXAMPLES: Final[tuple[JsonObject, ...]] = (
     {

@@ -27,7 +27,7 @@ from waypost.dialects.remainder import (
     shrink,
 )
 from waypost.dialects.rtfs_card import UPDATED, check_card, modern, scheme_of, split_version
-from waypost.dialects.rtfs_card_schema import EXAMPLES, SCHEMA
+from waypost.dialects.rtfs_card_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_profile import fits_id, read_profile
 from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, reword, unsaid
@@ -88,6 +88,9 @@ class RtfsCodec:
 
     def schema(self) -> JsonObject:
         return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES

@@ -66,7 +66,7 @@ def _faults(card: JsonObject) -> Iterator[Fault]:
     yield from _list_faults(card, "capabilities", limits.RTFS_CAPABILITIES)
     yield from _list_faults(card, "discovery_tags", limits.RTFS_TAGS)
     for at, item in _items(card, "discovery_tags"):
-        if not isinstance(item, str) or not 0 < len(item.strip()) <= limits.TAG_CHARS:
+        if not _is_text(item, limits.TAG_CHARS):
             yield Fault(f"$.discovery_tags[{at}]", f"a tag is a text of 1 to {limits.TAG_CHARS} characters")
     yield from _communication_faults(card.get("communication"))
     if not isinstance(card.get("metadata"), (dict, type(None))):
@@ -95,6 +95,11 @@ def _text_faults(item: JsonObject, name: str, path: str, most: int) -> Iterator[
         yield Fault(f"{path}.{name}", f"a text of at most {most} characters is expected")
 
 
+def _is_text(value: Any, most: int) -> bool:
+    """A text that says something, within its bound."""
+    return isinstance(value, str) and len(value) <= most and bool(value.strip())
+
+
 def _list_faults(item: JsonObject, name: str, most: int, path: str = "$") -> Iterator[Fault]:
     value = item.get(name)
     if value is None:
@@ -115,7 +120,7 @@ def _capability_faults(item: Any, path: str) -> Iterator[Fault]:
         yield Fault(path, f"expected an object, found {kind_of(item)}")
         return
     name = item.get("capability_id")
-    if not isinstance(name, str) or not 0 < len(name.strip()) <= limits.RTFS_ID_CHARS:
+    if not _is_text(name, limits.RTFS_ID_CHARS):
         yield Fault(f"{path}.capability_id", f"a text of 1 to {limits.RTFS_ID_CHARS} characters is expected")
     yield from _text_faults(item, "description", path, limits.DESCRIPTION_CHARS)
     for side in ("input_schema_ref", "output_schema_ref"):
@@ -146,7 +151,7 @@ def _endpoint_faults(item: Any, path: str) -> Iterator[Fault]:
     if not isinstance(uri, str) or not 0 < len(uri) <= limits.ENDPOINT_CHARS or not uri.isprintable() or " " in uri:
         yield Fault(f"{path}.uri", "an address without spaces and control characters is expected")
     protocol = item.get("protocol")
-    if protocol is not None and (not isinstance(protocol, str) or not 0 < len(protocol.strip()) <= limits.TAG_CHARS):
+    if protocol is not None and not _is_text(protocol, limits.TAG_CHARS):
         yield Fault(f"{path}.protocol", f"a text of 1 to {limits.TAG_CHARS} characters is expected")
     if not isinstance(item.get("details"), (dict, type(None))):
         yield Fault(f"{path}.details", f"expected an object, found {kind_of(item['details'])}")

@@ -98,10 +98,15 @@ def clip(text: str, most: int) -> str:
 
 
 def need_endpoint(item: Mapping[str, Any], name: str, path: str) -> str:
-    endpoint = need_text(item, name, path, most=limits.ENDPOINT_CHARS, what="URL")
-    if not endpoint.isprintable() or " " in endpoint:
+    return check_endpoint(need_text(item, name, path, most=limits.ENDPOINT_CHARS, what="URL"), member(path, name))
+
+
+def check_endpoint(endpoint: str, path: str) -> str:
+    if not endpoint or not endpoint.isprintable() or " " in endpoint:
         raise InvalidDocument(
-            "An endpoint has no spaces and no control characters.", path=member(path, name), hint="Percent-encode them."
+            "An endpoint has no spaces and no control characters, and is not empty.",
+            path=path,
+            hint="Percent-encode them.",
         )
     return endpoint
 
