@@ -1,8 +1,12 @@
-"""Documents that nobody meant: each is refused with a path, or read into a record that every dialect can write."""
+"""Documents that nobody meant: each is refused with a path, or read into a record that every dialect can write.
+
+What is read is also given back as it was sent, so it has to fit the schema of its own dialect.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,16 +14,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from support.records import DECODE, ENCODE, json_values, objects
+from support.older import OLDER
+from support.records import DECODE, ENCODE, json_values, objects, speaks_its_own
 from waypost.dialects import CODECS, decode_document, recognise
+from waypost.dialects.ard_catalog import catalog, catalog_schema
 from waypost.dialects.codec import CARRY, Codec
+from waypost.dialects.rtfs_envelope import is_envelope
 from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord
+from waypost.model.registration import Source
+from waypost.server.rendering import own_document
 
 EVERY_CODEC = [pytest.param(codec, id=name) for name, codec in CODECS.items()]
+SEEDS = {name: (*codec.examples(), *OLDER[name]) for name, codec in CODECS.items()}
+EVERY_SEED = [
+    pytest.param(name, seed, id=f"{name}-{number}")
+    for name, seeds in SEEDS.items()
+    for number, seed in enumerate(seeds)
+]
 VALIDATORS = {name: Draft202012Validator(codec.schema()) for name, codec in CODECS.items()}
-widely = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+WRITTEN = {name: Draft202012Validator(codec.written_schema()) for name, codec in CODECS.items()}
+CATALOG = Draft202012Validator(catalog_schema())
+widely = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 odd_values = st.one_of(
     json_values,
     st.sampled_from(
@@ -37,10 +54,25 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+def known_names(schema: Any) -> Iterator[str]:
+    """Every name of a member that a schema tells of."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for part in schema.values():
+            yield from known_names(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from known_names(part)
+
+
+NAMES = {name: st.sampled_from(sorted(set(known_names(codec.schema())))) for name, codec in CODECS.items()}
+
+
 @st.composite
 def distorted(draw: st.DrawFn, codec: Codec) -> JsonObject:
     """An example with up to three members or items replaced, removed or invented."""
-    document = copy.deepcopy(draw(st.sampled_from(codec.examples())))
+    document = copy.deepcopy(draw(st.sampled_from(SEEDS[codec.name])))
     for _ in range(draw(st.integers(1, 3))):
         *parents, last = draw(st.sampled_from(places(document)))
         part: Any = document
@@ -52,7 +84,7 @@ def distorted(draw: st.DrawFn, codec: Codec) -> JsonObject:
             case "remove":
                 del part[last]
             case "invent" if isinstance(part, dict):
-                part[draw(st.text(max_size=8))] = copy.deepcopy(draw(odd_values))
+                part[draw(NAMES[codec.name] | st.text(max_size=8))] = copy.deepcopy(draw(odd_values))
             case "carry" if isinstance(part, dict):
                 part[CARRY] = {
                     "members": draw(objects | st.fixed_dictionaries({"tags": odd_values})),
@@ -65,20 +97,63 @@ def distorted(draw: st.DrawFn, codec: Codec) -> JsonObject:
     return document
 
 
-def assert_writable(record: AgentRecord, *, unless: set[str]) -> None:
-    """Each dialect writes the record validly, apart from those that need not."""
+def assert_valid(validator: Draft202012Validator, document: JsonObject, name: str) -> None:
+    errors = sorted(validator.iter_errors(document), key=str)
+    assert not errors, f"{name} {errors[0].json_path}: {errors[0].message[:300]}"
+
+
+def given_back(dialect: str, document: JsonObject) -> JsonObject:
+    """What the service answers in the document's own dialect."""
+    source = Source(
+        dialect=dialect,
+        document=dump_json(document),
+        digest="",
+        id="",
+        received_at=DECODE.now,
+        subject="somebody",
+        via="http",
+    )
+    answer = own_document(source)
+    assert answer is not None
+    return parse_object(answer)
+
+
+def assert_served_as_it_came(dialect: str, document: JsonObject) -> None:
+    answer = given_back(dialect, document)
+    assert_valid(VALIDATORS[dialect], answer, dialect)
+    if not is_envelope(document):
+        assert_valid(VALIDATORS[dialect], document, dialect)
+    if dialect == "ard":
+        assert_valid(CATALOG, catalog([answer], None), "catalog")
+
+
+def assert_writable(record: AgentRecord) -> None:
+    """Each dialect writes the record validly; strictly so, unless the record brings the dialect's own wording along."""
     for name, codec in CODECS.items():
-        if name in unless:
-            continue
+        if name == "profile" and not record.bindings:
+            continue  # which is not offered what it cannot reach
         document = parse_object(dump_json(codec.encode(record, ENCODE).document), max_bytes=1 << 22)
-        errors = sorted(VALIDATORS[name].iter_errors(document), key=str)
-        assert not errors, f"{name} {errors[0].json_path}: {errors[0].message}"
+        assert_valid(VALIDATORS[name], document, name)
+        if not speaks_its_own(record, name):
+            assert_valid(WRITTEN[name], document, f"{name}, written")
+        if name == "ard":
+            assert_valid(CATALOG, catalog([document], None), "catalog")
+
+
+@pytest.mark.parametrize(("dialect", "document"), EVERY_SEED)
+def test_an_example_and_an_older_form_are_valid_answers_and_can_be_written_in_every_dialect(
+    dialect: str, document: JsonObject
+) -> None:
+    name, _, decoded = decode_document(dump_json(document), None, DECODE)
+    assert name == dialect
+    assert_served_as_it_came(dialect, document)
+    assert_writable(decoded.record)
 
 
 @pytest.mark.parametrize("codec", EVERY_CODEC)
 @widely
 @given(data=st.data())
-def test_a_distorted_document_is_refused_with_a_path_or_can_be_written_in_every_dialect(
+def test_a_distorted_document_is_refused_with_a_path_or_is_a_valid_answer_and_can_be_written_in_every_dialect(
     codec: Codec, data: st.DataObject
 ) -> None:
     document = data.draw(distorted(codec))
@@ -87,9 +162,8 @@ def test_a_distorted_document_is_refused_with_a_path_or_can_be_written_in_every_
     except InvalidRequest as error:
         refused = error
     else:
-        unless = set() if VALIDATORS[codec.name].is_valid(document) else {codec.name}  # it may say the same again
-        unless |= set() if decoded.record.bindings else {"profile"}  # which is not offered what it cannot reach
-        assert_writable(decoded.record, unless=unless)
+        assert_served_as_it_came(codec.name, document)
+        assert_writable(decoded.record)
         return
     assert refused.path
 

@@ -43,15 +43,21 @@ ids = st.one_of(
     st.just("x" * limits.ID_CHARS),
 )
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False, width=32)
-    | texts(20, 0),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(12), inner, max_size=3),
-    max_leaves=6,
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53) + 1, 2**53 - 1),
+    st.floats(allow_nan=False, allow_infinity=False, width=32),
+    texts(20, 0),
 )
+
+
+def _nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    """The values, and small arrays and objects of them."""
+    return st.one_of(inner, st.lists(inner, max_size=2), st.dictionaries(texts(12), inner, max_size=2))
+
+
+json_values: st.SearchStrategy[object] = _nested(_nested(_scalars))  # two levels, each bounded
 objects = st.dictionaries(texts(12), json_values, max_size=4)
 tags = st.lists(
     st.sampled_from(["translation", "finance", "Änderung", "json-output", "日本語"]) | texts(limits.TAG_CHARS),
@@ -73,6 +79,40 @@ def _extra(known: frozenset[str]) -> st.SearchStrategy[dict[str, object]]:
     """Members that the profile does not define. `visibility` belongs to the envelope, not to the record."""
     names = st.sampled_from(["com.example.tier", "x-note", "urn:example:flag", "metadata"]) | texts(16)
     return st.dictionaries(names.filter(lambda name: name not in known), json_values, max_size=3)
+
+
+def _residues() -> st.SearchStrategy[dict[str, object]]:
+    """Anybody may write a member with our prefix into a profile document; no codec may stumble over it."""
+    names = st.sampled_from([residue_name(dialect) for dialect in DIALECTS] + [CARRY, "org.waypost.derived"])
+    inner = st.sampled_from(
+        [
+            "metadata",
+            "endpoints",
+            "capabilities",
+            "communication",
+            "identity",
+            "skills",
+            "summary",
+            "security",
+            "securitySchemes",
+            "signatures",
+            "packages",
+            "remotes",
+            "headers",
+            "transport",
+            "protocolVersion",
+            "title",
+            "type",
+            "version",
+            "updatedAt",
+            "trustManifest",
+            "annotations",
+            "locators",
+            "details",
+            "card",
+        ]
+    )
+    return st.dictionaries(names, json_values | st.dictionaries(inner, json_values, max_size=3), max_size=2)
 
 
 _KNOWN_RECORD = frozenset({*AgentRecord.__struct_fields__, "visibility"})
@@ -97,7 +137,7 @@ bindings = st.builds(
     ),
     interaction_model=st.none() | st.sampled_from(["request-response", "streaming", "batch", "x-own"]),
     priority=st.none() | st.integers(-5, 70_000),
-    extra=_extra(frozenset(Binding.__struct_fields__)),
+    extra=_extra(frozenset(Binding.__struct_fields__)) | _residues(),
 )
 examples = st.builds(
     Example,
@@ -107,28 +147,14 @@ examples = st.builds(
     input_schema=st.none() | objects,
     output_schema=st.none() | objects,
     language=st.none() | st.sampled_from(["en", "de-CH", "ja"]),
-    extra=_extra(frozenset(Example.__struct_fields__)),
+    extra=_extra(frozenset(Example.__struct_fields__)) | _residues(),
 )
 
 
-def _residues() -> st.SearchStrategy[dict[str, object]]:
-    """Anybody may write a member with our prefix into a profile document; no codec may stumble over it."""
-    names = st.sampled_from([residue_name(dialect) for dialect in DIALECTS] + [CARRY, "org.waypost.derived"])
-    inner = st.sampled_from(
-        [
-            "metadata",
-            "endpoints",
-            "capabilities",
-            "identity",
-            "skills",
-            "summary",
-            "security",
-            "packages",
-            "annotations",
-            "card",
-        ]
-    )
-    return st.dictionaries(names, json_values | st.dictionaries(inner, json_values, max_size=3), max_size=2)
+def speaks_its_own(record: AgentRecord, dialect: str) -> bool:
+    """True when the record brings words of the dialect along, which are given back as they are."""
+    name = residue_name(dialect)
+    return any(name in part.extra for part in (record, *record.bindings, *record.examples))
 
 
 @st.composite

@@ -149,9 +149,8 @@ def own_document(source: Source) -> bytes | None:
         document = parse_json(source.document)
     except WaypostError:
         return None
-    if isinstance(document, dict) and isinstance(document.get(inner), dict):
-        return dump_json(document[inner])
-    return source.document
+    is_envelope = isinstance(document, dict) and isinstance(document.get(inner), dict) and "agent_id" not in document
+    return dump_json(document[inner]) if is_envelope else source.document
 
 
 def losses_header(losses: tuple[Loss, ...]) -> bytes:

@@ -33,7 +33,7 @@ def test_a_record_without_a_required_member_is_refused(name: str) -> None:
 def test_every_record_we_write_has_the_seven_required_members(document: JsonObject) -> None:
     source = OASF.encode(PROFILE.decode(document, DECODE).record, ENCODE).document
     assert set(REQUIRED) <= set(source)
-    Draft202012Validator(OASF.schema()).validate(source)
+    Draft202012Validator(OASF.written_schema()).validate(source)
 
 
 @pytest.mark.req("OASF-2")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from support.older import RTFS_E
 from support.records import DECODE, ENCODE
 from support.rtfs import REPORT_PROFILE, WEATHER_CARD, WEATHER_PROFILE, card
 from waypost.dialects import decode_document
@@ -277,16 +278,7 @@ def test_annotations_are_in_the_card_only_when_asked_for() -> None:
 
 @pytest.mark.req("RTFS-13")
 def test_the_other_names_of_a_card_are_read_and_todays_are_written() -> None:
-    older = {
-        "agent_id": "a",
-        "name": "A",
-        "description": "Does a.",
-        "capabilities_summary": ["build", {"capability_id": "stream", "description": "Streams."}],
-        "communication_summary": [{"protocol": "http", "uri": "https://a.example"}],
-        "provider_id": "acme",
-        "last_updated": "2025-06-07T08:09:10Z",
-    }
-    decoded = RTFS.decode(older, DECODE)
+    decoded = RTFS.decode(RTFS_E, DECODE)
     assert decoded.record.updated_at == "2025-06-07T08:09:10Z"
     assert [example.id for example in decoded.record.examples] == ["build", "stream"]
     written = RTFS.encode(decoded.record, ENCODE).document

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from support.older import A2A_0_2, A2A_0_3, A2A_SNAKE
 from support.records import DECODE, ENCODE, NOW
 from waypost.dialects.a2a import A2A, EXTENSION
 from waypost.dialects.codec import DecodeContext
@@ -16,41 +17,6 @@ from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 
 FULL, SMALLEST = A2A.examples()
-
-OLDER: JsonObject = {
-    "protocolVersion": "0.3.0",
-    "name": "Recipe Agent",
-    "description": "Finds recipes.",
-    "url": "https://recipes.example.com/rpc",
-    "preferredTransport": "JSONRPC",
-    "additionalInterfaces": [
-        {"url": "https://recipes.example.com/rpc", "transport": "JSONRPC"},
-        {"url": "https://recipes.example.com/grpc", "transport": "GRPC", "note": "slow"},
-    ],
-    "version": "1.0.0",
-    "capabilities": {"streaming": True, "stateTransitionHistory": False},
-    "defaultInputModes": ["text/plain"],
-    "defaultOutputModes": ["text/plain"],
-    "skills": [
-        {
-            "id": "find",
-            "name": "Find",
-            "description": "Finds a recipe.",
-            "tags": ["food"],
-            "security": [{"key": []}],
-        }
-    ],
-    "supportsAuthenticatedExtendedCard": True,
-    "securitySchemes": {
-        "google": {"type": "openIdConnect", "openIdConnectUrl": "https://accounts.example.com/oidc"},
-        "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
-        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
-        "cert": {"type": "mutualTLS"},
-        "o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "https://id.example.com/t", "scopes": {}}}},
-    },
-    "security": [{"google": ["openid"]}, {"key": []}],
-    "houseStyle": {"colour": "green"},
-}
 
 
 def decode(document: JsonObject, **context: Any) -> AgentRecord:
@@ -166,7 +132,7 @@ def test_an_own_wording_that_no_longer_holds_is_written_anew_and_not_forgotten()
 
 
 def test_a_card_of_0_3_is_read_and_written_as_1_0() -> None:
-    decoded = A2A.decode(OLDER, DECODE)
+    decoded = A2A.decode(A2A_0_3, DECODE)
     record = decoded.record
     assert record.id == "https://recipes.example.com/rpc"
     assert [(b.protocol, b.endpoint) for b in record.bindings] == [
@@ -190,7 +156,7 @@ def test_a_card_of_0_3_is_read_and_written_as_1_0() -> None:
         "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
         "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer", "bearerFormat": "JWT"}},
         "cert": {"mtlsSecurityScheme": {}},
-        "o": {"oauth2SecurityScheme": {"flows": OLDER["securitySchemes"]["o"]["flows"]}},
+        "o": {"oauth2SecurityScheme": {"flows": A2A_0_3["securitySchemes"]["o"]["flows"]}},
     }
     assert card["securityRequirements"] == [
         {"schemes": {"google": {"list": ["openid"]}}},
@@ -202,19 +168,8 @@ def test_a_card_of_0_3_is_read_and_written_as_1_0() -> None:
 
 
 def test_a_card_of_0_2_in_snake_case_is_read() -> None:
-    card: JsonObject = {
-        "name": "Old",
-        "description": "An early agent.",
-        "url": "http://old.example:9999/",
-        "version": "1.0.0",
-        "default_input_modes": ["text"],
-        "default_output_modes": ["text"],
-        "capabilities": {"push_notifications": True},
-        "authentication": {"schemes": ["Bearer"]},
-        "skills": [{"id": "s", "name": "S", "description": "", "tags": [], "input_modes": ["text"]}],
-    }
-    assert A2A.recognises(card)
-    record = decode(card)
+    assert A2A.recognises(A2A_0_2)
+    record = decode(A2A_0_2)
     assert record.bindings[0].media_types == ("text",)
     assert record.auth == {"schemes": [{"id": "Bearer", "type": "http", "scheme": "bearer"}], "required": True}
     written = A2A.encode(record, ENCODE).document
@@ -222,6 +177,32 @@ def test_a_card_of_0_2_in_snake_case_is_read() -> None:
     assert written["skills"][0]["inputModes"] == ["text"]
     assert written["supportedInterfaces"][0]["protocolVersion"] == "0.2"
     assert written["authentication"] == {"schemes": ["Bearer"]}
+
+
+def test_a_card_of_1_0_in_snake_case_is_read() -> None:
+    record = decode(A2A_SNAKE)
+    assert [(b.protocol, b.endpoint) for b in record.bindings] == [("a2a+grpc", "https://snake.example/a2a")]
+    assert record.auth["schemes"] == [
+        {"id": "key", "type": "apiKey", "in": "header", "name": "X-Key", "scopes": ["read"]}
+    ]
+    assert A2A.encode(record, ENCODE).document["capabilities"] == {"extendedAgentCard": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"default_input_modes": []}, "$.default_input_modes"),
+        (
+            {"skills": [{"id": "s", "name": "S", "description": "", "inputModes": [], "input_modes": []}]},
+            "$.skills[0].input_modes",
+        ),
+    ],
+)
+def test_a_member_under_two_names_is_refused(change: JsonObject, path: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(card_with(**change))
+    assert caught.value.path == path
+    assert "two names" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -277,7 +258,41 @@ def test_long_cards_are_digested_within_the_bounds_of_a_record_and_kept_whole() 
         ),
         ({"securityRequirements": [1]}, "$.securityRequirements[0]", "Expected an object"),
         ({"signatures": [{"protected": "x"}]}, "$.signatures[0].signature", "missing"),
+        ({"signatures": [{"protected": "x", "signature": "y", "header": 5}]}, "$.signatures[0].header", "an object"),
         ({"provider": "me"}, "$.provider", "must be an object"),
+        ({"provider": {"url": 5}}, "$.provider.url", "must be a string"),
+        ({"capabilities": {"streaming": "yes"}}, "$.capabilities.streaming", "must be a boolean"),
+        (
+            {"capabilities": {"extensions": [{"uri": "u", "required": 1}]}},
+            "$.capabilities.extensions[0].required",
+            "must be a boolean",
+        ),
+        ({"skills": False}, "$.skills", "Expected an array"),
+        (
+            {"skills": [{"id": "x", "name": "x", "description": "", "securityRequirements": [1]}]},
+            "$.skills[0].securityRequirements[0]",
+            "Expected an object",
+        ),
+        (
+            {"securitySchemes": {"a": {"apiKeySecurityScheme": {"name": 5}}}},
+            "$.securitySchemes.a.apiKeySecurityScheme.name",
+            "must be a string",
+        ),
+        (
+            {"securitySchemes": {"a": {"oauth2SecurityScheme": {"flows": []}}}},
+            "$.securitySchemes.a.oauth2SecurityScheme.flows",
+            "must be an object",
+        ),
+        (
+            {"securityRequirements": [{"schemes": {"a": {"list": [5]}}}]},
+            "$.securityRequirements[0].schemes.a.list[0]",
+            "string",
+        ),
+        (
+            {"securityRequirements": [{"schemes": {"a": 5}}]},
+            "$.securityRequirements[0].schemes.a",
+            "Expected an object",
+        ),
     ],
 )
 def test_a_bad_card_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:

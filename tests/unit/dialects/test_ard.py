@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
+from support.older import ARD_AIC
 from support.records import DECODE, ENCODE
 from waypost.dialects.a2a import A2A
 from waypost.dialects.ard import ARD, ID, MINTED
@@ -36,6 +37,10 @@ def decode(document: JsonObject) -> AgentRecord:
 
 def entry_with(**members: Any) -> JsonObject:
     return {**copy.deepcopy(ASSISTANT), **members}
+
+
+def manifest_with(**members: Any) -> JsonObject:
+    return {"trustManifest": {"identity": "did:web:acme.com"} | members}
 
 
 def a_record(agent_id: str = "https://h.example/x", *protocols: str) -> AgentRecord:
@@ -272,6 +277,11 @@ def test_unknown_members_live_on_inside_nested_objects() -> None:
         ({"metadata": {"visibility": "secret"}}, "$.metadata.visibility", "not a visibility"),
         ({"trustManifest": {}}, "$.trustManifest.identity", "missing"),
         ({"trustManifest": "x"}, "$.trustManifest", "must be an object"),
+        (manifest_with(attestations={}), "$.trustManifest.attestations", "array"),
+        (manifest_with(attestations=[{"type": "SOC2"}]), "$.trustManifest.attestations[0].uri", "missing"),
+        (manifest_with(provenance=[{"sourceId": "x"}]), "$.trustManifest.provenance[0].relation", "missing"),
+        (manifest_with(trustSchema={"identifier": "x"}), "$.trustManifest.trustSchema.version", "missing"),
+        (manifest_with(signature=5), "$.trustManifest.signature", "must be a string"),
     ],
 )
 def test_a_bad_entry_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
@@ -296,6 +306,15 @@ def test_a_catalog_is_valid_small_and_lists_each_entry_once() -> None:
     assert not any(CARRY in entry for entry in document["entries"])
     assert document["entries"][-1]["url"] == "https://registry.example.org/ard/"
     assert read_catalog(document) == document["entries"]
+
+
+def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> None:
+    (listed,) = catalog([ARD_AIC | {"version": None}], None)["entries"]
+    Draft202012Validator(catalog_schema()).validate(catalog([ARD_AIC], None))
+    assert (listed["identifier"], listed["type"]) == ("urn:air:example.com:agent:reader", ARD_AIC["mediaType"])
+    assert listed["metadata"] == {"plain": 1}
+    assert listed["trustManifest"] == ARD_AIC["trustManifest"]
+    assert not {"mediaType", "version", "representativeQueries"} & set(listed)
 
 
 def test_only_what_works_or_is_tried_is_listed() -> None:

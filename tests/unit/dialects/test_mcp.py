@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from support.older import MCP_2025_07, MCP_LISTED
 from support.records import DECODE, ENCODE, NOW
 from waypost.dialects.codec import DecodeContext
 from waypost.dialects.mcp import CARRY, MCP, server_name
@@ -18,32 +19,6 @@ from waypost.model.record import AgentRecord, Binding
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 
-OLDER: JsonObject = {
-    "name": "io.github.example/filesystem",
-    "description": "Reads and writes files.",
-    "status": "deprecated",
-    "version_detail": {"version": "0.9.1", "release_date": "2025-07-01T00:00:00Z"},
-    "repository": {"url": "https://github.com/example/fs", "source": "github", "id": "x"},
-    "packages": [
-        {
-            "registry_name": "npm",
-            "name": "@example/fs",
-            "version": "0.9.1",
-            "runtime_hint": "npx",
-            "environment_variables": [{"name": "ROOT", "is_required": True, "is_secret": False}],
-            "odd_member": 1,
-        },
-        {"registry_type": "pypi", "identifier": "fs-mcp", "version": "0.9.1", "transport": {"type": "stdio"}},
-    ],
-    "remotes": [
-        {
-            "transport_type": "sse",
-            "url": "https://fs.example.com/sse",
-            "headers": [{"name": "X-Key", "is_required": True, "is_secret": True}],
-        }
-    ],
-}
-
 
 def decode(document: JsonObject, **context: Any) -> AgentRecord:
     return MCP.decode(document, DecodeContext(now=NOW, **context)).record
@@ -51,6 +26,11 @@ def decode(document: JsonObject, **context: Any) -> AgentRecord:
 
 def server_with(**members: Any) -> JsonObject:
     return {**copy.deepcopy(SMALLEST), **members}
+
+
+def package_with(**members: Any) -> JsonObject:
+    package = {"registryType": "npm", "identifier": "x", "transport": {"type": "stdio"}}
+    return {"packages": [package | members]}
 
 
 def test_a_server_maps_as_the_table_says() -> None:
@@ -114,8 +94,15 @@ def test_an_envelope_is_opened_and_names_the_server_by_its_registry() -> None:
     assert decode(server) == decoded.record
 
 
+def test_what_belongs_to_the_server_does_not_stand_beside_it() -> None:
+    assert decode(MCP_LISTED).updated_at == "2026-02-11T08:00:00Z"
+    with pytest.raises(InvalidDocument) as caught:
+        decode({**MCP_LISTED, "description": "Another one."})
+    assert caught.value.path == "$.description"
+
+
 def test_the_snake_case_of_2025_is_read_and_written_in_the_present_form() -> None:
-    decoded = MCP.decode(OLDER, DECODE)
+    decoded = MCP.decode(MCP_2025_07, DECODE)
     record = decoded.record
     assert decoded.warnings
     assert (record.version, record.status) == ("0.9.1", "deprecated")
@@ -164,6 +151,24 @@ def test_a_package_that_changed_elsewhere_does_not_take_the_others_details_along
     assert server["packages"] == WEATHER["packages"]
     assert server["remotes"] == WEATHER["remotes"][1:]
     assert decode(server) == fewer
+
+
+@pytest.mark.parametrize(
+    "residue", [{"headers": [5]}, {"type": 5}, {"transport": {}}, {"identifier": ""}, {"title": 5}]
+)
+def test_a_residue_that_was_edited_by_hand_does_no_harm(residue: JsonObject) -> None:
+    bindings = tuple(
+        Binding(protocol=protocol, endpoint=endpoint, extra={"org.waypost.mcp": residue})
+        for protocol, endpoint in (("mcp", "https://x.example/mcp"), ("mcp-package", "pkg:npm/x@1.0.0"))
+    )
+    record = AgentRecord(
+        id="a.example/x",
+        name="a.example/x",
+        description="Does x.",
+        bindings=bindings,
+        extra={"org.waypost.mcp": residue},
+    )
+    assert decode(MCP.encode(record, ENCODE).document) == record
 
 
 def test_a_long_description_is_cut_at_a_word_and_carried_whole() -> None:
@@ -259,6 +264,26 @@ def test_a_package_url_is_taken_apart() -> None:
         ({"packages": [{"registryType": "npm", "identifier": "x"}]}, "$.packages[0].transport", "no transport"),
         ({"_meta": []}, "$._meta", "must be an object"),
         ({"icons": {"a": 1}}, "$.icons", "array"),
+        ({"icons": [{"sizes": []}]}, "$.icons[0].src", "missing"),
+        ({"repository": {"url": 5}}, "$.repository.url", "must be a string"),
+        ({"remotes": [{"type": "sse", "url": "u", "headers": [5]}]}, "$.remotes[0].headers[0]", "object"),
+        (
+            {"remotes": [{"type": "sse", "url": "u", "headers": [{"value": "x"}]}]},
+            "$.remotes[0].headers[0].name",
+            "missing",
+        ),
+        (
+            {"remotes": [{"type": "sse", "url": "u", "headers": [{"name": "x", "isSecret": "yes"}]}]},
+            "$.remotes[0].headers[0].isSecret",
+            "must be a boolean",
+        ),
+        ({"remotes": [{"type": "sse", "url": "u", "variables": {"a": 5}}]}, "$.remotes[0].variables.a", "object"),
+        (package_with(packageArguments={}), "$.packages[0].packageArguments", "array"),
+        (package_with(runtimeArguments=["-y"]), "$.packages[0].runtimeArguments[0]", "object"),
+        (package_with(environmentVariables=[{}]), "$.packages[0].environmentVariables[0].name", "missing"),
+        (package_with(runtimeHint=5), "$.packages[0].runtimeHint", "must be a string"),
+        (package_with(transport={"type": "sse", "url": 5}), "$.packages[0].transport.url", "must be a string"),
+        (package_with(registry_type="npm"), "$.packages[0].registry_type", "two names"),
     ],
 )
 def test_a_bad_server_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:
@@ -269,7 +294,7 @@ def test_a_bad_server_is_refused_with_the_place_and_the_reason(change: JsonObjec
 
 
 def test_only_server_names_and_their_company_are_recognised() -> None:
-    assert MCP.recognises(OLDER)
+    assert MCP.recognises(MCP_2025_07)
     assert not MCP.recognises({"name": "a/b", "bindings": [], "version": "1"})
     assert not MCP.recognises({"name": "plain", "version": "1"})
     assert not MCP.recognises({"name": 5, "packages": []})

@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
 from waypost.dialects import CODECS, decode_document
+from waypost.model.json import parse_object
 from waypost.samples import Sample, load
 
 SAMPLES = load()
@@ -42,6 +43,12 @@ def test_a_sample_can_be_read_in_every_dialect(sample: Sample) -> None:
     record = decode_document(sample.data, sample.dialect, DECODE)[2].record
     for codec in CODECS.values():
         Draft202012Validator(codec.schema()).validate(codec.encode(record, ENCODE).document)
+
+
+@pytest.mark.parametrize("sample", [param for param in EVERY_SAMPLE if param.values[0].data.lstrip()[:1] == b"{"])
+def test_a_sample_fits_the_schema_of_its_own_dialect(sample: Sample) -> None:
+    document = parse_object(sample.data)
+    Draft202012Validator(CODECS[sample.dialect].schema()).validate(document.get("agent_card", document))
 
 
 @pytest.mark.parametrize("sample", EVERY_SAMPLE)

@@ -1,0 +1,237 @@
+"""Documents in the forms that are read and never written: older versions, envelopes, other names for the same things.
+
+Each comes back in its own dialect as it was sent, so each is an answer that the dialect's schema has to take.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waypost.model.json import JsonObject
+
+A2A_0_3: Final[JsonObject] = {
+    "protocolVersion": "0.3.0",
+    "name": "Recipe Agent",
+    "description": "Finds recipes.",
+    "url": "https://recipes.example.com/rpc",
+    "preferredTransport": "JSONRPC",
+    "additionalInterfaces": [
+        {"url": "https://recipes.example.com/rpc", "transport": "JSONRPC"},
+        {"url": "https://recipes.example.com/grpc", "transport": "GRPC", "note": "slow"},
+    ],
+    "version": "1.0.0",
+    "capabilities": {"streaming": True, "stateTransitionHistory": False},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [
+        {
+            "id": "find",
+            "name": "Find",
+            "description": "Finds a recipe.",
+            "tags": ["food"],
+            "security": [{"key": []}],
+        }
+    ],
+    "supportsAuthenticatedExtendedCard": True,
+    "securitySchemes": {
+        "google": {"type": "openIdConnect", "openIdConnectUrl": "https://accounts.example.com/oidc"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "cert": {"type": "mutualTLS"},
+        "o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "https://id.example.com/t", "scopes": {}}}},
+    },
+    "security": [{"google": ["openid"]}, {"key": []}],
+    "houseStyle": {"colour": "green"},
+}
+A2A_0_2: Final[JsonObject] = {
+    "name": "Old",
+    "description": "An early agent.",
+    "url": "http://old.example:9999/",
+    "version": "1.0.0",
+    "default_input_modes": ["text"],
+    "default_output_modes": ["text"],
+    "capabilities": {"push_notifications": True},
+    "authentication": {"schemes": ["Bearer"]},
+    "skills": [{"id": "s", "name": "S", "description": "", "tags": [], "input_modes": ["text"]}],
+}
+A2A_SNAKE: Final[JsonObject] = {
+    "name": "Snake",
+    "description": "A card of 1.0 as protobuf prints it with its own names.",
+    "version": "1.0.0",
+    "supported_interfaces": [
+        {"url": "https://snake.example/a2a", "protocol_binding": "GRPC", "protocol_version": "1.0"}
+    ],
+    "capabilities": {"extended_agent_card": True},
+    "default_input_modes": ["text/plain"],
+    "skills": [{"id": "s", "name": "S", "description": "Slides.", "output_modes": ["text/plain"]}],
+    "security_schemes": {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}},
+    "security_requirements": [{"schemes": {"key": ["read"]}}],
+}
+
+MCP_2025_07: Final[JsonObject] = {
+    "name": "io.github.example/filesystem",
+    "description": "Reads and writes files.",
+    "status": "deprecated",
+    "version_detail": {"version": "0.9.1", "release_date": "2025-07-01T00:00:00Z"},
+    "repository": {"url": "https://github.com/example/fs", "source": "github", "id": "x"},
+    "packages": [
+        {
+            "registry_name": "npm",
+            "name": "@example/fs",
+            "version": "0.9.1",
+            "runtime_hint": "npx",
+            "environment_variables": [{"name": "ROOT", "is_required": True, "is_secret": False}],
+            "odd_member": 1,
+        },
+        {"registry_type": "pypi", "identifier": "fs-mcp", "version": "0.9.1", "transport": {"type": "stdio"}},
+    ],
+    "remotes": [
+        {
+            "transport_type": "sse",
+            "url": "https://fs.example.com/sse",
+            "headers": [{"name": "X-Key", "is_required": True, "is_secret": True}],
+        }
+    ],
+}
+MCP_LISTED: Final[JsonObject] = {
+    "server": {
+        "name": "io.github.example/listed",
+        "description": "A server as the registry lists it, with a description that is longer than it takes today. " * 2,
+        "version": "1.0.0",
+        "repository": {"url": "", "source": ""},
+        "remotes": [
+            {
+                "type": "streamable-http",
+                "url": "https://{tenant}.example.com/mcp",
+                "variables": {"tenant": {"description": "Yours.", "is_required": True}},
+            }
+        ],
+        "_meta": {"com.example/note": 1},
+    },
+    "_meta": {
+        "io.modelcontextprotocol.registry/official": {"status": "active", "updated_at": "2026-02-11T08:00:00Z"},
+    },
+}
+
+ARD_AIC: Final[JsonObject] = {
+    "identifier": "urn:ai:Example.com:agent:reader",
+    "displayName": "Reader",
+    "mediaType": "application/a2a-agent-card+json",
+    "url": "https://example.com/agents/reader.json",
+    "representativeQueries": ["read this"],
+    "metadata": {"nested": {"a": [1]}, "plain": 1},
+    "trustManifest": {
+        "identity": "spiffe://example.com/reader",
+        "attestations": [{"type": "SOC2-Type2", "uri": "https://trust.example.com/soc2.pdf"}],
+        "trustSchema": {"identifier": "urn:example:trust", "version": "1.0", "verificationMethods": ["did"]},
+        "privacyPolicyUrl": "https://example.com/privacy",
+    },
+}
+
+OASF_0_3: Final[JsonObject] = {
+    "name": "org.example/completer",
+    "version": "v0.1.0",
+    "schema_version": "0.3.1",
+    "description": "Completes texts.",
+    "authors": ["Example"],
+    "created_at": "2025-05-01T00:00:00Z",
+    "skills": [{"category_name": "Natural Language Processing", "class_name": "Text Completion", "class_uid": 10201}],
+    "locators": [{"type": "source_code", "url": "https://git.example.com/x", "digest": "sha256:0"}],
+    "extensions": [{"name": "schema.oasf.agntcy.org/features", "version": "v0.3.1", "data": {}}],
+}
+
+RTFS_E: Final[JsonObject] = {
+    "agent_id": "a",
+    "name": "A",
+    "description": "Does a.",
+    "capabilities_summary": ["build", {"capability_id": "stream", "description": "Streams."}],
+    "communication_summary": [{"protocol": "http", "uri": "https://a.example"}],
+    "provider_id": "acme",
+    "last_updated": "2025-06-07T08:09:10Z",
+}
+RTFS_ENVELOPE: Final[JsonObject] = {
+    "agent_card": {
+        "agent_id": "b",
+        "capabilities": [{"capability_id": "build", "input_schema_ref": {"type": "object"}}],
+    },
+    "endpoint_url": "https://b.example/rtfs",
+    "ttl_seconds": 600,
+}
+
+ANNOUNCE_1_1: Final[JsonObject] = {
+    "protocol_version": "v1.1",
+    "timestamp": 1.5,
+    "message_type": "announce",
+    "agent": {
+        "agent_id": "0F7AC0A0-26B4-5D0E-8D3F-7C1E5C8E9B10",
+        "agent_name": None,
+        "capabilities": {"metrics": {"version": "2.0", "unit": "s"}, "text": {"sum": "1.0", "deep": {"er": "2"}}},
+        "public_key": None,
+        "transport": {"type": "http", "endpoint": "https://agents.example.org/x", "keepalive": 5},
+        "metadata": {"__version": "2", "__seq": 7},
+        "state": "ready",
+    },
+    "signature": None,
+    "ttl": 120,
+}
+
+ADP_01: Final[JsonObject] = {
+    "$schema": "https://adp.example/schema.json",
+    "protocol": "ADP/1.0",
+    "identity": {
+        "id": "Agent:Bob.example.com",
+        "domain": "Bob.example.com",
+        "name": "Bob",
+        "publicKey": {
+            "algorithm": "Ed25519",
+            "fingerprint": "ed25519:dGhpcyBpcyBhIHRlc3QgcHVibGljIGtleQ",
+            "full": None,
+        },
+        "owner": "Bob",
+    },
+    "endpoints": {"wellKnown": "https://bob.example.com/.well-known/agent.json", "chat": None},
+    "capabilities": [{"id": "chat", "languages": None}],
+    "interfaces": {"html": True},
+    "security": {"authMethods": ["pubkey"]},
+    "dns": {"svcbRecord": True, "tlsaRecord": False, "dnssec": True},
+    "meta": {"updated": "2026-01-01", "version": None},
+}
+
+PROFILE_NULLS: Final[JsonObject] = {
+    "id": "https://example.net/agents/nulls",
+    "name": "Nulls",
+    "description": "Says what it does not say.",
+    "tags": None,
+    "examples": [{"text": "Say nothing.", "id": None, "input_schema": None, "language": ""}],
+    "bindings": [{"protocol": "https", "endpoint": "https://example.net/nulls", "media_types": None, "priority": None}],
+    "auth": None,
+    "status": None,
+    "version": "",
+    "visibility": "public",
+}
+
+AF_BARE: Final[JsonObject] = {
+    "id": "bare",
+    "name": None,
+    "summary": "A long summary. " * 60,
+    "tags": None,
+    "owner": {"name": "Team", "email": None},
+    "endpoints": [
+        {"method": "post", "path": "/v1/message:send", "transport": None},
+        {"transport": {"type": "mqtt"}, "topic": "agents/bare", "method": 5},
+    ],
+    "created_at": "2025-06-12T10:15:00.5+02:00",
+    "metadata": {"visibility": "public", "note": 1},
+}
+
+OLDER: Final[dict[str, tuple[JsonObject, ...]]] = {
+    "profile": (PROFILE_NULLS,),
+    "af": (AF_BARE,),
+    "rtfs": (RTFS_E, RTFS_ENVELOPE),
+    "announce": (ANNOUNCE_1_1,),
+    "adp": (ADP_01,),
+    "a2a": (A2A_0_3, A2A_0_2, A2A_SNAKE),
+    "ard": (ARD_AIC,),
+    "mcp": (MCP_2025_07, MCP_LISTED),
+    "oasf": (OASF_0_3,),
+}
