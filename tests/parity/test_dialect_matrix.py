@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.records import DECODE, ENCODE, NOW
+from support.older import OLDER
+from support.records import BASE, DECODE, ENCODE, NOW
 from support.service import service
 from waypost.dialects import CODECS, decode_document
 from waypost.model.json import JsonObject, dump_json, parse_object
@@ -23,6 +24,11 @@ SOURCES = [
     for name in WRITTEN_IN
     for index, example in enumerate(CODECS[name].examples())
     if "agent" not in example and "server" not in example  # an envelope's own members are not the agent's
+]
+OLDER_FORMS = [
+    pytest.param(name, document, id=f"{name}-{number}")
+    for name, documents in OLDER.items()
+    for number, document in enumerate(documents)
 ]
 READ_IN = list(CODECS)
 WHOLE = ("profile", "adp", "a2a", "mcp", "oasf", "ard")
@@ -67,6 +73,26 @@ def test_a_document_comes_home_with_its_own_members(source: str, document: JsonO
     home = CODECS[source].encode(record_of(source, document), ENCODE).document
     changed = {name for name, value in document.items() if home.get(name) != value}
     assert changed == set()
+
+
+@pytest.mark.req("MAP-6")
+@pytest.mark.parametrize(("source", "document"), OLDER_FORMS)
+async def test_over_http_an_older_form_comes_back_as_it_was_sent_and_every_answer_is_valid(
+    source: str, document: JsonObject, tmp_path: Path
+) -> None:
+    async with service(tmp_path, clock=ManualClock(NOW)) as bench:
+        client = bench.admin()
+        receipt = await client.post("/api/v1/agents", json=document, params={"base": BASE})
+        assert receipt.status_code == 201, receipt.text
+        assert receipt.json()["dialect"] == source
+        path = f"/api/v1/agents/{quote(receipt.json()['id'], safe='')}"
+        for target in READ_IN:
+            answer = await client.get(path, params={"as": target})
+            assert answer.status_code == 200, answer.text
+            served = (await client.get(f"/schemas/{target}.json")).json()
+            Draft202012Validator(served).validate(answer.json())
+        own = await client.get(path, params={"as": source})
+    assert own.json() == document.get("agent", document.get("agent_card", document))
 
 
 @pytest.mark.req("MAP-6")
