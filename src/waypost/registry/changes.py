@@ -21,6 +21,7 @@ from waypost.trust.seal import Seal
 
 _PURPOSE = "watch"
 _RECENT = 10_000
+_WITHOUT = "Leave it out for what happens from now on, or send 0 for all that is kept."
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -90,9 +91,12 @@ class ChangeLog:
             return self.revision
         if text == "0":
             return await self._store.oldest_event() - 1
-        payload = self._seal.open(_PURPOSE, text)
+        try:
+            payload = self._seal.open(_PURPOSE, text)
+        except InvalidCursor as error:
+            raise InvalidCursor(error.message, path="from", hint=_WITHOUT) from None
         if len(payload) not in (8, 16):
-            raise InvalidCursor("This cursor was not given by this service.", path="from", hint="Leave it out.")
+            raise InvalidCursor("This cursor was not given by this service.", path="from", hint=_WITHOUT)
         (revision,) = struct.unpack(">Q", payload[:8])
         if revision > self.revision:
             raise InvalidCursor("This cursor is from another history.", path="from", hint="List anew, then watch.")

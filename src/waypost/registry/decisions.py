@@ -183,7 +183,9 @@ def _create(
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     before = ended.scopes if ended is not None else None
-    change = Change(type="registered", at=now, registration=registration, before=before, document=document)
+    change = Change(
+        type="registered", at=now, registration=registration, before=before, replaced=ended, document=document
+    )
     return Decision(outcome="created", change=change)
 
 
@@ -219,7 +221,9 @@ def _update(publication: Publication, current: Registration, now: float) -> Deci
     )
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
-    change = Change(type="updated", at=now, registration=registration, before=current.scopes, document=document)
+    change = Change(
+        type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
+    )
     return Decision(outcome="updated", change=change)
 
 

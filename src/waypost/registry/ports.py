@@ -57,6 +57,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     removed: Registration | None = None  # what is removed, for withdrawn and expired
     tombstone: Tombstone | None = None
     before: tuple[str, ...] | None = None  # scopes that saw the record before
+    replaced: Registration | None = None  # what those saw, where the change hides it from some of them
     document: bytes | None = None  # the record as a profile document, where the decision has it at hand
 
 

@@ -21,7 +21,10 @@ PAGES: dict[str, str] = {
     "unauthorized": "No credential was sent, or one that does not hold. Send one as the WWW-Authenticate header asks.",
     "forbidden": "The credential holds, but this caller has no right to discovery here. Ask the operator for it.",
     "not_found": "There is no agent of this name that you may see, or no such page. The list of agents has the ids.",
-    "stale_metadata": "It was here and is no longer kept. Read the list anew.",
+    "conflict": "The write collides with what is held: another owner has the id, or it is no longer in the version that\n"
+    "If-Match names, or the idempotency key was used before. Read the agent again, then decide.",
+    "stale_metadata": "What was sent is older than what is held, or what was asked for is no longer kept. Read it anew.",
+    "unsupported_filter": "A filter that must hold cannot be applied here. Leave it out, or filter the answers yourself.",
     "rate_limited": "Too many requests in a short time. Wait as long as the Retry-After header says.",
     "unavailable": "The directory cannot be read at the moment. Wait as long as the Retry-After header says.",
     "internal": "A fault of this service. Its operator finds it in the log by the correlation_id.",

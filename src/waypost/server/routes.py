@@ -88,10 +88,17 @@ class Router:
             return self._pick(methods, method), ""
         cut = raw_path.rfind(b"/") + 1
         segment = raw_path[cut:]
+        refused: MethodNotAllowed | None = None
         for suffix, candidates in self._prefixed.get(raw_path[:cut], ()):
             if segment and segment.endswith(suffix) and len(segment) > len(suffix):
-                route = self._pick(candidates, method)
+                try:
+                    route = self._pick(candidates, method)
+                except MethodNotAllowed as error:
+                    refused = refused or error  # what looks like a suffix may be the end of an id
+                    continue
                 return route, decode_segment(segment[: len(segment) - len(suffix)])
+        if refused is not None:
+            raise refused
         raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
 
     def allowed(self, raw_path: bytes) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, Unavailable
+from waypost.model.events import etag_as_seen
 from waypost.model.json import dump_json
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.changes import Bookmark, CutOff, Seen, WatchItem
@@ -80,9 +81,13 @@ class WatchFace:
 def frame(item: WatchItem, *, with_agent: bool) -> bytes:
     """One event. JSON has no raw line breaks, so one `data` line is enough."""
     if isinstance(item, Bookmark):
-        return _frame("bookmark", item.cursor, b"{}")
+        return _frame("bookmark", item.cursor, b'{"type":"bookmark"}')
     if isinstance(item, CutOff):
-        reason = {"code": "slow_consumer", "message": "Too far behind: resume from this cursor, or list anew."}
+        reason = {
+            "type": "cut_off",
+            "code": "slow_consumer",
+            "message": "Too far behind: resume from this cursor, or list anew.",
+        }
         return _frame("cut_off", item.cursor, dump_json(reason))
     return _frame(item.type, item.cursor, _event_json(item, with_agent=with_agent))
 
@@ -93,7 +98,12 @@ def _frame(kind: str, cursor: str, data: bytes) -> bytes:
 
 def _event_json(seen: Seen, *, with_agent: bool) -> bytes:
     event = seen.event
-    body: dict[str, object] = {"type": seen.type, "id": event.id, "at": to_rfc3339_millis(event.at), "etag": event.etag}
+    body: dict[str, object] = {
+        "type": seen.type,
+        "id": event.id,
+        "at": to_rfc3339_millis(event.at),
+        "etag": etag_as_seen(event, seen.type),
+    }
     if with_agent and event.record is not None and seen.type in ("registered", "updated", "renewed"):
         body["agent"] = msgspec.Raw(event.record)
     return dump_json(body)

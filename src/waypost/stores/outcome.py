@@ -8,7 +8,9 @@ from waypost.errors import IdempotencyConflict, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
+from waypost.registry.decisions import expiry_of
 from waypost.registry.ports import Answer, Change, Committed, Idempotency
+from waypost.registry.publication import shown_etag
 
 
 def commit_change(change: Change, revision: int) -> Committed:
@@ -23,6 +25,7 @@ def _event_of(change: Change, revision: int) -> Event:
     subject = change.registration or change.removed
     if subject is None:
         raise ValueError("A change without a registration must say what it removes.")
+    hidden = change.replaced if set(change.before or ()) - set(subject.scopes) else None
     return Event(
         revision=revision,
         type=change.type,
@@ -33,8 +36,16 @@ def _event_of(change: Change, revision: int) -> Event:
         visibility=subject.visibility,
         invitees=subject.invitees,
         before=change.before,
+        shown=_shown_etag(subject),
+        shown_before=None if hidden is None else _shown_etag(hidden) or hidden.etag,
         record=(change.document or record_bytes(subject.record)) if change.registration is not None else None,
     )
+
+
+def _shown_etag(registration: Registration) -> str | None:
+    """The entity tag that a reader is given, or None when it is the content's."""
+    ends = expiry_of(registration)
+    return None if ends is None else shown_etag(registration.etag, ends)
 
 
 def logged_event(event: Event) -> Event:

@@ -38,6 +38,8 @@ class Seal:
             raise InvalidCursor("This cursor was not given by this service.", path="cursor", hint="Start without one.")
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            if base64.urlsafe_b64encode(sealed).rstrip(b"=") != text.encode():
+                raise ValueError("bits after the last byte")  # one cursor is written in one way only
             return self._cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
         except (InvalidTag, ValueError):
             raise InvalidCursor(

@@ -12,8 +12,9 @@ import pytest
 from support.service import Bench, profile, service
 from waypost.errors import CursorTooOld, InvalidCursor
 from waypost.model.principal import ANONYMOUS, Principal
-from waypost.registry.changes import CutOff, Seen, WatchItem
+from waypost.registry.changes import Bookmark, CutOff, Seen, WatchItem
 from waypost.server.auth import ADMIN
+from waypost.server.watch import frame
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read",)))
 BOB = Principal(subject="bob", scopes=frozenset(("discover:read",)))
@@ -107,6 +108,39 @@ async def test_a_change_of_visibility_is_a_withdrawal_or_a_registration_for_thos
         assert [item.type for item in await take(admin, 3)] == ["registered", "updated", "updated"]
 
 
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_record_that_is_hidden_looks_like_one_that_is_withdrawn(tmp_path: Path, store: str) -> None:
+    async with service(tmp_path, store=store) as bench:
+        await put(bench, "a")
+        await put(bench, "a", visibility="private")
+        bench.registry.changes.forget_recent()
+        bob = await take(await bench.registry.watch(BOB, "0"), 2)
+        first, gone = (json.loads(frame(item, with_agent=True).split(b"data: ")[1]) for item in bob)
+        assert gone == {"type": "withdrawn", "id": "a", "at": gone["at"], "etag": first["etag"]}
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_an_event_carries_the_etag_that_the_answer_to_the_write_gave(tmp_path: Path, store: str) -> None:
+    async with service(tmp_path, store=store) as bench:
+        alice = bench.as_("alice")
+        given = [
+            (await alice.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "60"})).json()["etag"],
+            (await alice.post("/api/v1/agents/a:renew", json={"ttl_seconds": 90})).json()["etag"],
+            (await alice.post("/api/v1/agents", json=profile("a", description="Other."))).json()["etag"],
+        ]
+        bench.registry.changes.forget_recent()
+        seen = await take(await bench.registry.watch(ALICE, "0", renewals=True), 3)
+        assert [json.loads(frame(item, with_agent=False).split(b"data: ")[1])["etag"] for item in seen] == given
+
+
+async def test_every_item_of_a_stream_names_its_type_in_its_data() -> None:
+    for item, kind in ((Bookmark("c"), "bookmark"), (CutOff("c"), "cut_off")):
+        written = frame(item, with_agent=False)
+        assert written.startswith(f"id: c\nevent: {kind}\ndata: ".encode())
+        assert written.endswith(b"\n\n")
+        assert json.loads(written.split(b"data: ")[1])["type"] == kind
+
+
 async def test_renewals_are_told_when_asked_for(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         plain, all_ = await bench.registry.watch(ALICE), await bench.registry.watch(ALICE, renewals=True)
@@ -134,8 +168,9 @@ async def test_a_cursor_that_was_never_given_is_refused(tmp_path: Path) -> None:
         cursor = (await take(await bench.registry.watch(ALICE, "0"), 1))[0].cursor
         forged = ("1", "x", cursor[:-1], cursor[:-1] + ("A" if cursor[-1] != "A" else "B"), cursor + "AAAA", "A" * 48)
         for text in forged:
-            with pytest.raises(InvalidCursor):
+            with pytest.raises(InvalidCursor) as refused:
                 await bench.registry.watch(ALICE, text)
+            assert refused.value.path == "from"
 
 
 async def test_a_cursor_that_is_too_old_says_so_and_how_to_go_on(tmp_path: Path) -> None:

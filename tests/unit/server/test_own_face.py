@@ -266,3 +266,26 @@ async def test_an_agent_that_says_nowhere_how_to_be_reached_is_kept_but_not_offe
         assert found.json()["candidates"] == []
         listed = (await admin.get("/.well-known/agentframework/v1/agents")).json()["agents"]
         assert [agent["name"] for agent in listed] == ["Bare"]
+
+
+async def test_an_id_may_end_like_the_name_of_an_operation(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice = bench.as_("alice")
+        for agent_id in ("example.org:host", "agent:renew"):
+            assert (await alice.post("/api/v1/agents", json=profile(agent_id))).status_code == 201
+            assert (await alice.get(f"/api/v1/agents/{agent_id}")).json()["id"] == agent_id
+            assert (await alice.post(f"/api/v1/agents/{agent_id}:renew")).json()["id"] == agent_id
+            assert (await alice.put(f"/api/v1/agents/{agent_id}")).status_code == 405
+            assert (await alice.delete(f"/api/v1/agents/{agent_id}")).status_code == 204
+
+
+async def test_the_type_of_every_problem_leads_to_a_page(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice = bench.as_("alice")
+        for row in (await alice.get("/api/v1/operations")).json()["operations"]:
+            for code in row["errors"]:
+                assert (await alice.get(f"/.well-known/agentframework/v1/problems/{code}")).status_code == 200, code
+        await alice.post("/api/v1/agents", json=profile("a"))
+        conflict = (await bench.as_("bob").post("/api/v1/agents", json=profile("a", name="Mine"))).json()
+        assert (conflict["status"], conflict["code"]) == (409, "conflict")
+        assert (await alice.get(conflict["type"])).text.startswith("conflict\n")

@@ -32,3 +32,13 @@ def test_a_seal_tells_nothing_of_the_payload() -> None:
     assert b"payload" not in SEAL.seal("page", b"payload").encode()
     with pytest.raises(ValueError, match="64"):
         new_key(b"short")
+
+
+def test_a_cursor_is_written_in_one_way_only() -> None:
+    seal = Seal(new_key(bytes(64)))
+    for size in range(1, 9):
+        cursor = seal.seal("list", bytes(size))
+        for last in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_":
+            if last != cursor[-1]:
+                with pytest.raises(InvalidCursor):
+                    seal.open("list", cursor[:-1] + last)
