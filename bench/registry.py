@@ -1,6 +1,6 @@
 """How fast the registry is, over HTTP, at three sizes, beside two references in the same run.
 
-    python -m bench.registry [--sizes 1000,10000,100000] [--out bench/results/registry.json]
+    python -m bench.registry [--sizes 1000,10000,100000] [--keep]
 
 Every figure is a ratio: to the server that a user would write in an afternoon (bench/afternoon.py), or to the processor
 time of a bare handler that returns as many bytes (bench/bare.py). Absolute numbers are kept too, but they belong to the
@@ -305,32 +305,54 @@ GOALS: tuple[Goal, ...] = (
 
 
 def report(results: list[dict[str, Any]]) -> str:
+    """The table that goes into the documentation: goals first, then how our own cost grows with the size."""
     sizes = [f"{result['agents']:,}" for result in results]
     lines = [f"| figure | goal | {' | '.join(sizes)} |", "|---|---|" + "---|" * len(sizes)]
     for text, figure, bound, at_least in GOALS:
         values = [figure(result) for result in results]
         met = [value >= bound if at_least else value <= bound for value in values]
-        shown = [f"{value:.2f}{'' if good else ' ✗'}" for value, good in zip(values, met, strict=True)]
+        shown = [f"{value:.2f}{'' if good else ' (missed)'}" for value, good in zip(values, met, strict=True)]
         lines.append(f"| {text} | {'≥' if at_least else '≤'} {bound:g} | {' | '.join(shown)} |")
+    for text, key in GROWTH:
+        shown = [f"{statistics.median(result[key]):.0f} µs" for result in results]
+        lines.append(f"| CPU of {text} | – | {' | '.join(shown)} |")
     memory = [f"{result['memory_bytes_per_agent'] / 1024:.1f} KiB" for result in results]
     lines.append(f"| memory per agent | – | {' | '.join(memory)} |")
     return "\n".join(lines)
 
 
+GROWTH = (
+    ("one registration", "waypost_register_cpu_us"),
+    ("one registration in a batch", "waypost_register_many_cpu_us"),
+    ("reading one agent", "waypost_get_cpu_us"),
+    ("a list page of 50", "waypost_list_cpu_us"),
+    ("a discover", "waypost_discover_cpu_us"),
+)
+RESULTS = HERE / "results" / "registry.json"
+DOCUMENT = HERE.parent / "docs" / "explanation" / "performance.md"
+_BLOCK = re.compile(r"(<!-- bench: registry -->\n).*?(\n<!-- /bench -->)", re.DOTALL)
+
+
+def documented(text: str, results: list[dict[str, Any]]) -> str:
+    """The document with the table of these results."""
+    return _BLOCK.sub(lambda found: found[1] + report(results) + found[2], text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="1000,10000,100000")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", action="store_true", help="write bench/results/registry.json and the documentation")
     asked = parser.parse_args()
     results = []
     for size in map(int, asked.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
             results.append(Run(size, Path(folder)).go())
     print(report(results))
-    if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
+    if asked.keep:
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
         machine = {"python": platform.python_version(), "cores": os.cpu_count()}
-        asked.out.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+        DOCUMENT.write_text(documented(DOCUMENT.read_text(), results))
 
 
 if __name__ == "__main__":

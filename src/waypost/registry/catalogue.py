@@ -33,6 +33,7 @@ class Catalogue:
         self._changes: dict[str, int] = {}
         self._modified: dict[str, float] = {}
         self._expired: list[str] = []
+        self._unordered: list[Entry] = []  # loaded, and not in the orders yet
         self.tags = TagIndex()
 
     def __len__(self) -> int:
@@ -49,11 +50,13 @@ class Catalogue:
             (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
         ]
         heapq.heapify(self._deadlines)
-        self._load_orders(entries)
+        self._unordered += entries
         self._load_changes(entries)
 
-    def _load_orders(self, entries: Sequence[Entry]) -> None:
-        """Sorted once; what is handed to each order is sorted already, which costs it next to nothing."""
+    def _make_orders(self) -> None:
+        """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for
+        it. Sorted once; what is handed to each order is sorted already, which costs it next to nothing."""
+        entries, self._unordered = self._unordered, []
         positions: dict[str, list[Position]] = {_EVERYTHING: []}
         listed = [(fold(entry.name), entry.id, entry.scopes) for entry in entries if entry.status in LISTED]
         listed.sort()
@@ -63,7 +66,7 @@ class Catalogue:
             for scope in scopes:
                 positions.setdefault(scope, []).append(position)
         for scope, found in positions.items():
-            self._order(scope).update(found)
+            self._orders.setdefault(scope, SortedList()).update(found)
 
     def _load_changes(self, entries: Sequence[Entry]) -> None:
         newest: dict[tuple[str, ...], float] = {}
@@ -136,6 +139,8 @@ class Catalogue:
                 self._order(scope).discard(position)
 
     def _order(self, scope: str) -> SortedList[Position]:
+        if self._unordered:
+            self._make_orders()
         found = self._orders.get(scope)
         if found is None:
             found = self._orders[scope] = SortedList()
@@ -250,8 +255,9 @@ class Catalogue:
         return self._take(islice(heapq.merge(*parts), offset, offset + limit)), total
 
     def _visible_orders(self, audience: frozenset[str] | None) -> list[SortedList[Position]]:
+        everything = self._order(_EVERYTHING)
         if audience is None:
-            return [self._orders[_EVERYTHING]]
+            return [everything]
         return [self._orders[scope] for scope in sorted(audience) if self._orders.get(scope)] or [SortedList()]
 
     def _positions_of(self, chosen: BitMap, audience: frozenset[str] | None, *, ordered: bool) -> Iterator[Position]:

@@ -31,7 +31,7 @@ def compile_constraints(constraints: dict[str, Any], now: float) -> tuple[list[P
 def _max_age(value: Any, now: float) -> Predicate:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
         raise InvalidParameter(
-            f"max_results_age_seconds must be a number of seconds, not {kind_of(value)}.",
+            "max_results_age_seconds must be a number of seconds, 0 or more.",
             path="$.constraints.max_results_age_seconds",
         )
     oldest = now - value
@@ -39,18 +39,27 @@ def _max_age(value: Any, now: float) -> Predicate:
 
 
 def _region(value: Any, now: float) -> Predicate:
-    wanted = {fold(item) for item in ([value] if isinstance(value, str) else value or ()) if isinstance(item, str)}
+    wanted = {fold(item) for item in _texts(value)}
     if not wanted:
-        raise InvalidParameter("region must be a text or a list of texts.", path="$.constraints.region")
+        raise InvalidParameter(
+            f"region must be a text or an array of texts, not {kind_of(value)}.",
+            path="$.constraints.region",
+            hint="Name a region as publishers do, such as eu or apac.",
+        )
 
     def serves(registration: Registration) -> bool:
-        stated = (registration.record.constraints or {}).get("region")
-        if stated is None:
-            stated = (registration.record.constraints or {}).get("regions")
-        regions = [stated] if isinstance(stated, str) else stated or ()
-        return any(fold(item) in wanted or fold(item) in ("global", "*") for item in regions if isinstance(item, str))
+        stated = registration.record.constraints or {}
+        regions = map(fold, _texts(stated.get("region")) or _texts(stated.get("regions")))
+        return any(item in wanted or item in ("global", "*") for item in regions)
 
     return serves
+
+
+def _texts(value: Any) -> list[str]:
+    """A text or a list of texts. What publishers put here has no defined shape, so anything else is passed over."""
+    if isinstance(value, str):
+        return [value]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 _KNOWN: dict[str, Callable[[Any, float], Predicate]] = {"max_results_age_seconds": _max_age, "region": _region}

@@ -23,7 +23,7 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import Candidate, Findings, Query
+from waypost.model.query import Candidate, Findings, Query, Ranking
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import summary
@@ -67,6 +67,7 @@ class Registry:
         self.seal: Seal
         self.changes: ChangeLog
         self._cache: Lru[str, Registration] = Lru(limits.RECORD_CACHE)
+        self._brief: Lru[str, Registration] = Lru(limits.RECORD_CACHE)  # without sources
         self._tasks: list[asyncio.Task[None]] = []
         self._domains: dict[str, str] = {}
         self._observers: list[Callable[[Committed], None]] = []
@@ -173,6 +174,7 @@ class Registry:
     def _on_commit(self, batch: Sequence[Committed]) -> None:
         for committed in batch:
             event, registration = committed.event, committed.registration
+            self._brief.drop(event.id)
             if registration is None:
                 self._cache.drop(event.id)
                 self.catalogue.remove(event.id, event.at)
@@ -353,18 +355,22 @@ class Registry:
         found = await self.store.document(entry.id, dialect)
         return found[1] if found is not None and found[0] == entry.etag else None
 
-    async def registrations(self, ids: Sequence[str]) -> list[Registration]:
-        """Whole registrations in the order of `ids`; those that are gone are left out."""
-        found = {agent_id: self._cache.get(agent_id) for agent_id in ids}
+    async def registrations(self, ids: Sequence[str], *, sources: bool = True) -> list[Registration]:
+        """Registrations in the order of `ids`; those that are gone are left out. Without their sources they are cheaper to
+        have, and enough for whoever wants to know the record."""
+        found = {agent_id: self._cached(agent_id, sources=sources) for agent_id in ids}
         missing = [agent_id for agent_id, registration in found.items() if registration is None]
-        if missing:
-            for agent_id, fetched in (await self.store.fetch(missing)).items():
-                cached = self._cache.get(agent_id)  # a commit may have come in while the store was reading
-                if cached is None or cached.revision < fetched.revision:
-                    self._cache.put(agent_id, fetched)
-                    cached = fetched
-                found[agent_id] = cached
+        cache = self._cache if sources else self._brief
+        for agent_id, fetched in (await self.store.fetch(missing, sources=sources)).items() if missing else ():
+            cached = self._cached(agent_id, sources=sources)  # a commit may have come in while the store was reading
+            if cached is None or cached.revision < fetched.revision:
+                cache.put(agent_id, fetched)
+                cached = fetched
+            found[agent_id] = cached
         return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
+
+    def _cached(self, agent_id: str, *, sources: bool) -> Registration | None:
+        return self._cache.get(agent_id) or (None if sources else self._brief.get(agent_id))
 
     def page(
         self,
@@ -428,9 +434,7 @@ class Registry:
         predicates, applied_constraints, unsupported = compile_constraints(query.constraints, now)
         wider = msgspec.structs.replace(query, limit=_CANDIDATES_MAX) if predicates else query
         ranking = self.ranker.rank(wider, audience(principal), alive=self.catalogue.is_alive, now=now)
-        registrations = {
-            registration.id: registration for registration in await self.registrations([hit.id for hit in ranking.hits])
-        }
+        registrations = {registration.id: registration for registration in await self._found(ranking)}
         candidates: list[Candidate] = []
         for hit in ranking.hits:
             registration = registrations.get(hit.id)
@@ -458,6 +462,9 @@ class Registry:
             unsupported_filters=tuple(unsupported),
             warnings=ranking.warnings,
         )
+
+    async def _found(self, ranking: Ranking) -> list[Registration]:
+        return await self.registrations([hit.id for hit in ranking.hits], sources=False)
 
     # --- Watching --------------------------------------------------------------------------------
 

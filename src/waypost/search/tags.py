@@ -26,10 +26,17 @@ class Postings:
     __slots__ = ("_sets",)
 
     def __init__(self) -> None:
-        self._sets: dict[str, int | BitMap] = {}
+        self._sets: dict[str, int | list[int] | BitMap] = {}
+
+    def _held(self, key: str) -> int | BitMap | None:
+        """What is held of a key. A list is left from a load: it becomes a bitmap when it is first looked at."""
+        held = self._sets.get(key)
+        if isinstance(held, list):
+            held = self._sets[key] = BitMap(held)
+        return held
 
     def add(self, key: str, ordinal: int) -> None:
-        held = self._sets.get(key)
+        held = self._held(key)
         if held is None:
             self._sets[key] = ordinal
         elif isinstance(held, int):
@@ -39,14 +46,15 @@ class Postings:
             held.add(ordinal)
 
     def add_many(self, key: str, ordinals: list[int]) -> None:
-        if key not in self._sets and len(ordinals) > 1:
-            self._sets[key] = BitMap(ordinals)
+        """Take over ordinals, in order. The list is kept as it is until somebody asks."""
+        if key not in self._sets:
+            self._sets[key] = ordinals if len(ordinals) > 1 else ordinals[0]
             return
         for ordinal in ordinals:
             self.add(key, ordinal)
 
     def discard(self, key: str, ordinal: int) -> None:
-        held = self._sets.get(key)
+        held = self._held(key)
         if held is None:
             return
         if isinstance(held, int):
@@ -59,7 +67,7 @@ class Postings:
 
     def get(self, key: str) -> BitMap:
         """The ordinals of a key. Not a copy: read it, never change it."""
-        held = self._sets.get(key)
+        held = self._held(key)
         if held is None:
             return BitMap()
         return BitMap((held,)) if isinstance(held, int) else held
@@ -70,7 +78,7 @@ class Postings:
         return sets[0] if len(sets) == 1 else BitMap.union(BitMap(), *sets)
 
     def count(self, key: str) -> int:
-        held = self._sets.get(key)
+        held = self._held(key)
         if held is None:
             return 0
         return 1 if isinstance(held, int) else len(held)

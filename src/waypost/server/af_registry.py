@@ -135,7 +135,7 @@ class RegistryDirectory:
             return [agent for agent in found if agent is not None]
         render = self._whole if whole else self._summary
         made: dict[str, AfAgent] = {}
-        for registration in await self._registry.registrations(missing):
+        for registration in await self._registry.registrations(missing, sources=whole):
             made[registration.id] = agent = render(registration)
             kept.put(registration, agent)
         pairs = zip(entries, found, strict=True)

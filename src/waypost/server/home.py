@@ -38,7 +38,7 @@ class HomeFace:
     async def home(self, call: Call) -> AnyResponse:
         self._registry.catalogue.expire(self._registry.clock.now())
         entries, total = self._registry.catalogue.page(_AUDIENCE, limit=_SHOWN)
-        agents = await self._registry.registrations([entry.id for entry in entries])
+        agents = await self._registry.registrations([entry.id for entry in entries], sources=False)
         rows = "".join(map(_agent_html, agents)) or '<li class="soft">No public agent is registered yet.</li>'
         more = f'<p class="soft">and {total - _SHOWN} more</p>' if total > _SHOWN else ""
         note = (

@@ -14,8 +14,7 @@ from waypost.stores.sqlite_faults import damaged
 
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
-_WHOLE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id = ?"
-_BARE = f"SELECT {_FIELDS}, {rows.BARE} {_FROM} WHERE e.id = ?"
+_IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
 _DOCUMENTS = (
     "SELECT r.registration, r.crc, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
 )
@@ -34,10 +33,15 @@ class Reader:
     def fetch(self, ids: Collection[str], *, sources: bool) -> dict[str, Registration]:
         if not ids:
             return {}
-        statement = _WHOLE if sources else _BARE
+        fields = f"{_FIELDS}, {'r.documents' if sources else rows.BARE}"
+        wanted = tuple(ids)
+        found: list[_Row] = []
         self._run("BEGIN")  # one state of the file for all, and one lock
         try:
-            found = [row for agent_id in ids for row in self._run(statement, (agent_id,)).fetchall()]
+            for start in range(0, len(wanted), _IN_ONE):
+                part = wanted[start : start + _IN_ONE]
+                places = ",".join("?" * len(part))
+                found += self._run(f"SELECT {fields} {_FROM} WHERE e.id IN ({places})", part).fetchall()
         finally:
             self._run("ROLLBACK")
         return {row[0]: _registration(row) for row in found}

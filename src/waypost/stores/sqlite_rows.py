@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -40,6 +40,7 @@ class _Gist(msgspec.Struct, gc=False):
 _encode = msgspec.json.Encoder().encode
 _gist_decoder = msgspec.json.Decoder(_Gist)
 _entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
+_entries_decoder: msgspec.json.Decoder[list[_EntryRow]] = msgspec.json.Decoder(list[_EntryRow])
 _registration_decoder = msgspec.json.Decoder(Registration)
 _event_decoder = msgspec.json.Decoder(Event)
 _tombstone_decoder = msgspec.json.Decoder(Tombstone)
@@ -76,21 +77,26 @@ def entry_row(registration: Registration) -> bytes:
     )
 
 
-def read_entries(found: Iterable[tuple[str, bytes, int]]) -> list[Entry]:
-    """Many at once: a start reads all of them, so each microsecond here counts a hundred thousand times."""
-    entries: list[Entry] = []
-    agent_id = ""
+def read_entries(found: Sequence[tuple[str, bytes, int]]) -> list[Entry]:
+    """Many at once: a start reads all of them, so they are decoded as one array, not one by one."""
+    if not found:
+        return []
+    ids, rows, checksums = zip(*found, strict=True)
     try:
-        for agent_id, data, crc in found:
-            if not _is_intact(data, crc):
-                raise damaged(f"the entry of {agent_id!r}")
-            entry = _entry_decoder.decode(data)[0]
-            if entry.id != agent_id:
-                raise damaged(f"the entry of {agent_id!r} is that of another agent")
-            entries.append(entry)
-    except msgspec.MsgspecError as error:
-        raise damaged(f"the entry of {agent_id!r} ({error})") from None
-    return entries
+        if list(map(zlib.crc32, rows)) == list(checksums):
+            entries = [row[0] for row in _entries_decoder.decode(b"[%s]" % b",".join(rows))]
+            if [entry.id for entry in entries] == list(ids):
+                return entries
+    except (TypeError, msgspec.MsgspecError):
+        pass  # some row is not what was written; which one is found out below
+    return [_read_entry(*row) for row in found]
+
+
+def _read_entry(agent_id: str, data: bytes, crc: int) -> Entry:
+    entry = checked(_entry_decoder, data, crc, f"the entry of {agent_id!r}")[0]
+    if entry.id != agent_id:
+        raise damaged(f"the entry of {agent_id!r} is that of another agent")
+    return entry
 
 
 def registration_row(registration: Registration) -> tuple[bytes, bytes]:
