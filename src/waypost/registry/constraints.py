@@ -10,6 +10,7 @@ from waypost.model.json import kind_of
 from waypost.model.names import fold
 from waypost.model.registration import Registration
 
+MAX_AGE = "max_results_age_seconds"
 Predicate = Callable[[Registration], bool]
 
 
@@ -62,5 +63,5 @@ def _texts(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-_KNOWN: dict[str, Callable[[Any, float], Predicate]] = {"max_results_age_seconds": _max_age, "region": _region}
+_KNOWN: dict[str, Callable[[Any, float], Predicate]] = {MAX_AGE: _max_age, "region": _region}
 SUPPORTED = tuple(_KNOWN)

@@ -11,8 +11,8 @@ from waypost.model.names import fold_tag, slug
 from waypost.model.principal import audience
 from waypost.model.query import Candidate, Evidence, Findings, Query
 from waypost.model.record import Binding, record_to_json
-from waypost.model.times import to_rfc3339, to_rfc3339_millis
-from waypost.registry.constraints import SUPPORTED
+from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
+from waypost.registry.constraints import MAX_AGE, SUPPORTED
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
 from waypost.registry.publication import Publication
@@ -233,17 +233,19 @@ class ResponseWriter:
         (PRO-36)."""
         redact = query.detail == "full" and not authorised
         head = dump_json(_response_head(findings, notes, request_id, redact=redact))
-        parts = [self._candidate(item, query, redact=redact) for item in findings.candidates]
+        asked = query.constraints.get(MAX_AGE)
+        oldest = None if asked is None else findings.generated_at - asked
+        parts = [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
         return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(parts))
 
-    def _candidate(self, candidate: Candidate, query: Query, *, redact: bool) -> bytes:
+    def _candidate(self, candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> bytes:
         score = round(candidate.score, 4)
-        if candidate.evidence is not None:
-            return dump_json({**candidate_json(candidate, query, redact=redact), "score": score})
+        if candidate.evidence is not None or oldest is not None:
+            return dump_json({**candidate_json(candidate, query, oldest, redact=redact), "score": score})
         key = (candidate.record.id, query.detail, redact)
         kept = self._kept.get(key)
         if kept is None or kept[:3] != (candidate.etag, candidate.changed_at, candidate.expires_at):
-            core = dump_json(candidate_json(candidate, query, redact=redact))[:-1]
+            core = dump_json(candidate_json(candidate, query, None, redact=redact))[:-1]
             kept = (candidate.etag, candidate.changed_at, candidate.expires_at, core)
             self._kept.put(key, kept)
         return b'%s,"score":%s}' % (kept[3], repr(score).encode())
@@ -267,8 +269,8 @@ def _response_head(findings: Findings, notes: list[str], request_id: str, *, red
     return head
 
 
-def candidate_json(candidate: Candidate, query: Query, *, redact: bool) -> JsonObject:
-    """Table 7, without the score."""
+def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> JsonObject:
+    """Table 7, without the score. `oldest` is the time before which the caller takes metadata for old."""
     record = candidate.record
     shown: JsonObject
     if query.detail == "full" and not redact:
@@ -285,16 +287,24 @@ def candidate_json(candidate: Candidate, query: Query, *, redact: bool) -> JsonO
     if redact:
         shown["redacted"] = True
     if query.detail != "minimal":
-        freshness: JsonObject = {"indexed_at": to_rfc3339(candidate.changed_at)}
-        if record.updated_at is not None:
-            freshness["metadata_updated_at"] = record.updated_at
-        if candidate.expires_at is not None:
-            freshness["expires_at"] = to_rfc3339(candidate.expires_at)
-        shown["freshness"] = freshness
+        shown["freshness"] = _freshness(candidate, oldest)
     if candidate.evidence is not None:
         shown.update(_evidence_json(candidate.evidence))
         shown["trust"] = candidate.trust
     return shown
+
+
+def _freshness(candidate: Candidate, oldest: float | None) -> JsonObject:
+    """PRO-21: when it was indexed, and whether its source says that it is older than the caller asked for."""
+    freshness: JsonObject = {"indexed_at": to_rfc3339(candidate.changed_at)}
+    updated_at = candidate.record.updated_at
+    if updated_at is not None:
+        freshness["metadata_updated_at"] = updated_at
+    if candidate.expires_at is not None:
+        freshness["expires_at"] = to_rfc3339(candidate.expires_at)
+    if oldest is not None and (updated := find_instant(updated_at)) is not None:
+        freshness["older_than_constraint"] = updated < oldest
+    return freshness
 
 
 def _shorten(text: str) -> str:

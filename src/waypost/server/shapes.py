@@ -164,7 +164,12 @@ _CANDIDATE: dict[str, Any] = {
         "freshness": {
             "type": "object",
             "required": ["indexed_at"],
-            "properties": {"metadata_updated_at": _TEXT, "indexed_at": _TIME, "expires_at": _TIME},
+            "properties": {
+                "metadata_updated_at": _TEXT,
+                "indexed_at": _TIME,
+                "expires_at": _TIME,
+                "older_than_constraint": {"type": "boolean"},
+            },
         },
         "trust": TRUST,
     },

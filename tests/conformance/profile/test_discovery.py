@@ -235,6 +235,29 @@ async def test_freshness_is_exposed(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.req("PRO-21")
+async def test_a_source_older_than_the_freshness_asked_for_is_told(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = await filled(bench)
+        for seconds, older in ((300, True), (100 * 86_400, False)):
+            for evidence in (False, True):
+                asked = {"max_results_age_seconds": seconds}
+                found = await discover(client, query="onboarding", constraints=asked, include_evidence=evidence)
+                assert found["candidates"][0]["freshness"]["older_than_constraint"] is older
+
+
+@pytest.mark.req("PRO-24")
+@pytest.mark.parametrize("odd", [5, True, None, {"eu": 1}, [5], []])
+async def test_a_region_of_an_odd_shape_breaks_no_search(tmp_path: Path, odd: object) -> None:
+    async with service(tmp_path) as bench:
+        client = await filled(bench)
+        await client.post("/api/v1/agents", json=profile("odd", constraints={"region": odd}, tags=["hr"]))
+        found = await discover(client, query="onboarding", required_tags=["hr"], constraints={"region": "apac"})
+        assert [candidate["id"] for candidate in found["candidates"]] == [HR["id"]]
+        refused = await client.post("/profile/v1/discover", json={"query": "x", "constraints": {"region": odd}})
+        assert (refused.status_code, refused.json()["path"]) == (400, "$.constraints.region")
+
+
 @pytest.mark.req("PRO-2", "PRO-30", "PRO-31")
 async def test_a_query_is_normalised_bounded_and_answered_without_naming_its_indices(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
