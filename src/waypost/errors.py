@@ -11,7 +11,8 @@
     │   ├── InvalidParameter      a query parameter or header has a bad value
     │   ├── InvalidCursor         a cursor that this service never gave to this caller
     │   ├── UnsupportedFilter     a hard filter that cannot be applied
-    │   ├── TooLarge              more bytes, members or depth than `limits` allows
+    │   ├── TooLarge              more bytes than `limits` allows
+    │   │   └── TooComplex        more members, items or depth than `limits` allows
     │   ├── UriTooLong            the query string is longer than `limits` allows
     │   ├── HeadTooLarge          the request line and the headers are longer than `limits` allows
     │   ├── TooSlow               the request did not arrive in the time that `limits` allows
@@ -116,6 +117,10 @@ class UnsupportedFilter(InvalidRequest):
 
 
 class TooLarge(InvalidRequest):
+    pass
+
+
+class TooComplex(TooLarge):
     pass
 
 
@@ -248,6 +253,7 @@ CODES: dict[type[WaypostError], Codes] = {
     InvalidCursor: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid cursor"),
     UnsupportedFilter: Codes(400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"),
     TooLarge: Codes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
+    TooComplex: Codes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Too complex"),
     UriTooLong: Codes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
     HeadTooLarge: Codes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
     TooSlow: Codes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),

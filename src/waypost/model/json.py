@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from waypost import limits
-from waypost.errors import MalformedJson, TooLarge
+from waypost.errors import MalformedJson, TooComplex, TooLarge
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -65,7 +65,9 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant,
 def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: int = limits.JSON_DEPTH) -> Any:
     """The value in `data`, or an error that says what is wrong and where."""
     if len(data) > max_bytes:
-        raise TooLarge(f"The document has {len(data)} bytes; at most {max_bytes} are read.", path="$")
+        raise TooLarge(
+            f"The document has {len(data)} bytes; at most {max_bytes} are read.", path="$", hint="Send a smaller one."
+        )
     if data[:3] == b"\xef\xbb\xbf":
         raise MalformedJson("The document starts with a byte order mark.", path="$", hint="Send plain UTF-8.")
     if not data.strip():
@@ -96,7 +98,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
         error.path = _locate(text, is_wrong=_is_wrong_number)
         raise
     except RecursionError:
-        raise TooLarge(f"The document is nested deeper than {depth}.", path="$", details={"bound": "depth"}) from None
+        raise _too_deep(f"The document is nested deeper than {depth}.") from None
     if data.count(b":") > limits.JSON_OBJECT_KEYS or data.count(b",") >= limits.JSON_ARRAY_ITEMS:
         _check_size(value, "$")  # fewer of these cannot make a container that is too large
     if _SURROGATE_ESCAPE.search(data):
@@ -152,25 +154,33 @@ def _check_depth(text: str, most: int) -> None:
             depth += 1
             if depth > most:
                 line = text.count("\n", 0, part.start()) + 1
-                raise TooLarge(
-                    f"The document is nested deeper than {most} (line {line}).", path="$", details={"bound": "depth"}
-                )
+                raise _too_deep(f"The document is nested deeper than {most} (line {line}).")
         else:
             depth -= 1
+
+
+def _too_deep(message: str) -> TooComplex:
+    return TooComplex(message, path="$", hint="Send a flatter document.", details={"bound": "depth"})
 
 
 def _check_size(value: Any, path: str) -> None:
     if isinstance(value, dict):
         if len(value) > limits.JSON_OBJECT_KEYS:
-            raise TooLarge(
-                f"An object has {len(value)} members; at most {limits.JSON_OBJECT_KEYS} are read.", path=path
+            raise TooComplex(
+                f"An object has {len(value)} members; at most {limits.JSON_OBJECT_KEYS} are read.",
+                path=path,
+                hint="Leave some out, or put them into objects of their own.",
             )
         for name, item in value.items():
             if isinstance(item, (dict, list)):
                 _check_size(item, member(path, name))
     elif isinstance(value, list):
         if len(value) > limits.JSON_ARRAY_ITEMS:
-            raise TooLarge(f"An array has {len(value)} items; at most {limits.JSON_ARRAY_ITEMS} are read.", path=path)
+            raise TooComplex(
+                f"An array has {len(value)} items; at most {limits.JSON_ARRAY_ITEMS} are read.",
+                path=path,
+                hint="Leave some out.",
+            )
         for index, item in enumerate(value):
             if isinstance(item, (dict, list)):
                 _check_size(item, f"{path}[{index}]")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidCall, InvalidParameter, MalformedJson, TooLarge, WaypostError, codes_of
+from waypost.errors import InvalidCall, InvalidParameter, MalformedJson, TooComplex, TooLarge, WaypostError, codes_of
 from waypost.model.json import JsonObject, dump_json, kind_of, member, parse_json
 
 NULL_ID = b"null"
@@ -228,7 +228,7 @@ def _once(value: JsonObject, path: str) -> JsonObject:
             f"The member {value.repeated[:64]!r} appears twice in one object.", path=path, hint="Keep one of them."
         )
     if len(value) > limits.JSON_OBJECT_KEYS:
-        raise TooLarge(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=path)
+        raise TooComplex(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=path)
     return value
 
 
@@ -245,7 +245,7 @@ def _settle(value: Any, path: str) -> Any:
             return {_settle(name, path): _settle(item, member(path, name)) for name, item in _once(value, path).items()}
         case list():
             if len(value) > limits.JSON_ARRAY_ITEMS:
-                raise TooLarge(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=path)
+                raise TooComplex(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=path)
             return [_settle(item, f"{path}[{at}]") for at, item in enumerate(value)]
         case _:
             return value
