@@ -33,7 +33,7 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | WaypostEr
             too_long = False
             if line is not None:
                 yield line
-        if len(rest) > limits.DOCUMENT_BYTES:
+        if len(rest) > limits.DOCUMENT_BYTES + 1:  # a carriage return is not of the line
             rest, too_long = b"", True
     line = _finish_line(rest, too_long)
     if line is not None:
