@@ -49,9 +49,12 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
     if_match: str | None = None
     idempotency_key: str | None = None
     base: str | None = None
+    fetched_from: str | None = None
 
     def params(self) -> tuple[tuple[str, str], ...]:
-        return present(dialect=self.dialect, ttl_seconds=self.ttl_seconds, base=self.base)
+        return present(
+            dialect=self.dialect, ttl_seconds=self.ttl_seconds, base=self.base, fetched_from=self.fetched_from
+        )
 
     def headers(self) -> dict[str, str]:
         return {

@@ -76,6 +76,11 @@ class OwnFace:
                     Parameter(
                         name="base", schema={"type": "string", "format": "uri"}, description="origin of relative paths"
                     ),
+                    Parameter(
+                        name="fetched_from",
+                        schema={"type": "string", "format": "uri"},
+                        description="where the document is published; names an agent whose format has no id",
+                    ),
                     *WRITE_HEADERS,
                 ),
                 body=Body(schema=document_schema(), description="a document of any dialect"),
@@ -220,9 +225,13 @@ class OwnFace:
     async def register(self, call: Call) -> AnyResponse:
         request = call.request
         ttl_seconds, dialect, base = read_ttl(request), request.param("dialect"), request.param("base")
+        fetched_from = request.param("fetched_from")
         document = await request.body(limits.DOCUMENT_BYTES)
         name, decoded = self._registry.decode(
-            document, dialect=check_dialect(dialect, "dialect") if dialect else None, base_url=base
+            document,
+            dialect=check_dialect(dialect, "dialect") if dialect else None,
+            base_url=base,
+            source_url=fetched_from,
         )
         receipt = await self._registry.publish(
             Publication(
@@ -235,7 +244,7 @@ class OwnFace:
                 if_match=read_if_match(request),
                 if_none_match_any=request.header(b"if-none-match") == "*",
                 idempotency_key=request.header(b"idempotency-key"),
-                source_url=base,
+                source_url=fetched_from or base,
             )
         )
         return written(receipt, f"/api/v1/agents/{slug(receipt.id)}")

@@ -9,13 +9,16 @@ import re
 import select
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.server import RunningServer
 from support.shell import Shell
+from support.website import website
 from waypost import SyncClient
+from waypost.dialects import CODECS
 
 Document = dict[str, Any]
 
@@ -47,6 +50,26 @@ def test_own_bytes_come_back_from_a_pipe(shell: Shell, agent: Document) -> None:
     content = json.dumps(agent, indent=3).encode()
     assert shell("register", "-", stdin=content).code == 0
     assert shell("get", agent["id"], "--as", "profile").out.encode().strip() == content
+
+
+@pytest.mark.req("MAP-1")
+def test_a_card_at_an_address_is_fetched_and_named_by_it(shell: Shell, tmp_path: Path) -> None:
+    card = CODECS["a2a"].examples()[0]
+    (tmp_path / "card.json").write_text(json.dumps(card, indent=3))
+    with website(tmp_path) as site:
+        ran = shell("register", f"{site}/card.json", "-o", "json")
+    assert (ran.code, ran.json["id"], ran.json["dialect"]) == (0, f"{site}/card.json", "a2a")
+    assert shell("get", f"{site}/card.json", "--as", "a2a").out.strip() == json.dumps(card, indent=3)
+
+
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [("{}/nothing.json", 1), ("http://127.0.0.1:1/card.json", 69), ("ftp://agents.example.net/card.json", 64)],
+)
+def test_an_address_without_a_document_is_told(shell: Shell, server: RunningServer, address: str, code: int) -> None:
+    ran = shell("register", address.format(server.url))
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("error: ")
 
 
 def test_a_receipt_is_one_object_for_one_file_and_a_list_for_several(shell: Shell, agent: Document) -> None:

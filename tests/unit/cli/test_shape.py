@@ -127,12 +127,6 @@ def test_completion_knows_commands_and_options(lonely_shell: Shell) -> None:
     assert "--explain" in ran.out
 
 
-def test_an_address_is_not_taken_for_a_file(lonely_shell: Shell) -> None:
-    ran = lonely_shell("register", "https://agents.example.net/card.json")
-    assert ran.code == 64
-    assert "files and - are read" in ran.err
-
-
 def test_a_file_that_is_not_there_is_named(lonely_shell: Shell) -> None:
     assert "none.json" in lonely_shell("register", "none.json").err
     ran = lonely_shell("import", "none.json")

@@ -1,4 +1,4 @@
-"""`waypost register FILE…`."""
+"""`waypost register FILE|URL|-…`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from waypost.cli.durations import duration
+from waypost.cli.fetching import fetch
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.receipts import receipt_value, show_receipt, tell_remarks
@@ -17,7 +18,7 @@ from waypost.cli.session import Session, with_session
 from waypost.client.calls import Writing
 from waypost.client.results import Receipt
 from waypost.client.sync.client import SyncClient
-from waypost.errors import InvalidParameter, Unauthorized, Unavailable, WaypostError, codes_of
+from waypost.errors import Unauthorized, Unavailable, WaypostError, codes_of
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -26,10 +27,11 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
     epilog=example(
         "waypost register agent.json",
         "waypost register card.json server.json --visibility internal",
-        "curl -s https://agents.example.net/.well-known/agent-card.json | waypost register -",
+        "waypost register https://agents.example.net/.well-known/agent-card.json",
+        "generate-card | waypost register -",
     )
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE|-...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|URL|-...")
 @click.option("--dialect", metavar="NAME", help="Read it as this dialect, whatever its content says.")
 @click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see it.")
 @click.option("--ttl", type=duration, metavar="DURATION", help="Let it expire after so long, e.g. 15m, 1h.")
@@ -37,9 +39,10 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 @click.option("--base", metavar="URL", help="The origin that relative references in the document belong to.")
 @with_session
 def command(session: Session, files: tuple[str, ...], ttl: int | None, **how: str | None) -> int:
-    """Register agents from files, or from standard input (-).
+    """Register agents from files, from addresses, or from standard input (-).
 
-    The dialect of each document is recognised from its content. To register many documents at once, use import.
+    A document at an address is fetched by this command, not by the service. The dialect of each document is recognised
+    from its content. To register many documents at once, use import.
     """
     printer = session.printer()
     writing = Writing(ttl_seconds=ttl, **how)
@@ -48,7 +51,7 @@ def command(session: Session, files: tuple[str, ...], ttl: int | None, **how: st
     with session.client() as client:
         for name in files:
             try:
-                receipt = _register(client, name, writing)
+                receipt = _register(client, name, writing, session.connection().timeout)
             except (Unauthorized, Unavailable):
                 raise
             except WaypostError as error:
@@ -61,25 +64,22 @@ def command(session: Session, files: tuple[str, ...], ttl: int | None, **how: st
     return code
 
 
-def _register(client: SyncClient, name: str, writing: Writing) -> Receipt:
+def _register(client: SyncClient, name: str, writing: Writing, timeout: float) -> Receipt:
+    content: bytes | Path
+    fetched_from = None
+    if _URL.match(name):
+        content, fetched_from = fetch(name, timeout)
+    else:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name)
     return client.register(
-        _content(name),
+        content,
         dialect=writing.dialect,
         visibility=writing.visibility,
         ttl_seconds=writing.ttl_seconds,
         if_match=writing.if_match,
         base=writing.base,
+        fetched_from=fetched_from,
     )
-
-
-def _content(name: str) -> bytes | Path:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    if _URL.match(name):
-        raise InvalidParameter(
-            f"{name!r} is an address; files and - are read.", path="FILE", hint="Fetch it and pipe it in."
-        )
-    return Path(name)
 
 
 def _tell(printer: Printer, receipt: Receipt, subject: str | None) -> None:

@@ -84,8 +84,11 @@ class SyncClient:
         if_match: str | None = None,
         idempotency_key: str | None = None,
         base: str | None = None,
+        fetched_from: str | None = None,
     ) -> Receipt:
         """Register a document of any dialect: a mapping, bytes, or the path of a file.
+
+        `base` is the origin of its relative references, `fetched_from` the address where it is published.
 
         An idempotency key is made when none is given, so that a lost answer may be asked for again.
         """
@@ -96,6 +99,7 @@ class SyncClient:
             if_match=if_match,
             idempotency_key=idempotency_key or uuid.uuid4().hex,
             base=base,
+            fetched_from=fetched_from,
         )
         return receipt_of(json_of(self._connection.send(register_call(document_bytes(document), writing))))
 
