@@ -49,7 +49,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = None
     shown_default: str | None = None  # where the default is a rule, not a value
     choices: tuple[str, ...] = ()
-    least: int | None = None
+    least: float | None = None
     most: int | None = None
     in_file: bool = True  # a credential, and the address that it is sent to, are never taken from a file
 
@@ -155,7 +155,7 @@ CLIENT_SETTINGS = (
         name="timeout",
         kind="seconds",
         default=30.0,
-        least=0,
+        least=0.001,
         in_file=False,
         doc="How long to wait for an answer, in seconds.",
     ),

@@ -173,6 +173,12 @@ def test_a_client_finds_the_service_of_this_machine_and_its_admin_token(tmp_path
     assert connection.timeout == 30.0
 
 
+def test_a_client_cannot_wait_for_no_time_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_connection({"data": str(tmp_path), "timeout": 0})
+    assert "timeout must be at least" in caught.value.message
+
+
 def test_a_token_that_was_given_wins_over_the_admin_token(tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("secret\n")
     environ = {"WAYPOST_DATA": str(tmp_path), "WAYPOST_TOKEN": "mine"}

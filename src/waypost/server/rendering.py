@@ -11,9 +11,10 @@ import msgspec
 
 from waypost import limits
 from waypost.dialects import CODECS
-from waypost.dialects.codec import EncodeContext, Loss
+from waypost.dialects.codec import DERIVED, EncodeContext, Loss
 from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
+from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration, Source
 from waypost.model.times import to_rfc3339
 from waypost.registry.decisions import expiry_of
@@ -102,6 +103,8 @@ class Renderer:
         record = registration.record
         if registration.lease_expires_at is not None and record.expires_at is None:
             record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
+        if dialect == "profile":
+            record = _dated(record, registration)
         encoded = CODECS[dialect].encode(record, self.context(registration, now))
         return dump_json(encoded.document), encoded.losses
 
@@ -114,6 +117,17 @@ class Renderer:
         while self._size > limits.RENDERING_CACHE_BYTES:
             _, dropped = self._kept.popitem(last=False)
             self._size -= len(dropped.body)
+
+
+def _dated(record: AgentRecord, registration: Registration) -> AgentRecord:
+    """An agent whose own format says neither is in use, and as new as its registration (rtfs.md §8, announce.md §13)."""
+    made = {"status": record.effective_status, "updated_at": to_rfc3339(registration.changed_at)}
+    missing = {name: value for name, value in made.items() if getattr(record, name) is None}
+    if not missing:
+        return record
+    named = record.extra.get(DERIVED)  # a document may have carried anything there
+    derived = [*(name for name in (named if isinstance(named, list) else ()) if name not in missing), *missing]
+    return msgspec.structs.replace(record, extra=record.extra | {DERIVED: derived}, **missing)
 
 
 def _representation(dialect: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import jsonschema
 import pytest
 
-from support.service import profile, service
+from support.service import NOW, profile, service
 from waypost.dialects import CODECS
+from waypost.model.times import to_rfc3339
 
 
 @pytest.mark.req("A2A-1")
@@ -32,3 +35,27 @@ async def test_the_card_is_cacheable(tmp_path: Path) -> None:
         ):
             again = await bench.anonymous().get("/.well-known/agent-card.json", headers=headers)
             assert (again.status_code, again.content) == (304, b"")
+
+
+_SAYS_WHEN = {"a2a": None, "oasf": "created_at", "ard": "updatedAt", "announce": None, "rtfs": None}
+
+
+@pytest.mark.req("MAP-1", "MAP-4")
+@pytest.mark.parametrize("dialect", sorted(_SAYS_WHEN))
+async def test_a_profile_made_of_a_format_without_status_is_active_and_as_new_as_its_registration(
+    tmp_path: Path, dialect: str
+) -> None:
+    document = _undated(dialect)
+    async with service(tmp_path) as bench:
+        receipt = (await bench.admin().post("/api/v1/agents", json=document)).json()
+        assert receipt["dialect"] == dialect
+        made = (await bench.admin().get("/profile/v1/agents/" + quote(receipt["id"], safe=""))).json()
+    assert made["status"] == "active"
+    assert made["updated_at"] == document.get(_SAYS_WHEN[dialect] or "", to_rfc3339(NOW))
+    assert "status" in made["org.waypost.derived"]
+
+
+def _undated(dialect: str) -> dict[str, Any]:
+    document = CODECS[dialect].examples()[0]
+    metadata = {name: value for name, value in document.get("metadata", {}).items() if "stamp" not in name}
+    return {**document, **({"metadata": metadata} if "metadata" in document else {})}
