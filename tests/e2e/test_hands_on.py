@@ -339,6 +339,7 @@ def test_bytes_that_are_no_request_are_refused(server: RunningServer, sent: byte
         answer = connection.answer()
     assert answer.status == status
     complete(answer.problem)
+    assert answer.headers["x-request-id"] == answer.problem["correlation_id"]
     alive(server)
 
 

@@ -90,10 +90,11 @@ class Registry:
         if self.ranker.pending > _FOLD_FIRST:
             await self._tolerate(self._maintain)
         self.ready = True
+        prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
         self._tasks = [
             asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
             asyncio.create_task(self._every(_MAINTAIN_SECONDS, self._maintain_in_time), name="maintain"),
-            asyncio.create_task(self._every(_PRUNE_SECONDS, self.prune), name="prune"),
+            asyncio.create_task(self._every(prune_every, self.prune), name="prune"),
         ]
 
     async def stop(self) -> None:

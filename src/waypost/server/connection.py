@@ -111,8 +111,10 @@ def _head_too_large() -> HeadTooLarge:
 
 
 def _refusal_bytes(error: WaypostError) -> bytes:
-    body = dump_json(problem_of(error, instance="about:blank", correlation_id=secrets.token_hex(8)))
+    request_id = secrets.token_hex(8)
+    body = dump_json(problem_of(error, instance="about:blank", correlation_id=request_id))
     headers = [
+        (b"x-request-id", request_id.encode()),
         *problem_headers(error),
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

@@ -109,10 +109,15 @@ class DocumentFace:
         else:
             body = await self._whole_catalog()
         etag = strong_etag(body, _CATALOG_TYPE)
-        changed = self._registry.catalogue.last_modified(_AUDIENCE)
-        headers = [(b"etag", etag.encode()), (b"vary", b"Host"), _CACHE, _CORS]
-        if changed is not None:
-            headers.append((b"last-modified", http_date(changed)))
+        # The service has an entry too: with no other agent, the document is as old as that.
+        changed = max(self.service.changed_at, self._registry.catalogue.last_modified(_AUDIENCE) or 0.0)
+        headers = [
+            (b"etag", etag.encode()),
+            (b"last-modified", http_date(changed)),
+            (b"vary", b"Host"),
+            _CACHE,
+            _CORS,
+        ]
         if not_modified(call.request, etag, changed):
             return Response(304, headers=headers)
         return Response(200, body, content_type=_CATALOG_TYPE, headers=headers)

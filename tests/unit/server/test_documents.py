@@ -122,6 +122,8 @@ async def test_documents_honour_conditional_requests(tmp_path: Path, path: str) 
         again = await anyone.get(path, headers={"If-None-Match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         assert (await anyone.head(path)).headers["etag"] == first.headers["etag"]
+        dated = await anyone.get(path, headers={"If-Modified-Since": first.headers["last-modified"]})
+        assert (dated.status_code, dated.content) == (304, b"")
 
 
 async def test_the_catalogue_follows_the_public_agents(tmp_path: Path) -> None:
