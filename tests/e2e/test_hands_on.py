@@ -387,6 +387,19 @@ def test_requests_in_a_row_are_answered_in_a_row(server: RunningServer) -> None:
     assert statuses == [b"200", b"404", b"200", b"200"]
 
 
+def test_an_upgrade_that_is_not_offered_is_answered_as_a_plain_request(server: RunningServer) -> None:
+    upgrade = (
+        "Connection: Upgrade, close",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: eA==",
+    )
+    with RawConnection(server.url) as connection:
+        connection.send(head(server, "GET /healthz", *upgrade))
+        assert connection.answer().status == 200
+    assert "pip install" not in server.log.read_text()
+
+
 # --- Bodies that do not come, or do not end -------------------------------------------------------
 
 

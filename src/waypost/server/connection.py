@@ -91,6 +91,9 @@ class GuardedProtocol(HttpToolsProtocol):
             )
             raise self._refusal
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade that is not offered is answered as the plain request that it is, and is no news."""
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._refusal)
 
