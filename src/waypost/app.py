@@ -109,7 +109,7 @@ def build(
     routes = [
         route
         for face in (
-            HomeFace(registry, open_access=settings.open),
+            HomeFace(registry, self_record, documents.hosted, open_access=settings.open),
             documents,
             ProfileFace(registry, own),
             own,

@@ -70,6 +70,10 @@ async def test_an_adp_document_of_an_admin_is_served_under_its_domain_at_once(tm
         assert (await at(anyone, "/.well-known/agent-card", "alice.example.com")).json()["name"] == "Alice's Agent"
         entries = (await at(anyone, "/.well-known/ai-catalog.json", "alice.example.com")).json()["entries"]
         assert [entry["displayName"] for entry in entries] == ["Alice's Agent"]
+        await bench.admin().post("/api/v1/agents", json=profile("other", name="Somebody else"))
+        first_page = await at(anyone, "/", "alice.example.com")
+        assert "Alice&#x27;s Agent" in first_page.text
+        assert "Somebody else" not in first_page.text
         assert (await at(anyone, "/.well-known/agent.json", "other.example.com")).json()["identity"][
             "name"
         ] == "Waypost"
@@ -113,7 +117,7 @@ async def test_a_card_is_chosen_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"]
+    "path", ["/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"]
 )
 async def test_documents_honour_conditional_requests(tmp_path: Path, path: str) -> None:
     async with service(tmp_path) as bench:
