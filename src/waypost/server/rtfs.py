@@ -16,6 +16,7 @@ from waypost.wire.jsonrpc import NULL_ID, Call, Refused, error_reply, join_repli
 _CALLS = frozenset((b"/rtfs", b"/rtfs/", b"/rtfs/register", b"/rtfs/discover"))
 _HEALTH = "/rtfs/health"
 _MEDIA_TYPES = ("application/json", "application/json-rpc")
+_PATHS = {"id": "agent_id", "$.id": "$.agent_id"}  # what the registry calls it, and what a card does
 _NOT_STORED = (b"cache-control", b"no-store")
 
 
@@ -94,12 +95,13 @@ class RtfsFace:
 
 
 def _worded(error: WaypostError) -> WaypostError:
-    """A refused card says so first, in the words of the protocol."""
+    """In the words of the protocol: a refused card says so first, and the id of an agent is its `agent_id`."""
+    message, details = error.message, error.details
+    path = _PATHS.get(error.path or "", error.path)
     if isinstance(error, InvalidDocument):
-        return type(error)(
-            f"Registration failed: {error.message}", path=error.path, hint=error.hint, details=error.details
-        )
-    return error
+        message = f"Registration failed: {message}"
+        details = {"errors": [{"path": path, "reason": error.message}]} | details
+    return type(error)(message, path=path, hint=error.hint, retry_after=error.retry_after, details=details)
 
 
 def _registration_token(request: Request) -> str | None:

@@ -192,8 +192,10 @@ def _check_readable(document: JsonObject) -> None:
 
 def _agent_id(params: JsonObject) -> str:
     value = params.get("agent_id")
+    if value is None:
+        raise InvalidParameter("agent_id is missing.", path="agent_id")
     if not isinstance(value, str) or not value:
-        raise InvalidParameter("agent_id is a text.", path="agent_id")
+        raise InvalidParameter("agent_id is a text, not empty.", path="agent_id")
     return value
 
 

@@ -255,3 +255,17 @@ async def test_agents_of_other_dialects_are_found_as_cards(rpc: Rpc) -> None:
     assert found["agent_id"] == document["id"]
     assert found["communication"]["endpoints"] == [{"protocol": "https", "uri": "https://example.net/agent/invoke"}]
     assert "expires_at" not in found["registry"]
+
+
+@pytest.mark.req("RTFS-34")
+async def test_an_error_speaks_of_the_agent_as_the_protocol_does(bench: Bench, rpc: Rpc) -> None:
+    await rpc.register(card())
+    unknown = await rpc.error("heartbeat", agent_id="nobody")
+    taken = await Rpc(bench.as_("bob")).error("register", agent_card=card())
+    refused = await rpc.error("register", agent_card=card(capabilities={}))
+    assert [error["data"]["errors"][0]["path"] for error in (unknown, taken, refused)] == [
+        "agent_id",
+        "$.agent_id",
+        "$.capabilities",
+    ]
+    assert not refused["data"]["errors"][0]["reason"].startswith("Registration failed")
