@@ -142,3 +142,12 @@ async def test_an_open_service_lets_everyone_write_but_not_a_page_of_another_sit
         foreign = await anybody.post("/api/v1/agents", json=profile("b"), headers={"Origin": "https://evil.example"})
         assert foreign.status_code == 403
         assert "Authentication is off" in (await anybody.get("/")).text
+
+
+@pytest.mark.parametrize("credential", ["Bearer of-another-service", "Bearer a.b.c", "Basic YTpi", "nonsense"])
+async def test_an_open_service_refuses_nobody_for_a_credential_of_elsewhere(tmp_path: Path, credential: str) -> None:
+    async with service(tmp_path, open=True) as bench:
+        anybody = bench.client(Authorization=credential)
+        assert (await anybody.post("/api/v1/agents", json=profile("a"))).status_code == 201
+        assert (await anybody.get("/.well-known/agentframework/v1/agents/a")).status_code == 200
+        assert (await bench.anonymous().delete("/api/v1/agents/a")).status_code == 204
