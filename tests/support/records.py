@@ -110,6 +110,11 @@ def _residues() -> st.SearchStrategy[dict[str, object]]:
             "locators",
             "details",
             "card",
+            "default_input_modes",
+            "authentication",
+            "server",
+            "status",
+            "provider_id",
         ]
     )
     return st.dictionaries(names, json_values | st.dictionaries(inner, json_values, max_size=3), max_size=2)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from waypost import limits
 from waypost.dialects.a2a_auth import read_auth, read_requirements, write_auth
-from waypost.dialects.a2a_older import modern
+from waypost.dialects.a2a_older import OLDER_NAMES, modern
 from waypost.dialects.a2a_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
 from waypost.dialects.profile_reader import MEDIA_TYPE_CHARS, check_times
@@ -59,9 +59,10 @@ _FACETS = (
         ("supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes"), ("bindings", "constraints")
     ),
     Facet(("description", "skills"), ("description", "tags", "examples")),
-    Facet(("securitySchemes", "securityRequirements"), ("auth",)),
+    Facet(("securitySchemes", "securityRequirements", "authentication"), ("auth",)),
     Facet(("signatures",), ("signature",)),
     Facet(("provider", "documentationUrl", "iconUrl"), ()),
+    Facet(OLDER_NAMES, ()),
 )
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
 
@@ -89,7 +90,8 @@ class A2ACodec:
         return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document, card)))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
-        card = reword(_write(record), residue_of(record, self.name), record, _FACETS, read_card)
+        residue = residue_of(record, self.name, "capabilities")
+        card = reword(_write(record), residue, record, _FACETS, _read_again)
         if not record.bindings:
             return Encoded(document=card, losses=(Loss("$.bindings", _NO_BINDING),))
         carried = remainder(record, _with_residue(read_card(card), card))
@@ -115,6 +117,13 @@ def _located(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, 
         return record, ()
     from_card = record.id
     return replace(record, id=check_id(source_url, "$")), (from_card,)
+
+
+def _read_again(card: JsonObject) -> AgentRecord:
+    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+    if modern(card) != card:
+        raise InvalidDocument("The card has names of before 1.0.", path="$")
+    return read_card(card)
 
 
 # --- Card -> record -------------------------------------------------------------------------------
@@ -354,7 +363,9 @@ def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
 
 def _uncarried(card: JsonObject) -> tuple[JsonObject, Any, str]:
     """The card without our extension, the remainder in it, and its path."""
-    capabilities = find_object(card, "capabilities") or {}
+    capabilities = find_object(card, "capabilities")
+    if capabilities is None:
+        return leftover(card, ("capabilities",)), None, "$"
     for index, item in enumerate(_extensions(capabilities)):
         if item["uri"] != EXTENSION:
             continue

@@ -37,6 +37,7 @@ CAMEL = {
 }
 _SCHEME_SUFFIX = "SecurityScheme"  # ends the one key of a scheme since 1.0
 _EXTENDED_CARD = ("supportsExtendedAgentCard", "supportsAuthenticatedExtendedCard")
+OLDER_NAMES = (*CAMEL, *_EXTENDED_CARD, "security")  # of a card: each may be read as another member
 _DEFAULT_TRANSPORT = "JSONRPC"
 _OLDEST = "0.2"  # cards that name no version: the member came with 0.2.5
 _OPENAPI_SCHEMES = {

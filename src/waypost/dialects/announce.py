@@ -86,7 +86,7 @@ class AnnounceCodec:
         )
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
-        residue = residue_of(record, self.name)
+        residue = residue_of(record, self.name, "metadata")
         attempts = (
             (residue, limits.METADATA_BYTES),
             (residue, _DESCRIPTION_BYTES),

@@ -182,11 +182,11 @@ def _check_unmapped(entry: JsonObject) -> None:
 
 
 def _description(entry: JsonObject, data: JsonObject | None) -> str | None:
+    find_text(entry, "description", most=limits.DOCUMENT_BYTES)
     for holder in (entry, data or {}):
         text = holder.get("description")
         if isinstance(text, str) and text.strip():
             return clip(text, limits.DESCRIPTION_CHARS)
-    find_text(entry, "description", most=limits.DESCRIPTION_CHARS)
     return None
 
 

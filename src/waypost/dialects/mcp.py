@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from waypost import limits
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
-from waypost.dialects.mcp_older import OFFICIAL, is_wrapped, modern
+from waypost.dialects.mcp_older import OFFICIAL, OLDER_NAMES, is_wrapped, modern
 from waypost.dialects.mcp_parts import REMOTE_TYPES, check_package, check_remote
 from waypost.dialects.mcp_schema import EXAMPLES, SCHEMA, SCHEMA_URL, WRITTEN_SCHEMA
 from waypost.dialects.profile_reader import check_times
@@ -59,6 +59,7 @@ _FACETS = (
     Facet(("description",), ("description",)),
     Facet(("_meta",), ("status", "updated_at")),
     Facet(("websiteUrl", "icons", "repository"), ()),
+    Facet(OLDER_NAMES, ()),
 )
 _MARKS = ("packages", "remotes", "version_detail", "_meta", "repository", "version")
 _OTHERS = (
@@ -102,7 +103,8 @@ class McpCodec:
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         written = _write(record, context.host)
-        server = reword(written, residue_of(record, self.name), record, _FACETS, read_server)
+        residue = residue_of(record, self.name, "_meta")
+        server = reword(written, residue, record, _FACETS, _read_again)
         carried = remainder(record, _with_residue(read_server(server), server))
         if carried:
             server = server | {"_meta": {**server.get("_meta", {}), CARRY: carried}}
@@ -126,7 +128,9 @@ def _with_residue(record: AgentRecord, server: JsonObject) -> AgentRecord:
 
 
 def _uncarried(server: JsonObject) -> tuple[JsonObject, Any]:
-    meta = find_object(server, "_meta") or {}
+    meta = find_object(server, "_meta")
+    if not meta:
+        return leftover(server, ("_meta",)), None
     if CARRY not in meta:
         return server, None
     rest = leftover(meta, (CARRY,))
@@ -151,6 +155,13 @@ def _warnings(document: JsonObject) -> list[str]:
 
 def _is_old(item: Any) -> bool:
     return isinstance(item, dict) and any("_" in name for name in item)
+
+
+def _read_again(server: JsonObject) -> AgentRecord:
+    """What a server says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+    if modern(server) != server:
+        raise InvalidDocument("The server has names of 2025.", path="$")
+    return read_server(server)
 
 
 # --- Server -> record -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ CAMEL = {
     "value_hint": "valueHint",
     "transport_type": "type",
 }
+OLDER_NAMES = (*CAMEL, "status", "server")  # of a server: each may be read as another member, or as an envelope
 _MEMBERS = (
     "name",
     "title",

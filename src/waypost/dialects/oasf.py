@@ -73,7 +73,9 @@ class OasfCodec:
         return Decoded(record=record, source_id=source_id, warnings=tuple(_warnings(source)))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
-        document = reword(_write(record, context), residue_of(record, self.name), record, _FACETS, read_source)
+        document = reword(
+            _write(record, context), residue_of(record, self.name, "annotations"), record, _FACETS, read_source
+        )
         carried = remainder(record, _with_residue(read_source(document), document))
         if carried:
             text = dump_json(carried).decode()
@@ -95,7 +97,9 @@ _CARRY_PATH = f"$.annotations[{CARRY!r}]"
 
 
 def _uncarried(document: JsonObject) -> tuple[JsonObject, Any]:
-    annotations = find_object(document, "annotations") or {}
+    annotations = find_object(document, "annotations")
+    if not annotations:
+        return leftover(document, ("annotations",)), None
     text = find_text(annotations, CARRY, "$.annotations", most=limits.DOCUMENT_BYTES)
     if text is None:
         return document, None

@@ -151,10 +151,16 @@ def attach(record: AgentRecord, dialect: str, residue: JsonObject) -> AgentRecor
     return msgspec.structs.replace(record, extra={**record.extra, residue_name(dialect): residue})
 
 
-def residue_of(record: AgentRecord, dialect: str) -> JsonObject:
-    """The dialect's residue, or an empty object. A residue that is no object was not put there by a codec: left alone."""
+def residue_of(record: AgentRecord, dialect: str, place: str = "") -> JsonObject:
+    """The dialect's residue, or an empty object. A residue that is no object was not put there by a codec: left alone.
+
+    Left alone as well is an empty `place`, the member that the remainder goes into: nobody could tell afterwards that it was
+    there.
+    """
     residue = record.extra.get(residue_name(dialect))
-    return residue if isinstance(residue, dict) else {}
+    if not isinstance(residue, dict):
+        return {}
+    return {name: value for name, value in residue.items() if name != place or value not in (None, {})}
 
 
 def fill(document: JsonObject, residue: Mapping[str, Any]) -> JsonObject:

@@ -26,7 +26,7 @@ from waypost.dialects.remainder import (
     residue_of,
     shrink,
 )
-from waypost.dialects.rtfs_card import UPDATED, check_card, modern, scheme_of, split_version
+from waypost.dialects.rtfs_card import OLDER_NAMES, UPDATED, check_card, modern, scheme_of, split_version
 from waypost.dialects.rtfs_card_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_profile import fits_id, read_profile
@@ -49,6 +49,7 @@ _FACETS = (
     Facet(("name", "description"), ("name", "description")),
     Facet(("version",), ("version",)),
     Facet(("agent_profile_uri",), ()),
+    Facet(OLDER_NAMES, ()),
 )
 _TOO_LARGE = f"An agent_card has at most {limits.RTFS_CARD_BYTES} bytes."
 
@@ -129,6 +130,9 @@ def _checked(card: JsonObject) -> JsonObject:
 
 
 def _read_checked(card: JsonObject) -> AgentRecord:
+    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+    if modern(card) != card:
+        raise InvalidDocument("The card has names of the earlier examples.", path="$")
     return read_card(_checked(card))
 
 

@@ -16,6 +16,8 @@ from waypost.model.json import JsonObject, dump_json, kind_of
 
 _VERSION_SUFFIX = re.compile(r"(?:-v(?P<dashed>[0-9]+(?:\.[0-9]+)*)|@(?P<at>[^@/]+))\Z")
 UPDATED = "last_updated_timestamp"
+_MOVED = {"provider_id": "owner", "last_updated": UPDATED}  # into `metadata`
+OLDER_NAMES = tuple(_MOVED)  # each may be read as another member
 
 
 class Fault(NamedTuple):
@@ -45,7 +47,7 @@ def modern(document: JsonObject) -> JsonObject:
         card["capabilities"] = [_summary(item) for item in card.pop("capabilities_summary")]
     if "communication" not in card and isinstance(card.get("communication_summary"), list):
         card["communication"] = {"endpoints": card.pop("communication_summary")}
-    moved = {name: card.pop(old) for old, name in (("provider_id", "owner"), ("last_updated", UPDATED)) if old in card}
+    moved = {name: card.pop(old) for old, name in _MOVED.items() if old in card}
     metadata = card.get("metadata")
     if moved and (metadata is None or isinstance(metadata, dict)):
         card["metadata"] = moved | (metadata or {})
