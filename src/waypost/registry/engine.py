@@ -13,7 +13,7 @@ import hashlib
 import logging
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,32 +23,27 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import Candidate, Findings, Query, Ranking
-from waypost.model.record import AgentRecord
+from waypost.model.query import Findings, Query
 from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import summary
 from waypost.registry import decisions
 from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
-from waypost.registry.constraints import compile_constraints
+from waypost.registry.finding import Search
+from waypost.registry.indexing import IndexKeeper
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Page, Publication, Receipt, shown_etag
-from waypost.search.evidence import explain
 from waypost.trust.policy import may_see, no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
 
 log = logging.getLogger("waypost.registry")
 
 _SWEEP_SECONDS = 0.5
-_MAINTAIN_SECONDS = 0.5
-_FOLD_WAITING = 1500  # a question looks at some 2,000 changes that wait, no more
-_FOLD_TURNS = 8  # of _MAINTAIN_SECONDS
+_FOLD_SECONDS = 0.5
 _PRUNE_SECONDS = 60.0
 _SWEEP_BATCH = 256
-_REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 _FOLD_FIRST = 1000  # changes that wait at the start; with more, the first answers would not be complete
-_CANDIDATES_MAX = 1000  # how many hits constraints may look through
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +67,7 @@ class Registry:
         self._domains: dict[str, str] = {}
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
-        self._turns_waited = 0
-        self._seen_revision = 0
+        self._index = IndexKeeper(ranker, store)
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -86,14 +80,14 @@ class Registry:
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
         await self._load_catalogue()
         await self._recall_removals(revision)
-        await self._catch_up(revision)
+        await self._index.catch_up(revision)
         if self.ranker.pending > _FOLD_FIRST:
-            await self._tolerate(self._maintain)
+            await self._tolerate(self._fold)
         self.ready = True
         prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
         self._tasks = [
             asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
-            asyncio.create_task(self._every(_MAINTAIN_SECONDS, self._maintain_in_time), name="maintain"),
+            asyncio.create_task(self._every(_FOLD_SECONDS, self._fold_in_time), name="fold"),
             asyncio.create_task(self._every(prune_every, self.prune), name="prune"),
         ]
 
@@ -106,7 +100,7 @@ class Registry:
                 await task
         if hasattr(self, "changes"):
             self.changes.close()
-            await self._tolerate(self._maintain)
+            await self._tolerate(self._fold)
         self.ranker.close()
         await self.store.close()
 
@@ -127,34 +121,6 @@ class Registry:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""
         for event in await self.store.events(max(0, revision - 1000), 1000):
             self.catalogue.note_change({*event.scopes, *(event.before or ())}, event.at)
-
-    async def _catch_up(self, revision: int) -> None:
-        """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
-        indexed = self.ranker.open()
-        if indexed > revision or indexed + 1 < await self.store.oldest_event():
-            indexed = 0
-        if indexed == 0:
-            self.ranker.clear()
-            async for registrations in self.store.scan():
-                for registration in registrations:
-                    self.ranker.put(registration)
-                if self.ranker.pending >= _REBUILD_STEP:
-                    await asyncio.to_thread(self.ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
-            return
-        changed: set[str] = set()
-        while indexed < revision:
-            events = await self.store.events(indexed, limits.WATCH_BATCH)
-            if not events:
-                break
-            changed.update(event.id for event in events if event.type != "renewed")
-            indexed = events[-1].revision
-        found = await self.store.fetch(sorted(changed), sources=False) if changed else {}
-        for agent_id in changed:
-            changed_one = found.get(agent_id)
-            if changed_one is None:
-                self.ranker.remove(agent_id)
-            else:
-                self.ranker.put(changed_one)
 
     async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
         while True:
@@ -208,18 +174,11 @@ class Registry:
             if isinstance(result, BaseException) and not isinstance(result, WaypostError):
                 raise result
 
-    async def _maintain(self) -> None:
-        if self.ranker.pending:
-            await asyncio.to_thread(self.ranker.maintain, self.changes.revision)
+    async def _fold(self) -> None:
+        await self._index.fold(self.changes.revision)
 
-    async def _maintain_in_time(self) -> None:
-        """Fold the index in a lull, or when enough waits. Answers are complete either way, and a commit costs more than
-        what it commits: in a stream of registrations each one must not bring one on."""
-        revision, self._turns_waited = self.changes.revision, self._turns_waited + 1
-        lull, self._seen_revision = revision == self._seen_revision, revision
-        if lull or self.ranker.pending >= _FOLD_WAITING or self._turns_waited >= _FOLD_TURNS:
-            self._turns_waited = 0
-            await self._maintain()
+    async def _fold_in_time(self) -> None:
+        await self._index.fold_in_time(self.changes.revision)
 
     async def prune(self) -> None:
         now = self.clock.now()
@@ -432,40 +391,10 @@ class Registry:
         """Ranked candidates that the caller sees, and what was and was not applied."""
         now = self.clock.now()
         self.catalogue.expire(now)
-        predicates, applied_constraints, unsupported = compile_constraints(query.constraints, now)
-        wider = msgspec.structs.replace(query, limit=_CANDIDATES_MAX) if predicates else query
-        ranking = self.ranker.rank(wider, audience(principal), alive=self.catalogue.is_alive, now=now)
-        registrations = {registration.id: registration for registration in await self._found(ranking)}
-        candidates: list[Candidate] = []
-        for hit in ranking.hits:
-            registration = registrations.get(hit.id)
-            if registration is None or not registration.record.bindings:
-                continue  # it says nowhere how to be reached: not even D0
-            if not all(holds(registration) for holds in predicates):
-                continue
-            candidates.append(
-                Candidate(
-                    record=registration.record,
-                    score=hit.score,
-                    etag=registration.etag,
-                    changed_at=registration.changed_at,
-                    expires_at=decisions.expiry_of(registration),
-                    evidence=explain(query, _shareable(registration.record), now) if query.include_evidence else None,
-                    trust=self.trust_of(registration) if query.include_evidence else {},
-                )
-            )
-            if len(candidates) == query.limit:
-                break
-        return Findings(
-            candidates=tuple(candidates),
-            applied_filters=_applied(query, applied_constraints),
-            generated_at=now,
-            unsupported_filters=tuple(unsupported),
-            warnings=ranking.warnings,
-        )
-
-    async def _found(self, ranking: Ranking) -> list[Registration]:
-        return await self.registrations([hit.id for hit in ranking.hits], sources=False)
+        search = Search(query, now)
+        ranking = self.ranker.rank(search.asked, audience(principal), alive=self.catalogue.is_alive, now=now)
+        registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
+        return search.findings(ranking, registrations, self.trust_of)
 
     # --- Watching --------------------------------------------------------------------------------
 
@@ -502,22 +431,3 @@ class Registry:
             raise Unavailable("The registry is starting.", retry_after=1)
         if not await self.store.healthy():
             raise Unavailable("The store accepts no writes.", retry_after=5, hint="See the log of the service.")
-
-
-def _shareable(record: AgentRecord) -> AgentRecord:
-    """The record without the examples that its publisher marked private: evidence must not quote them (PRO-38)."""
-    if not any(example.extra.get("private") for example in record.examples):
-        return record
-    shown = tuple(example for example in record.examples if not example.extra.get("private"))
-    return msgspec.structs.replace(record, examples=shown)
-
-
-def _applied(query: Query, constraints: dict[str, Any]) -> dict[str, Any]:
-    applied: dict[str, Any] = {}
-    for name in ("required_tags", "preferred_tags", "excluded_tags", "protocols"):
-        values: Iterable[str] = getattr(query, name)
-        if values:
-            applied[name] = list(values)
-    if constraints:
-        applied["constraints"] = constraints
-    return applied

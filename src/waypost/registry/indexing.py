@@ -1,0 +1,67 @@
+"""Keeping the search index: caught up with the log at the start, folded in a lull, never in the way of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from waypost import limits
+from waypost.registry.ports import Ranker, Store
+
+_WAITING = 1500  # a question looks at some 2,000 changes that wait, no more
+_TURNS = 8  # of `fold_in_time`, after which it folds all the same
+_REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
+
+
+class IndexKeeper:
+    def __init__(self, ranker: Ranker, store: Store) -> None:
+        self._ranker = ranker
+        self._store = store
+        self._turns_waited = 0
+        self._seen_revision = 0
+
+    async def catch_up(self, revision: int) -> None:
+        """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
+        indexed = self._ranker.open()
+        if indexed > revision or indexed + 1 < await self._store.oldest_event():
+            indexed = 0
+        if indexed == 0:
+            await self._rebuild()
+        else:
+            await self._replay(indexed, revision)
+
+    async def _rebuild(self) -> None:
+        self._ranker.clear()
+        async for registrations in self._store.scan():
+            for registration in registrations:
+                self._ranker.put(registration)
+            if self._ranker.pending >= _REBUILD_STEP:
+                await asyncio.to_thread(self._ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
+
+    async def _replay(self, indexed: int, revision: int) -> None:
+        changed: set[str] = set()
+        while indexed < revision:
+            events = await self._store.events(indexed, limits.WATCH_BATCH)
+            if not events:
+                break
+            changed.update(event.id for event in events if event.type != "renewed")
+            indexed = events[-1].revision
+        found = await self._store.fetch(sorted(changed), sources=False) if changed else {}
+        for agent_id in changed:
+            registration = found.get(agent_id)
+            if registration is None:
+                self._ranker.remove(agent_id)
+            else:
+                self._ranker.put(registration)
+
+    async def fold(self, revision: int) -> None:
+        if self._ranker.pending:
+            await asyncio.to_thread(self._ranker.maintain, revision)
+
+    async def fold_in_time(self, revision: int) -> None:
+        """Fold in a lull, or when enough waits. Answers are complete either way, and a commit costs more than what it
+        commits: in a stream of registrations each one must not bring one on."""
+        self._turns_waited += 1
+        lull, self._seen_revision = revision == self._seen_revision, revision
+        if lull or self._ranker.pending >= _WAITING or self._turns_waited >= _TURNS:
+            self._turns_waited = 0
+            await self.fold(revision)
