@@ -11,6 +11,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.dialects.spelling import respelled
+from waypost.dialects.wording import need_endpoint
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import find_flag, find_objects, find_text
@@ -82,6 +83,8 @@ def _interfaces_first(card: JsonObject) -> JsonObject:
     version = find_text(card, "protocolVersion", most=limits.TAG_CHARS) or _OLDEST
     transport = find_text(card, "preferredTransport", most=limits.TAG_CHARS) or _DEFAULT_TRANSPORT
     others = find_objects(card, "additionalInterfaces", most=limits.JSON_ARRAY_ITEMS)
+    for holder, path in ((card, "$"), *others):  # here, where they still have the place that their author knows
+        need_endpoint(holder, "url", path)
     interfaces: list[JsonObject] = []
     for item in ({"url": card["url"], "transport": transport}, *(item for item, _ in others)):
         interface = _interface(item, version)
@@ -112,7 +115,7 @@ def _security(card: JsonObject) -> JsonObject:
     schemes = card.get("securitySchemes")
     if isinstance(schemes, dict):
         card["securitySchemes"] = {name: _scheme(value) for name, value in schemes.items()}
-    elif isinstance(card.get("authentication"), dict) and "securitySchemes" not in card:
+    elif isinstance(card.get("authentication"), dict) and not card.keys() & {"securitySchemes", "securityRequirements"}:
         card = _authentication(card)
     _requirements(card)
     skills = card.get("skills")

@@ -73,6 +73,7 @@ _OTHERS = (
     "endpoints",
     "summary",
 )
+_OUTSIDE = ("$.server", "$._meta")  # paths into a registry's envelope; all others lead into the server inside it
 _NO_BINDING = "Neither a remote nor a package: the record has no binding."
 
 
@@ -89,17 +90,12 @@ class McpCodec:
         return any(mark in server for mark in _MARKS)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        server, carried = _uncarried(modern(document))
-        record = overlay(_with_residue(read_server(server), server), carried, f"$._meta[{CARRY!r}]")
-        if not record.bindings:
-            raise InvalidDocument(
-                "The server has neither a remote nor a package.",
-                path="$.remotes",
-                hint='Add [{"type":"streamable-http","url":"https://…"}], or a package.',
-            )
-        record, aliases = (record, ()) if carries_id(carried) else _located(record, document, context.source_url)
-        check_times(record, context.now, updated_at="$._meta", expires_at="$._meta")
-        return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document)))
+        try:
+            return _decode(document, context)
+        except InvalidDocument as error:
+            if is_wrapped(document) and not (error.path or "").startswith(_OUTSIDE):
+                error.path = f"$.server{(error.path or '$')[1:]}"
+            raise
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         written = _write(record, context.host)
@@ -119,6 +115,20 @@ class McpCodec:
 
     def examples(self) -> tuple[JsonObject, ...]:
         return EXAMPLES
+
+
+def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
+    server, carried = _uncarried(modern(document))
+    record = overlay(_with_residue(read_server(server), server), carried, f"$._meta[{CARRY!r}]")
+    if not record.bindings:
+        raise InvalidDocument(
+            "The server has neither a remote nor a package.",
+            path="$.remotes",
+            hint='Add [{"type":"streamable-http","url":"https://…"}], or a package.',
+        )
+    record, aliases = (record, ()) if carries_id(carried) else _located(record, document, context.source_url)
+    check_times(record, context.now, updated_at="$._meta", expires_at="$._meta")
+    return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document)))
 
 
 def _with_residue(record: AgentRecord, server: JsonObject) -> AgentRecord:

@@ -79,7 +79,7 @@ def _unwrapped(document: JsonObject) -> JsonObject:
     for name in beside:
         if CAMEL.get(name, name) in _MEMBERS:
             raise InvalidDocument(
-                "A member of the server stands beside it.", path=member("$", name), hint="Put it into `server`."
+                f"{name!r} belongs to the server and stands beside it.", path="$.server", hint="Put it into `server`."
             )
     official = {name: _official(value) for name, value in outer.items()}
     return server | beside | ({"_meta": inner | official} if inner or outer else {})

@@ -10,6 +10,7 @@ import msgspec
 from waypost import limits
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.dialects.rtfs import RTFS
+from waypost.dialects.rtfs_card import modern
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, kind_of
 from waypost.model.record import find_text, need_object
@@ -23,7 +24,7 @@ def is_envelope(document: Mapping[str, Any]) -> bool:
 
 def decode_envelope(document: JsonObject, context: DecodeContext) -> Decoded:
     """What the card inside says, with the lease that was asked for. Paths of errors lead through the envelope."""
-    card = _with_endpoint(need_object(document[CARD], f"$.{CARD}"), find_endpoint(document))
+    card = _with_endpoint(modern(need_object(document[CARD], f"$.{CARD}")), find_endpoint(document))
     try:
         decoded = RTFS.decode(card, context)
     except InvalidDocument as error:
@@ -38,14 +39,10 @@ def find_endpoint(document: JsonObject) -> str | None:
 
 def _with_endpoint(card: JsonObject, endpoint_url: str | None) -> JsonObject:
     """A card that names no endpoint is reached where the envelope says (P-22)."""
-    communication = card.get("communication")
-    if endpoint_url is None or (isinstance(communication, dict) and communication.get("endpoints")):
+    communication = {} if card.get("communication") is None else card["communication"]
+    if endpoint_url is None or not isinstance(communication, dict) or communication.get("endpoints") not in (None, []):
         return card
-    endpoints = [{"uri": endpoint_url}]
-    return {
-        **card,
-        "communication": {**(communication if isinstance(communication, dict) else {}), "endpoints": endpoints},
-    }
+    return {**card, "communication": {**communication, "endpoints": [{"uri": endpoint_url}]}}
 
 
 def _ttl(document: JsonObject) -> int | None:

@@ -179,6 +179,23 @@ def test_a_card_of_0_2_in_snake_case_is_read() -> None:
     assert written["authentication"] == {"schemes": ["Bearer"]}
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"url": "a b"}, "$.url"),
+        ({"additionalInterfaces": [{"transport": "GRPC"}]}, "$.additionalInterfaces[0].url"),
+        ({"additionalInterfaces": False}, "$.additionalInterfaces"),
+        ({"preferredTransport": 5}, "$.preferredTransport"),
+        ({"protocolVersion": 3}, "$.protocolVersion"),
+        ({"supportsAuthenticatedExtendedCard": "yes"}, "$.supportsAuthenticatedExtendedCard"),
+    ],
+)
+def test_a_fault_in_an_older_card_is_told_at_its_own_place(change: JsonObject, path: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode(A2A_0_3 | change)
+    assert caught.value.path == path
+
+
 def test_a_card_of_1_0_in_snake_case_is_read() -> None:
     record = decode(A2A_SNAKE)
     assert [(b.protocol, b.endpoint) for b in record.bindings] == [("a2a+grpc", "https://snake.example/a2a")]

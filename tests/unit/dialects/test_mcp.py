@@ -98,7 +98,15 @@ def test_what_belongs_to_the_server_does_not_stand_beside_it() -> None:
     assert decode(MCP_LISTED).updated_at == "2026-02-11T08:00:00Z"
     with pytest.raises(InvalidDocument) as caught:
         decode({**MCP_LISTED, "description": "Another one."})
-    assert caught.value.path == "$.description"
+    assert caught.value.path == "$.server"
+    assert "'description'" in caught.value.message
+
+
+def test_a_fault_inside_an_envelope_names_its_place_there() -> None:
+    for server, path in (({}, "$.server.name"), ({**SMALLEST, "remotes": [5]}, "$.server.remotes[0]")):
+        with pytest.raises(InvalidDocument) as caught:
+            decode({"server": server})
+        assert caught.value.path == path
 
 
 def test_the_snake_case_of_2025_is_read_and_written_in_the_present_form() -> None:

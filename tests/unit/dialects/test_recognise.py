@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.older import RTFS_E
 from support.records import DECODE
 from waypost.dialects import CODECS, codec, decode_document, recognise
 from waypost.errors import InvalidDocument, MalformedJson, UnknownDialect
@@ -175,11 +176,21 @@ def test_an_enveloped_card_brings_its_lease_and_its_endpoint() -> None:
     assert [binding.endpoint for binding in decoded.record.bindings] == ["https://weather.example/rpc"]
 
 
+def test_an_enveloped_card_that_names_its_endpoints_in_the_older_way_keeps_them() -> None:
+    envelope = {"agent_card": RTFS_E, "endpoint_url": "https://elsewhere.example/rpc"}
+    decoded = decode_document(dump_json(envelope), None, DECODE)[2]
+    assert [binding.endpoint for binding in decoded.record.bindings] == ["https://a.example"]
+
+
 @pytest.mark.parametrize(
     ("envelope", "path"),
     [
         ({"agent_card": {**CARD, "name": 5}}, "$.agent_card.name"),
         ({"agent_card": []}, "$.agent_card"),
+        (
+            {"agent_card": {**CARD, "communication": False}, "endpoint_url": "https://a.example"},
+            "$.agent_card.communication",
+        ),
         (
             {
                 "agent_card": {**CARD, "communication": {"endpoints": [{"uri": "https://a.example"}]}},
