@@ -153,8 +153,10 @@ def _endpoint_faults(item: Any, path: str) -> Iterator[Fault]:
     if not isinstance(uri, str) or not 0 < len(uri) <= limits.ENDPOINT_CHARS or not uri.isprintable() or " " in uri:
         yield Fault(f"{path}.uri", "an address without spaces and control characters is expected")
     protocol = item.get("protocol")
-    if protocol is not None and not _is_text(protocol, limits.TAG_CHARS):
-        yield Fault(f"{path}.protocol", f"a text of 1 to {limits.TAG_CHARS} characters is expected")
+    if protocol is not None and (
+        not _is_text(protocol, limits.TAG_CHARS) or not protocol.isprintable() or " " in protocol
+    ):
+        yield Fault(f"{path}.protocol", f"a word of 1 to {limits.TAG_CHARS} characters is expected, without spaces")
     if not isinstance(item.get("details"), (dict, type(None))):
         yield Fault(f"{path}.details", f"expected an object, found {kind_of(item['details'])}")
 

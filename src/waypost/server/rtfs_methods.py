@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost import limits
+from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.dialects.rtfs import RTFS
-from waypost.dialects.rtfs_envelope import CARD, decode_envelope, is_envelope
+from waypost.dialects.rtfs_envelope import CARD
 from waypost.dialects.rtfs_match import parse_criteria
 from waypost.errors import (
     EndpointRejected,
@@ -23,7 +24,7 @@ from waypost.errors import (
     OwnerConflict,
     TooLarge,
 )
-from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
+from waypost.model.json import JsonObject, dump_json, kind_of
 from waypost.model.lease import parse_ttl
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.model.times import to_rfc3339
@@ -128,9 +129,11 @@ class RtfsMethods:
     # --- Registering -----------------------------------------------------------------------------
 
     def _decode(self, document: JsonObject, endpoint: str | None) -> Decoded:
-        _check_readable(document)
         context = DecodeContext(now=self._registry.clock.now(), base_url=endpoint)
-        decoded = decode_envelope(document, context) if is_envelope(document) else RTFS.decode(document, context)
+        try:  # as every document is read, bounds included
+            decoded = decode_document(dump_json(document), RTFS.name, context)[2]
+        except TooLarge as error:
+            raise InvalidDocument(error.message, path=error.path, hint=error.hint) from None
         if not decoded.record.bindings:
             raise InvalidDocument(
                 "The card names no endpoint.", path="$.communication.endpoints", hint="Add one, or give endpoint_url."
@@ -180,14 +183,6 @@ def _document(card: JsonObject, endpoint: str | None) -> JsonObject:
     communication = card.get("communication")
     named = isinstance(communication, dict) and communication.get("endpoints")
     return card if named or endpoint is None else {CARD: card, "endpoint_url": endpoint}
-
-
-def _check_readable(document: JsonObject) -> None:
-    """What is kept must be readable again by the reader of every document."""
-    try:
-        parse_json(dump_json(document))
-    except TooLarge as error:
-        raise InvalidDocument(error.message, path=error.path, hint=error.hint) from None
 
 
 def _agent_id(params: JsonObject) -> str:

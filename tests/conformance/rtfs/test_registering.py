@@ -101,6 +101,12 @@ async def test_missing_and_mistyped_parameters_are_refused(rpc: Rpc) -> None:
 
 
 @pytest.mark.req("RTFS-40")
+async def test_a_card_that_no_other_dialect_could_write_is_refused(rpc: Rpc) -> None:
+    for endpoint in ({"protocol": "json rpc", "uri": "https://a.example"}, {"uri": "tab\t:https://a.example"}):
+        assert await rpc.code("register", agent_card=card(communication={"endpoints": [endpoint]})) == -32001
+
+
+@pytest.mark.req("RTFS-40")
 async def test_the_endpoint_url_reaches_a_card_that_names_no_endpoint(rpc: Rpc) -> None:
     bare = card(communication=None)
     await rpc.register(bare, endpoint_url="https://bare.example/rpc")
