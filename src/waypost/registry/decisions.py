@@ -109,7 +109,7 @@ def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: flo
         raise OwnerConflict(
             "This id was held by another owner a short while ago.",
             path="$.id",
-            hint="Choose another id, or wait an hour.",
+            hint="Choose another id, or wait as long as its lease was, at most an hour.",
         )
 
 

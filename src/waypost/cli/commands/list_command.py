@@ -24,7 +24,7 @@ Cells: TypeAlias = tuple[str, str, str, str, str]  # id, name, protocols, tags, 
 
 
 @click.command(
-    epilog=example("waypost list", "waypost list --tag finance --protocol a2a", "waypost list -o jsonl | jq -r .id")
+    epilog=example("waypost list", "waypost list --tag finance --protocol https", "waypost list -o jsonl | jq -r .id")
 )
 @click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag; repeat for more.")
 @click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")

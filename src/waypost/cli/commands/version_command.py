@@ -16,7 +16,7 @@ from waypost.cli.options import example, merged, shared_options
 @shared_options
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> None:
-    """Show the version of Waypost and of Python."""
+    """Show the version of Waypost; as JSON that of Python too."""
     if merged(context, given).get("output", "human") == "human":
         click.echo(f"waypost {__version__}")
     else:
