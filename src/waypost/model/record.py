@@ -14,6 +14,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
+from waypost.model.names import fold
 
 STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
 EXTENSION_PREFIX = "org.waypost."
@@ -63,6 +64,12 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def effective_status(self) -> str:
         return self.status or "active"
+
+
+def protocols_of(record: AgentRecord) -> tuple[str, ...]:
+    """The protocols an agent is found by: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
+    own = [fold(binding.protocol) for binding in record.bindings]
+    return tuple(dict.fromkeys([*own, *(name.split("+", 1)[0] for name in own if "+" in name)]))
 
 
 _BINDING_FIELDS = ("protocol", "endpoint", "media_types", "interaction_model", "priority")

@@ -24,7 +24,7 @@ from waypost.model.lease import earliest, granted_ttl
 from waypost.model.merge import merge_records
 from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import VISIBILITIES, Principal
-from waypost.model.record import AgentRecord, record_bytes
+from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import Entry, Registration, Source
 from waypost.model.times import find_instant
 from waypost.registry.ports import Change, Decision, Held, Tombstone
@@ -52,7 +52,7 @@ def entry_of(registration: Registration) -> Entry:
         registration.aliases,
         registration.invitees,
         tuple(dict.fromkeys(map(fold_tag, record.tags))),
-        tuple(dict.fromkeys(binding.protocol.lower() for binding in record.bindings)),
+        protocols_of(record),
         registration.hosted,
     )
 

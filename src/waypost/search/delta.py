@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Final
 
-from waypost.model.names import fold, fold_tag
+from waypost.model.names import fold_tag
 from waypost.model.principal import record_scopes
-from waypost.model.record import AgentRecord
+from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.search.bm25 import FIELDS, Document, Statistics
 from waypost.search.question import RANKED_STATUSES, Question
@@ -88,7 +88,7 @@ class Change:
                 return frozenset(), frozenset(), ()
             self._keys = (
                 frozenset(map(fold_tag, self.record.tags)),
-                frozenset(fold(binding.protocol) for binding in self.record.bindings),
+                frozenset(protocols_of(self.record)),
                 record_scopes(self._owner, self.tier, self._invitees),
             )
         return self._keys

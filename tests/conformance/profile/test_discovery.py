@@ -337,3 +337,15 @@ async def test_tags_that_only_resemble_what_was_asked_are_told_apart_from_direct
         assert best["id"] == TRANSLATOR["id"]
         assert best["matched_tags"] == ["finance"]
         assert best["expanded_tags"] == ["translation"]
+
+
+@pytest.mark.req("PRO-24")
+async def test_a_protocol_is_also_found_by_its_family(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = await filled(bench)
+        for wanted in ("a2a", "A2A+JSONRPC"):
+            found = await discover(client, query="invoices workflow", protocols=[wanted])
+            assert [candidate["id"] for candidate in found["candidates"]] == [TRANSLATOR["id"]]
+        assert (await discover(client, query="invoices", protocols=["a2a+grpc"]))["candidates"] == []
+        listed = await client.get("/api/v1/agents", params={"protocol": "a2a"})
+        assert [agent["id"] for agent in listed.json()["agents"]] == [TRANSLATOR["id"]]
