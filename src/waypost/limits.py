@@ -118,6 +118,9 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
 RENDERING_CACHE_BYTES: Final = 32 * MIB
+SUMMARY_CACHE_BYTES: Final = (
+    72 * MIB
+)  # the summaries of some 110,000 agents: whoever pages through them reads each once a page
 AF_TEXT_CACHE_BYTES: Final = 64 * MIB  # folded texts of 100k agents, kept once somebody searches by substring
 AF_PAGES: Final = 64  # pages of summaries that are asked for again and again
 AF_SCANS: Final = 32  # answers of recent substring searches, so that walking their pages scans once

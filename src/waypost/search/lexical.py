@@ -198,10 +198,12 @@ class LexicalIndex:
         reference: Statistics = max(statistics.values(), key=lambda each: each.docs, default=NOTHING)
         found = []
         for name in visible:
+            view, share = moment.views[name], shares.get(name)
+            if not view.docs and share is None:
+                continue
             weighing = Weighing(question, statistics.get(name, reference))
-            if share := shares.get(name):
+            if share is not None:
                 found.append(weighing.changes(share))
-            view = moment.views[name]
             if name == PRIVATE:
                 found.append(weighing.committed_private(view, _private_scopes(question), moment, limit))
             else:

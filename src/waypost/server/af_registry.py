@@ -40,8 +40,8 @@ class RegistryDirectory:
         self._registry = registry
         self._catalogue = registry.catalogue
         self._renderer = renderer
-        self._summaries = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
-        self._wholes = _Renderings(limits.RENDERING_CACHE_BYTES // 2)
+        self._summaries = _Renderings(limits.SUMMARY_CACHE_BYTES)
+        self._wholes = _Renderings(limits.RENDERING_CACHE_BYTES // 4)
         self._pages: Lru[_Question, AfPage] = Lru(limits.AF_PAGES)
         self._scan = TextScan(registry)
 

@@ -15,7 +15,7 @@ FILE_NAME = "waypost.sqlite3"
 APPLICATION_ID = 0x57415950  # "WAYP": a file of another program is refused
 STATEMENTS = 512  # prepared statements kept for each connection: one for each length of an IN list
 _WRITER_CACHE_KIB = 16 * 1024
-_READER_CACHE_KIB = 4 * 1024  # the system caches the file as well; these pages are counted as ours
+_READER_CACHE_KIB = 16 * 1024  # the system caches the file as well; these pages are counted as ours
 _LOG_KEPT_BYTES = 32 * 1024 * 1024  # a log that grew beyond it in a burst gives its space back
 _BUSY_SECONDS = 1.0  # one process writes; only a recovery after a crash can make a reader wait
 
