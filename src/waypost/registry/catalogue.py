@@ -19,6 +19,7 @@ from waypost.search.tags import TagIndex
 
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
+_PREPARED_AT_ONCE = 4000  # some 10 ms of work
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
@@ -34,7 +35,8 @@ class Catalogue:
         self._modified: dict[str, float] = {}
         self._expired: list[str] = []
         self._unordered: list[Entry] = []  # loaded, and not in the orders yet
-        self.tags = TagIndex()
+        self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
+        self._tags = TagIndex()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,7 +45,7 @@ class Catalogue:
 
     def load(self, entries: Sequence[Entry]) -> None:
         """Take many entries at once, at start: a hundred thousand of them must not take a second."""
-        self.tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in entries)
+        self._untagged += entries
         for entry in entries:
             self._name(entry)
         self._deadlines += [
@@ -52,6 +54,21 @@ class Catalogue:
         heapq.heapify(self._deadlines)
         self._unordered += entries
         self._load_changes(entries)
+
+    @property
+    def tags(self) -> TagIndex:
+        while self.prepare():
+            pass
+        return self._tags
+
+    def prepare(self) -> bool:
+        """Take a part of what was loaded into the tag index; True while something is left. The first answers need neither
+        tags nor order: both are made in the turns after the start, or at once when somebody asks for them."""
+        part = self._untagged[-_PREPARED_AT_ONCE:]
+        del self._untagged[-_PREPARED_AT_ONCE:]
+        if part:
+            self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
+        return bool(self._untagged)
 
     def _make_orders(self) -> None:
         """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for

@@ -84,8 +84,9 @@ class Registry:
         if self.ranker.pending > _FOLD_FIRST:
             await self._tolerate(self._fold)
         self.ready = True
+        self._tasks = [asyncio.create_task(self._prepare(), name="prepare")]
         prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
-        self._tasks = [
+        self._tasks += [
             asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
             asyncio.create_task(self._every(_FOLD_SECONDS, self._fold_in_time), name="fold"),
             asyncio.create_task(self._every(prune_every, self.prune), name="prune"),
@@ -116,6 +117,11 @@ class Registry:
             gc.enable()
         gc.freeze()
         self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
+
+    async def _prepare(self) -> None:
+        """What the first answers can do without, in small turns between them."""
+        while self.catalogue.prepare():  # noqa: ASYNC110 - it gives way to others, it does not poll
+            await asyncio.sleep(0.001)
 
     async def _recall_removals(self, revision: int) -> None:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""
