@@ -15,12 +15,16 @@ from sortedcontainers import SortedList
 
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.registration import Entry
+from waypost.registry.stated import StatedIndex
+from waypost.search.suggestions import TagNeighbours
 from waypost.search.tags import TagIndex
 
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
+
+_MARK_BITS = 2**64 - 1
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
@@ -33,10 +37,14 @@ class Catalogue:
         self._deadlines: list[tuple[float, str, int]] = []
         self._changes: dict[str, int] = {}
         self._modified: dict[str, float] = {}
+        self._marks: dict[str, int] = {}
         self._expired: list[str] = []
         self._unordered: list[Entry] = []  # loaded, and not in the orders yet
         self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
+        self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
         self._tags = TagIndex()
+        self._stated = StatedIndex()
+        self._neighbours = TagNeighbours()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -68,6 +76,8 @@ class Catalogue:
         del self._untagged[-_PREPARED_AT_ONCE:]
         if part:
             self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
+            for entry in part:
+                self._mark(entry, _mark_of(entry))
         return bool(self._untagged)
 
     def _make_orders(self) -> None:
@@ -111,6 +121,9 @@ class Catalogue:
         """A new deadline and nothing else: order, filters and change times stay."""
         self._entries[entry.id] = entry
         self._watch_deadline(entry)
+        ordinal = self._tags.ordinal(entry.id)
+        if ordinal is not None:
+            self._stated.touch(ordinal, entry)
 
     def remove(self, agent_id: str, at: float) -> None:
         entry = self._entries.pop(agent_id, None)
@@ -121,6 +134,7 @@ class Catalogue:
     def _remember(self, entry: Entry) -> None:
         self._name(entry)
         self.tags.put(entry.id, entry.tags, entry.protocols, entry.status, entry.scopes)
+        self._mark(entry, _mark_of(entry))
         self._watch_deadline(entry)
 
     def _name(self, entry: Entry) -> None:
@@ -149,6 +163,7 @@ class Catalogue:
         if _may_be_hashed(entry.id):
             self._aliases.pop(hash_slug(entry.id), None)
         self.tags.remove(entry.id)
+        self._mark(entry, -_mark_of(entry))
         position = position_of(entry)
         for scope in (*entry.scopes, _EVERYTHING):
             self._touch(scope, at)
@@ -167,6 +182,10 @@ class Catalogue:
         self._changes[scope] = self._changes.get(scope, 0) + 1
         if at > self._modified.get(scope, 0.0):
             self._modified[scope] = at
+
+    def _mark(self, entry: Entry, mark: int) -> None:
+        for scope in (*entry.scopes, _EVERYTHING):
+            self._marks[scope] = self._marks.get(scope, 0) + mark
 
     # --- Deadlines -------------------------------------------------------------------------------
 
@@ -219,6 +238,13 @@ class Catalogue:
             return self._changes.get(_EVERYTHING, 0)
         return sum(self._changes.get(scope, 0) for scope in audience)
 
+    def fingerprint(self, audience: frozenset[str] | None) -> str:
+        """The same wherever the audience sees the same set, in every process; another one when that set changes."""
+        while self.prepare():
+            pass
+        scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
+        return f"{sum(self._marks.get(scope, 0) for scope in scopes) & _MARK_BITS:016x}"
+
     def last_modified(self, audience: frozenset[str] | None) -> float | None:
         """The newest change in what the audience sees, removals included."""
         scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
@@ -252,7 +278,7 @@ class Catalogue:
         if ids is not None:
             chosen &= BitMap(ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None)
         if owner is not None:
-            chosen = BitMap(ordinal for ordinal in chosen if self._entries[self.tags.id_of(ordinal)].owner == owner)
+            chosen &= self.stated.owners.get(owner)
         listed_only = set(statuses) <= set(LISTED)
         positions = self._positions_of(chosen, audience, ordered=listed_only)
         if after is not None:
@@ -295,6 +321,11 @@ class Catalogue:
 def _may_be_hashed(agent_id: str) -> bool:
     """False for ids whose slug surely holds all of them: 94 bytes fit, and a character has at most four."""
     return len(agent_id) > (94 if agent_id.isascii() else 23)
+
+
+def _mark_of(entry: Entry) -> int:
+    """A number made of the content: marks of a set add up to the same sum in whatever order it came about."""
+    return int.from_bytes(entry.etag[:12].encode("ascii", "replace"))
 
 
 def position_of(entry: Entry) -> Position:

@@ -67,6 +67,12 @@ class ChangeLog:
         """Read from the store from now on, as after a restart."""
         self._recent.clear()
 
+    def skip_to(self, revision: int) -> None:
+        """What lies between is not in the log any more: whoever still waits for it is cut off."""
+        self._recent.clear()
+        self.revision = revision
+        self._wake()
+
     def close(self) -> None:
         self._closed = True
         self._wake()
@@ -127,8 +133,9 @@ class ChangeLog:
         next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
         while not self._closed:
             pulse = self._pulse
-            events = await self._read(after) if after < self.revision else ()
-            if events and events[0].revision != after + 1:
+            is_behind = after < self.revision
+            events = await self._read(after) if is_behind else ()
+            if is_behind and (not events or events[0].revision != after + 1):
                 yield CutOff(
                     self.bookmark(after)
                 )  # the log went on without it: what is gone must not look like nothing

@@ -52,8 +52,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
 
 
+def _to_nobody(_: int) -> None:
+    """Whom a registry announces its revision to when nobody follows it."""
+
+
 class Registry:
-    def __init__(self, store: Store, ranker: Ranker, clock: Clock, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ranker: Ranker,
+        clock: Clock,
+        options: Options | None = None,
+        *,
+        announce: Callable[[int], None] = _to_nobody,
+    ) -> None:
+        """`announce` is told each revision that this process answers with, before any caller is: others follow it."""
         self.store = store
         self.ranker = ranker
         self.clock = clock
@@ -65,6 +78,7 @@ class Registry:
         self._brief: Lru[str, Registration] = Lru(limits.RECORD_CACHE)  # without sources
         self._tasks: list[asyncio.Task[None]] = []
         self._domains: dict[str, str] = {}
+        self._announce = announce
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
         self._index = IndexKeeper(ranker, store)
@@ -83,14 +97,22 @@ class Registry:
         await self._index.catch_up(revision)
         if self.ranker.pending > _FOLD_FIRST:
             await self._tolerate(self._fold)
+        await self._loaded()
         self.ready = True
         self._tasks = [asyncio.create_task(self._prepare(), name="prepare")]
-        prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
         self._tasks += [
-            asyncio.create_task(self._every(_SWEEP_SECONDS, self.sweep), name="sweep"),
-            asyncio.create_task(self._every(_FOLD_SECONDS, self._fold_in_time), name="fold"),
-            asyncio.create_task(self._every(prune_every, self.prune), name="prune"),
+            asyncio.create_task(self._every(seconds, work), name=work.__name__)
+            for seconds, work in self._housekeeping()
         ]
+
+    async def _loaded(self) -> None:
+        """All that was durable at the start is in memory."""
+        self._announce(self.changes.revision)
+
+    def _housekeeping(self) -> list[tuple[float, Callable[[], Any]]]:
+        """What is done from time to time, and how often."""
+        prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
+        return [(_SWEEP_SECONDS, self.sweep), (_FOLD_SECONDS, self._fold_in_time), (prune_every, self.prune)]
 
     async def stop(self) -> None:
         self.ready = False
@@ -146,24 +168,28 @@ class Registry:
 
     def _on_commit(self, batch: Sequence[Committed]) -> None:
         for committed in batch:
-            event, registration = committed.event, committed.registration
-            self._brief.drop(event.id)
-            if registration is None:
-                self._cache.drop(event.id)
-                self.catalogue.remove(event.id, event.at)
-                self.ranker.remove(event.id)
-            elif event.type == "renewed" and self.catalogue.is_alive(event.id):
-                self._cache.put(event.id, registration)
-                self.catalogue.renew(decisions.entry_of(registration))
-            else:
-                self._cache.put(event.id, registration)
-                self.catalogue.put(decisions.entry_of(registration), event.at)
-                self.ranker.put(registration)
-                if registration.hosted:
-                    self._domains[registration.hosted] = event.id
-            for observer in self._observers:
-                observer(committed)
+            self._take_in(committed)
         self.changes.append([committed.event for committed in batch])
+        self._announce(self.changes.revision)
+
+    def _take_in(self, committed: Committed) -> None:
+        event, registration = committed.event, committed.registration
+        self._brief.drop(event.id)
+        if registration is None:
+            self._cache.drop(event.id)
+            self.catalogue.remove(event.id, event.at)
+            self.ranker.remove(event.id)
+        elif event.type == "renewed" and self.catalogue.is_alive(event.id):
+            self._cache.put(event.id, registration)
+            self.catalogue.renew(decisions.entry_of(registration))
+        else:
+            self._cache.put(event.id, registration)
+            self.catalogue.put(decisions.entry_of(registration), event.at)
+            self.ranker.put(registration)
+            if registration.hosted:
+                self._domains[registration.hosted] = event.id
+        for observer in self._observers:
+            observer(committed)
 
     async def sweep(self) -> None:
         """Tell the store of leases that ran out. Readers do not wait for this: they compare."""

@@ -31,11 +31,14 @@ class IndexKeeper:
 
     async def _rebuild(self) -> None:
         self._ranker.clear()
+        await self._feed()
+
+    async def _feed(self) -> None:
         async for registrations in self._store.scan():
             for registration in registrations:
                 self._ranker.put(registration)
             if self._ranker.pending >= _REBUILD_STEP:
-                await asyncio.to_thread(self._ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
+                await self.fold(0)  # 0: a rebuild that is cut short begins anew
 
     async def _replay(self, indexed: int, revision: int) -> None:
         changed: set[str] = set()

@@ -188,4 +188,9 @@ class Ranker(Protocol):
         """Fold pending changes in, save, and note the revision. Called in a thread, from time to time."""
         ...
 
+    def follow(self) -> int:
+        """Of a ranker that reads what another process saves: open that, if it is newer, and return the revision that it
+        reflects. Changes that were put here stay in force over it. 0: nothing is shared. Called in a thread."""
+        ...
+
     def close(self) -> None: ...

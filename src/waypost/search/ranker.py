@@ -52,6 +52,10 @@ class LexicalRanker:
         for _, signal in self._signals:
             signal.maintain(revision)
 
+    def follow(self) -> int:
+        """This index is shared with nobody."""
+        return 0
+
     def close(self) -> None:
         for _, signal in self._signals:
             signal.close()

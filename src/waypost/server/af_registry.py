@@ -53,12 +53,13 @@ class RegistryDirectory:
         kept = self._pages.get(question)
         if kept is not None:
             return kept
-        page = await self._page(tokens, _level(principal), query, str(generation))
+        page = await self._page(tokens, _level(principal), query)
         if not query.whole and len(page.seen) <= limits.PAGE_MAX:  # what is kept is bounded in number and in size
             self._pages.put(question, page)
         return page
 
-    async def _page(self, tokens: frozenset[str] | None, level: Level, query: AfQuery, generation: str) -> AfPage:
+    async def _page(self, tokens: frozenset[str] | None, level: Level, query: AfQuery) -> AfPage:
+        generation = self._catalogue.fingerprint(tokens)
         visible = self._catalogue.count(tokens) if query.limit is None else 0
         offset, limit, paged = window(query, visible)
         modified = self._catalogue.last_modified(tokens)
