@@ -1,7 +1,6 @@
 """The default store: one SQLite file in the data folder, durable when it answers.
 
-Writes go through `GroupWriter`. Reads have connections of their own: a few rows are read where they are asked for, which
-takes microseconds; more of them in a thread, so that nobody else waits.
+Writes go through `GroupWriter`. Reads have connections of their own (`SqliteReads`).
 """
 
 from __future__ import annotations
@@ -10,29 +9,21 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.model.events import Event
-from waypost.model.registration import Entry, Registration
-from waypost.registry.ports import Answer, Command, Committed, Tombstone
+from waypost.registry.ports import Answer, Command, Committed
 from waypost.stores.folder_lock import FolderLock
 from waypost.stores.outcome import closed_refusal
-from waypost.stores.sqlite_faults import damaged, open_refusal, read_refusal
-from waypost.stores.sqlite_reader import Reader
-from waypost.stores.sqlite_schema import FILE_NAME, Failpoint, find_damage, migrate, open_reader, open_writer
+from waypost.stores.sqlite_faults import damaged, open_refusal
+from waypost.stores.sqlite_reads import SqliteReads
+from waypost.stores.sqlite_schema import FILE_NAME, Failpoint, find_damage, migrate, open_writer
 from waypost.stores.sqlite_tables import Tables
 from waypost.stores.sqlite_writer import GroupWriter
 
-T = TypeVar("T")
-
-_AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
-_ENTRIES_PAGE = 8192
-_SCAN_PAGE = 256
 _ROOM_BYTES = 4 * limits.DOCUMENT_BYTES  # the largest document, its record, its event, and some more
 _SMALLEST_FILE = 512
 _PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
@@ -42,13 +33,14 @@ def _nothing(_: str) -> None:
     """The failpoint of a store that should not fail."""
 
 
-class SqliteStore:
+class SqliteStore(SqliteReads):
     """`check` reads the whole file at the start, even after a clean stop. `failpoint` is called with the name of each
     place where a crash is tried; `max_pages` bounds the file as a full disk would."""
 
     def __init__(
         self, folder: Path, *, check: bool = False, failpoint: Failpoint = _nothing, max_pages: int | None = None
     ) -> None:
+        super().__init__()
         self.path = folder / FILE_NAME
         self._check = check
         self._failpoint = failpoint
@@ -56,9 +48,6 @@ class SqliteStore:
         self._lock = FolderLock(folder)
         self._tables: Tables | None = None
         self._writer: GroupWriter | None = None
-        self._near: Reader | None = None  # for the event loop
-        self._far: Reader | None = None  # for one thread at a time
-        self._far_turn = asyncio.Lock()
         self._probed_at = 0.0
 
     # --- Life ------------------------------------------------------------------------------------
@@ -88,7 +77,7 @@ class SqliteStore:
             migrate(connection, self._failpoint)
             self._find_damage(connection)
             tables = Tables(connection, self._failpoint)
-            self._near, self._far = Reader(open_reader(self.path)), Reader(open_reader(self.path))
+            self._open_readers(self.path)
             return tables
         except BaseException:
             connection.close()
@@ -117,8 +106,7 @@ class SqliteStore:
     def _close_file(self, tables: Tables, *, clean: bool) -> None:
         """The last connection to close folds the log into the file, unless it is a reading one: after a fault of the disk
         that must not happen, so then the readers go last."""
-        readers = [reader.connection for reader in (self._near, self._far) if reader is not None]
-        self._near = self._far = None
+        readers = self._take_readers()
         try:
             if clean:
                 _note_clean(tables)
@@ -164,67 +152,8 @@ class SqliteStore:
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         return await self._open_writer().submit(lambda tables: tables.secret(name, make))
 
-    # --- Reading ---------------------------------------------------------------------------------
-
-    def _read_here(self, read: Callable[[Reader], T]) -> T:
-        if self._near is None:
-            raise closed_refusal()
-        try:
-            return read(self._near)
-        except sqlite3.Error as error:
-            raise read_refusal(error) from error
-
-    async def _read_apart(self, read: Callable[[Reader], T]) -> T:
-        async with self._far_turn:
-            if self._far is None:
-                raise closed_refusal()
-            try:
-                return await asyncio.to_thread(read, self._far)
-            except sqlite3.Error as error:
-                raise read_refusal(error) from error
-
     async def revision(self) -> int:
         return self._open_writer().revision
-
-    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
-        if len(ids) <= _AT_ONCE:
-            return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
-        return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
-
-    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        return self._read_here(lambda reader: reader.document(agent_id, dialect))
-
-    async def entries(self) -> AsyncIterator[Sequence[Entry]]:
-        after = ""
-        while page := await self._read_apart(partial(Reader.entries, after=after, limit=_ENTRIES_PAGE)):
-            yield page
-            after = page[-1].id
-
-    async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
-        if ids is not None:
-            wanted = sorted(set(ids))
-            for start in range(0, len(wanted), _SCAN_PAGE):
-                part = wanted[start : start + _SCAN_PAGE]
-                found = await self._read_apart(partial(Reader.fetch, ids=part, sources=True))
-                if found:
-                    yield list(found.values())
-            return
-        after = ""
-        while page := await self._read_apart(partial(Reader.registrations, after=after, limit=_SCAN_PAGE)):
-            yield page
-            after = page[-1].id
-
-    async def tombstone(self, agent_id: str) -> Tombstone | None:
-        return self._read_here(lambda reader: reader.tombstone(agent_id))
-
-    async def events(self, after: int, limit: int) -> Sequence[Event]:
-        if limit <= _AT_ONCE:
-            return self._read_here(lambda reader: reader.events(after, limit))
-        return await self._read_apart(lambda reader: reader.events(after, limit))
-
-    async def oldest_event(self) -> int:
-        oldest = self._read_here(Reader.oldest_event)
-        return oldest if oldest is not None else await self.revision() + 1
 
 
 def _numbers(connection: sqlite3.Connection) -> dict[str, int]:

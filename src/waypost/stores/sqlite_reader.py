@@ -73,6 +73,18 @@ class Reader:
         renewed = self.fetch({event.id for event in events if event.type == "renewed"}, sources=False)
         return [read_logged(event, renewed.get(event.id)) for event in events]
 
+    def revision(self) -> int:
+        """The last one that was taken, also when its event is pruned."""
+        ((newest, pruned),) = self._run(
+            "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
+        ).fetchall()
+        return max(newest or 0, pruned or 0)
+
+    def secret(self, name: str) -> bytes | None:
+        for value, crc in self._run("SELECT value, crc FROM secrets WHERE name = ?", (name,)).fetchall():
+            return rows.read_secret(name, value, crc)
+        return None
+
     def oldest_event(self) -> int | None:
         ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()
         return int(oldest) if oldest is not None else None

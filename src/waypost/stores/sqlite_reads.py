@@ -1,0 +1,105 @@
+"""Reading from the file, for a store that writes it and for one that does not.
+
+A few rows are read where they are asked for, which takes microseconds; more of them in a thread, so that nobody else waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from waypost.model.events import Event
+from waypost.model.registration import Entry, Registration
+from waypost.registry.ports import Tombstone
+from waypost.stores.outcome import closed_refusal
+from waypost.stores.sqlite_faults import read_refusal
+from waypost.stores.sqlite_reader import Reader
+from waypost.stores.sqlite_schema import open_reader
+
+T = TypeVar("T")
+
+_AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
+_ENTRIES_PAGE = 8192
+_SCAN_PAGE = 256
+
+
+class SqliteReads(ABC):
+    def __init__(self) -> None:
+        self._near: Reader | None = None  # for the event loop
+        self._far: Reader | None = None  # for one thread at a time
+        self._far_turn = asyncio.Lock()
+
+    def _open_readers(self, path: Path) -> None:
+        self._near, self._far = Reader(open_reader(path)), Reader(open_reader(path))
+
+    def _take_readers(self) -> list[sqlite3.Connection]:
+        """The connections, to be closed; nothing is read after this."""
+        readers = [reader.connection for reader in (self._near, self._far) if reader is not None]
+        self._near = self._far = None
+        return readers
+
+    def _read_here(self, read: Callable[[Reader], T]) -> T:
+        if self._near is None:
+            raise closed_refusal()
+        try:
+            return read(self._near)
+        except sqlite3.Error as error:
+            raise read_refusal(error) from error
+
+    async def _read_apart(self, read: Callable[[Reader], T]) -> T:
+        async with self._far_turn:
+            if self._far is None:
+                raise closed_refusal()
+            try:
+                return await asyncio.to_thread(read, self._far)
+            except sqlite3.Error as error:
+                raise read_refusal(error) from error
+
+    @abstractmethod
+    async def revision(self) -> int:
+        """The last revision that is durable."""
+
+    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
+        if len(ids) <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
+        return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
+
+    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        return self._read_here(lambda reader: reader.document(agent_id, dialect))
+
+    async def entries(self) -> AsyncIterator[Sequence[Entry]]:
+        after = ""
+        while page := await self._read_apart(partial(Reader.entries, after=after, limit=_ENTRIES_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        if ids is not None:
+            wanted = sorted(set(ids))
+            for start in range(0, len(wanted), _SCAN_PAGE):
+                part = wanted[start : start + _SCAN_PAGE]
+                found = await self._read_apart(partial(Reader.fetch, ids=part, sources=True))
+                if found:
+                    yield list(found.values())
+            return
+        after = ""
+        while page := await self._read_apart(partial(Reader.registrations, after=after, limit=_SCAN_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def tombstone(self, agent_id: str) -> Tombstone | None:
+        return self._read_here(lambda reader: reader.tombstone(agent_id))
+
+    async def events(self, after: int, limit: int) -> Sequence[Event]:
+        if limit <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.events(after, limit))
+        return await self._read_apart(lambda reader: reader.events(after, limit))
+
+    async def oldest_event(self) -> int:
+        oldest = self._read_here(Reader.oldest_event)
+        return oldest if oldest is not None else await self.revision() + 1
