@@ -1,0 +1,250 @@
+"""Near duplicates and floods: who says the same as whom, and how an answer stays open to others.
+
+A fingerprint is a pure function of what a record says (never of its name, id or owner), made when it is indexed. Clusters
+are found among the candidates of one question, so they depend on nothing that the caller may not see. It knows no text
+analysis, no score's meaning and no record: arrays in, arrays out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from math import acos, pi
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]  # one per term, in the order of the text
+Fingerprints = npt.NDArray[np.uint64]  # [records, WORDS]
+Positions = npt.NDArray[np.intp]
+
+WORDS: Final = 4  # of 64 bits: 248 bits of SimHash and, in the last byte, the allowed distance (see _allowed_bits)
+WINDOW: Final = 10  # results that are looked at together
+PER_CLUSTER: Final = 2
+PER_OWNER: Final = 2
+COMPARABLE: Final = 0.9  # of a score: another owner's candidate this good goes before the third of one owner
+ORIGINAL: Final = (
+    0.7  # of a cluster's best score: the earliest registration this good keeps its place among those shown
+)
+
+_BITS: Final = 248
+_TERMS: Final = 4096  # more than any record within its bounds says
+_PAIR_WEIGHT: Final = 0.5  # two words in a row tell copies from boilerplate, but one changed word breaks two of them
+_SHORT: Final = 4  # distinct terms: what says less is a copy only of exactly the same
+# The cosine from which two texts are near duplicates: _FLOOR + _SLOPE / distinct terms. Two authors' long texts are never
+# alike; eight words are alike by chance, so a short text must be repeated almost as it stands.
+_FLOOR: Final = 0.4
+_SLOPE: Final = 2.5
+_LOW_BYTE: Final = np.uint64(0xFF)
+_SALTS: Final = np.array([0x9E3779B97F4A7C15 * (at + 1) % 2**64 for at in range(WORDS)], dtype=np.uint64)
+_PAIR: Final = np.uint64(0xD6E8FEB86659FD93)
+_TERM_CACHE: Final = 65_536
+
+# Stems that every agent may say of itself: no copy is known by them.
+_BOILERPLATE: Final = (
+    "a2a agent ai allow api assist assistant base build built client connect context cursor data enabl get help"
+    " implement integr interact interfac llm manag mcp model offici open provid protocol request sdk server servic"
+    " simpl support task tool through unoffici use user via work"
+)
+
+
+# --- Fingerprints ---------------------------------------------------------------------------------
+
+
+def fingerprint(terms: Hashes) -> Hashes:
+    """The fingerprint of one record from its terms: description, examples and tags in any order, not the name.
+
+    SimHash over the distinct terms and, at half their weight, pairs of neighbours: records that say nearly the same
+    differ in few bits, whatever the order of sentences. Zero for a record that says nothing of its own.
+    """
+    terms = terms[:_TERMS]
+    common = _boilerplate()
+    terms = terms[common[np.searchsorted(common, terms)] != terms]
+    single = np.unique(terms)
+    if not len(single):
+        return np.zeros(WORDS, dtype=np.uint64)
+    pairs = np.unique(terms[:-1] * _PAIR ^ terms[1:])
+    marks = _mixed(np.concatenate((single, pairs))[:, None] ^ _SALTS)
+    bits = np.unpackbits(marks.view(np.uint8), axis=1, bitorder="little")
+    weights = np.full(len(marks), _PAIR_WEIGHT, dtype=np.float32)
+    weights[: len(single)] = 1.0
+    words = np.packbits(weights @ bits.astype(np.float32) * 2 > weights.sum(), bitorder="little").view(np.uint64)
+    words[-1] = words[-1] & ~_LOW_BYTE | np.uint64(_allowed_bits(len(single)))
+    return words
+
+
+def fingerprint_of(texts: Iterable[str]) -> Hashes:
+    """The same from analysed texts (terms joined by spaces)."""
+    return fingerprint(np.array([_hashed(term) for text in texts for term in text.split()], dtype=np.uint64))
+
+
+@lru_cache(maxsize=_TERM_CACHE)
+def _hashed(term: str) -> int:
+    return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+@cache
+def _boilerplate() -> Hashes:
+    """Sorted, and with an end that no search runs past."""
+    return np.array([*sorted(map(_hashed, _BOILERPLATE.split())), 2**64 - 1], dtype=np.uint64)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """splitmix64's finaliser: every bit of the hash moves every bit of the mark."""
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: Hashes = values ^ values >> np.uint64(31)
+    return mixed
+
+
+@cache
+def _allowed_bits(distinct_terms: int) -> int:
+    """How many bits a near duplicate of a text with so many distinct terms may differ in."""
+    if distinct_terms < _SHORT:
+        return 0
+    return int(_BITS * acos(min(0.95, _FLOOR + _SLOPE / distinct_terms)) / pi)
+
+
+# --- Clusters -------------------------------------------------------------------------------------
+
+
+def cluster(fingerprints: Fingerprints) -> Positions:
+    """A label for each candidate: the position of the first one that says the same, directly or through others.
+
+    The work grows with the square of the candidates: give it the two hundred best, not all.
+    """
+    labels = np.arange(len(fingerprints), dtype=np.intp)
+    near = _near(fingerprints)
+    crowd = np.flatnonzero(near.any(axis=1))
+    if len(crowd):
+        labels[crowd] = crowd[_joined(near[np.ix_(crowd, crowd)])]
+    return labels
+
+
+def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
+    """Which differ in few enough bits; none is near itself, and what says nothing is near nothing."""
+    columns = np.ascontiguousarray(fingerprints.T)
+    allowed = (columns[-1] & _LOW_BYTE).astype(np.uint8)
+    columns[-1] &= ~_LOW_BYTE
+    apart = np.zeros((len(fingerprints), len(fingerprints)), dtype=np.uint8)
+    for column in columns:
+        apart += np.bitwise_count(column[:, None] ^ column)
+    near: npt.NDArray[np.bool_] = apart <= np.minimum(allowed[:, None], allowed)
+    near[~columns.any(axis=0)] = False
+    np.fill_diagonal(near, False)
+    return near
+
+
+def _joined(near: npt.NDArray[np.bool_]) -> Positions:
+    """Connected components: each takes the smallest label around it until nothing moves. Everyone has a neighbour."""
+    rows, neighbours = np.nonzero(near)
+    starts = np.searchsorted(rows, np.arange(len(near)))
+    labels = np.arange(len(near), dtype=np.intp)
+    while True:
+        lowest = np.minimum(labels, np.minimum.reduceat(labels[neighbours], starts))
+        lowest = lowest[lowest]
+        if np.array_equal(lowest, labels):
+            return labels
+        labels = lowest
+
+
+# --- Spreading ------------------------------------------------------------------------------------
+
+
+class Ranked(NamedTuple):
+    """Candidates in the order of their ranking, best first."""
+
+    scores: npt.NDArray[np.floating]
+    labels: npt.NDArray[np.integer]
+    owners: npt.NDArray[np.integer]  # any number that is the same for the same owner
+    registered: npt.NDArray[np.generic]  # smaller is earlier: a revision or a time
+
+
+def spread(ranked: Ranked, limit: int, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Positions:
+    """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others are as good.
+
+    Of a cluster the earliest registration and the best score are shown first, so that copies cannot push out what they
+    were copied from. The rest is pushed behind the ten, never lost: where nothing else is left, it is shown after all.
+    The owner's bound yields to relevance: it holds only for a candidate of another owner with a comparable score. So a
+    registry of one owner, or with one who knows the matter best, still lists ten different agents.
+    """
+    count = len(ranked.scores)
+    limit = min(limit, count)
+    rows = _Rows(ranked.scores.tolist(), ranked.labels.tolist(), ranked.owners.tolist(), [0] * count)
+    owners = Counter(rows.owners)
+    is_crowded = max(Counter(rows.labels).values(), default=0) > per_cluster
+    if not is_crowded and (len(owners) == 1 or max(owners.values(), default=0) <= per_owner):
+        return np.arange(limit, dtype=np.intp)
+    if is_crowded:
+        _give_turns(rows, ranked.registered.tolist(), per_cluster)
+    waiting = list(range(count))
+    shown: list[int] = []
+    while len(shown) < limit:
+        window = _Window(rows, len(shown) // WINDOW, per_cluster, per_owner)
+        waiting = window.fill(waiting)
+        shown += window.shown
+    return np.array(shown[:limit], dtype=np.intp)
+
+
+class _Rows(NamedTuple):
+    scores: list[float]
+    labels: list[int]
+    owners: list[int]
+    turns: list[int]  # the first window in which each may be shown
+
+
+def _give_turns(rows: _Rows, registered: list[Any], per_cluster: int) -> None:
+    """Of each cluster two a window: first the original and the best, then by rank."""
+    clusters: dict[int, list[int]] = {}
+    for at, label in enumerate(rows.labels):
+        clusters.setdefault(label, []).append(at)
+    for members in clusters.values():
+        if len(members) > per_cluster:
+            floor = ORIGINAL * rows.scores[members[0]]
+            original = min(members, key=lambda at: (rows.scores[at] < floor, registered[at], at))
+            queue = sorted(members, key=lambda at: (at != original, at))
+            for place, at in enumerate(queue):
+                rows.turns[at] = place // per_cluster
+
+
+class _Window:
+    """Ten places, filled in the order of the ranking."""
+
+    def __init__(self, rows: _Rows, turn: int, per_cluster: int, per_owner: int) -> None:
+        self.shown: list[int] = []
+        self._rows, self._turn = rows, turn
+        self._per_cluster, self._per_owner = per_cluster, per_owner
+        self._of_cluster: dict[int, int] = {}
+        self._of_owner: dict[int, int] = {}
+
+    def fill(self, waiting: list[int]) -> list[int]:
+        """Take what may be shown; returns what waits for the next window, in order."""
+        behind: list[int] = []  # more of an owner than the bound, until the others fall off
+        for at in waiting:
+            while behind and self._rows.scores[at] < COMPARABLE * self._rows.scores[behind[0]]:
+                self._take(behind.pop(0))
+            if len(self.shown) >= WINDOW:
+                break
+            if self._of_owner.get(self._rows.owners[at], 0) >= self._per_owner:
+                behind.append(at)
+            else:
+                self._take(at)
+        for at in behind:
+            self._take(at)
+        chosen = set(self.shown)
+        rest = [at for at in waiting if at not in chosen]
+        missing = WINDOW - len(self.shown)  # nothing else is left: more of the same is better than nothing
+        self.shown += rest[:missing]
+        return rest[missing:]
+
+    def _take(self, at: int) -> None:
+        label, owner = self._rows.labels[at], self._rows.owners[at]
+        held = self._of_cluster.get(label, 0)
+        if len(self.shown) >= WINDOW or held >= self._per_cluster or self._rows.turns[at] > self._turn:
+            return
+        self.shown.append(at)
+        self._of_cluster[label] = held + 1
+        self._of_owner[owner] = self._of_owner.get(owner, 0) + 1

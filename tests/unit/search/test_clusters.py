@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from waypost.search.clusters import WORDS, Fingerprints, Ranked, cluster, fingerprint, fingerprint_of, spread
+from waypost.search.text import analyse
+
+BASE = (
+    "Translates business contracts between German, Spanish and English. Keeps clause numbers, defined terms and layout.",
+    "Compares both versions side by side and marks every sentence whose meaning may have moved.",
+    "Returns a certified document within an hour, and a list of passages that a lawyer should read again.",
+    "Translate this lease from German to English.",
+    "Which clauses of the supply agreement changed their meaning in the Spanish version?",
+    "translation",
+    "legal",
+)
+OTHERS = (
+    "Plans railway journeys across Europe, compares fares and books seats for groups.",
+    "Watches warehouse temperatures and warns the shift leader before frozen goods spoil.",
+    "Reads X-ray images and drafts a report for the radiologist on duty.",
+    "Forecasts the harvest of vineyards from satellite pictures and soil samples.",
+)
+NICHES = (
+    "railway timetables",
+    "warehouse temperatures",
+    "radiology images",
+    "vineyard harvests",
+    "court filings",
+    "guitar tablature",
+    "customs tariffs",
+)
+WORDS_OF_NOISE = "quick modern trusted orbit lantern velvet copper meadow harbour signal amber canyon".split()
+
+
+def fingerprints(*records: tuple[str, ...]) -> Fingerprints:
+    return np.array([fingerprint_of(map(analyse, texts)) for texts in records])
+
+
+def clone(dice: random.Random) -> tuple[str, ...]:
+    """The base with its sentences in another order, every eighth word swapped and a sentence of noise appended."""
+    sentences = [f"{sentence}." for text in BASE for sentence in text.split(".") if sentence.strip()]
+    dice.shuffle(sentences)
+    words = [dice.choice(WORDS_OF_NOISE) if dice.random() < 0.125 else word for word in " ".join(sentences).split()]
+    return (" ".join([*words, *dice.sample(WORDS_OF_NOISE, 6)]),)
+
+
+def ranked(labels: list[int], owners: list[int] | None = None, scores: list[float] | None = None) -> Ranked:
+    count = len(labels)
+    return Ranked(
+        scores=np.array(scores or [1 - at / 1000 for at in range(count)]),
+        labels=np.array(labels),
+        owners=np.array(owners or range(count)),
+        registered=np.arange(count),
+    )
+
+
+def test_two_hundred_clones_are_one_cluster_and_others_are_not() -> None:
+    dice = random.Random(3)
+    labels = cluster(fingerprints(BASE, *(clone(dice) for _ in range(200)), *((text,) for text in OTHERS)))
+    assert np.count_nonzero(labels == labels[0]) >= 199
+    assert len(set(labels[-len(OTHERS) :].tolist()) | {int(labels[0])}) == len(OTHERS) + 1
+
+
+def test_a_fingerprint_does_not_know_the_order_of_sentences() -> None:
+    forth, back = fingerprints(BASE, BASE[::-1])
+    assert np.bitwise_count(forth ^ back).sum() < 40
+
+
+def test_agents_that_share_only_their_vendors_boilerplate_are_not_one_cluster() -> None:
+    texts = [(f"An MCP server of Acme that provides tools to work with {what} via the Acme API.",) for what in NICHES]
+    assert len(set(cluster(fingerprints(*texts)).tolist())) >= len(NICHES) - 1
+
+
+def test_short_texts_are_near_only_when_they_say_the_same() -> None:
+    records = fingerprints(
+        ("Retrieve the weather of a city",),
+        ("Retrieve the population of a city",),
+        ("Retrieve the weather of a city",),
+        ("weather",),
+        ("weather",),
+        ("rain",),
+    )
+    assert cluster(records).tolist() == [0, 1, 0, 3, 3, 5]
+
+
+def test_records_that_say_nothing_have_nothing_in_common() -> None:
+    assert fingerprint_of([""]).tolist() == [0] * WORDS
+    assert cluster(fingerprints(("",), ("An MCP server",), ("",))).tolist() == [0, 1, 2]
+    assert cluster(np.empty((0, WORDS), dtype=np.uint64)).tolist() == []
+
+
+def test_a_fingerprint_is_the_same_from_hashes_and_for_any_length() -> None:
+    endless = np.arange(100_000, dtype=np.uint64)
+    assert fingerprint(endless).tolist() == fingerprint(endless[:4096]).tolist()
+
+
+def test_labels_depend_on_nothing_but_the_candidates_themselves() -> None:
+    dice = random.Random(5)
+    records = fingerprints(BASE, *((text,) for text in OTHERS), clone(dice), clone(dice))
+    assert cluster(records).tolist() == [0, 1, 2, 3, 4, 0, 0]
+    assert cluster(records[1:]).tolist() == [0, 1, 2, 3, 4, 4]
+
+
+def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
+    labels = [0] * 12 + list(range(12, 40))
+    shown = spread(ranked(labels), 40).tolist()
+    assert sorted(shown) == list(range(40))
+    for start in (0, 10, 20):
+        assert [labels[at] for at in shown[start : start + 10]].count(0) == 2
+    assert shown[:4] == [0, 1, 12, 13]
+
+
+def test_what_was_copied_is_shown_beside_the_best_of_its_copies() -> None:
+    scores = [0.9] * 50 + [0.8] + [0.7] * 20
+    labels = [0] * 51 + list(range(51, 71))
+    candidates = ranked(labels, scores=scores)._replace(registered=np.array([*range(1, 51), 0, *range(51, 71)]))
+    assert spread(candidates, 3).tolist() == [0, 50, 51]
+
+
+def test_an_early_registration_of_little_relevance_has_no_claim() -> None:
+    candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.1, 0.05])._replace(registered=np.array([3, 2, 1, 0]))
+    assert spread(candidates, 4).tolist() == [0, 1, 3, 2]
+
+
+def test_nothing_is_lost_when_all_are_of_one_cluster() -> None:
+    assert spread(ranked([0] * 25), 25).tolist() == list(range(25))
+    assert spread(ranked([0] * 25), 7).tolist() == list(range(7))
+    assert spread(ranked([]), 10).tolist() == []
+
+
+def test_a_registry_of_one_owner_lists_its_different_agents_in_order() -> None:
+    assert spread(ranked(list(range(30)), owners=[7] * 30), 10).tolist() == list(range(10))
+
+
+def test_a_flood_of_one_owner_leaves_room_for_others_that_are_as_good() -> None:
+    owners = [1] * 50 + [2, 3]
+    scores = [0.9] * 50 + [0.85, 0.82]
+    assert spread(ranked(list(range(52)), owners=owners, scores=scores), 10).tolist()[:5] == [0, 1, 50, 51, 2]
+
+
+def test_an_owner_who_knows_the_matter_best_is_not_pushed_behind_strangers() -> None:
+    owners = [1] * 4 + [2, 3]
+    scores = [0.9, 0.89, 0.88, 0.87, 0.3, 0.2]
+    assert spread(ranked(list(range(6)), owners=owners, scores=scores), 6).tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_candidate_is_shown_once_whatever_the_crowd(seed: int) -> None:
+    dice = random.Random(seed)
+    count = dice.randint(1, 120)
+    candidates = Ranked(
+        scores=np.sort(np.array([dice.random() for _ in range(count)]))[::-1],
+        labels=np.array([dice.randint(0, count // 3) for _ in range(count)]),
+        owners=np.array([dice.randint(0, 4) for _ in range(count)]),
+        registered=np.array([dice.randint(0, 10) for _ in range(count)]),
+    )
+    shown = spread(candidates, count).tolist()
+    assert sorted(shown) == list(range(count))
+    assert spread(candidates, 10).tolist() == shown[:10]
+    assert spread(candidates, count).tolist() == shown
