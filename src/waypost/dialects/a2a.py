@@ -23,7 +23,8 @@ from waypost.dialects.a2a_auth import read_auth, read_requirements, write_auth
 from waypost.dialects.a2a_older import OLDER_NAMES, modern
 from waypost.dialects.a2a_schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.dialects.codec import DecodeContext, Decoded, EncodeContext, Encoded, Loss, residue_name
-from waypost.dialects.profile_reader import MEDIA_TYPE_CHARS, check_times
+from waypost.dialects.profile_reader import check_times
+from waypost.dialects.profile_shape import MEDIA_TYPE_CHARS
 from waypost.dialects.remainder import attach, carries_id, leftover, overlay, remainder, residue_of
 from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, need_endpoint, reword, unsaid
 from waypost.errors import InvalidDocument

@@ -16,7 +16,8 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, record_to_json
 
-_SUPERLATIVE = re.compile(r"\b(best|perfect|guaranteed)\b", re.IGNORECASE)
+_SUPERLATIVES = ("best", "perfect", "guaranteed")
+_SUPERLATIVE = re.compile(rf"\b({'|'.join(_SUPERLATIVES)})\b", re.IGNORECASE)
 
 
 class ProfileCodec:
@@ -61,11 +62,17 @@ def _warnings(record: AgentRecord) -> Iterator[str]:
     upper = [tag for tag in record.tags if tag != tag.lower()]
     if upper:
         yield f"$.tags: {', '.join(upper[:3])}: tags are lower-case; they match all the same (PRO-13)."
-    found = _SUPERLATIVE.search(record.description)
+    found = _find_superlative(record.description)
     if found:
         yield f"$.description: {found.group()!r} is a superlative nobody can check; leave it out (PRO-12)."
     if record.version is None:
         yield "$.version: missing; without it readers cannot tell one state of the agent from the next (PRO-17)."
+
+
+def _find_superlative(text: str) -> re.Match[str] | None:
+    """Most texts hold none, which is seen sooner without a pattern."""
+    folded = text.casefold()
+    return _SUPERLATIVE.search(text) if any(word in folded for word in _SUPERLATIVES) else None
 
 
 PROFILE = ProfileCodec()

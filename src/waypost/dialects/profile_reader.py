@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from waypost import limits
+from waypost.dialects.profile_shape import LANGUAGE_CHARS, MEDIA_TYPE_CHARS, fits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, kind_of, member
 from waypost.model.principal import VISIBILITIES
@@ -32,12 +33,21 @@ from waypost.model.record import (
 from waypost.model.times import find_instant, parse_rfc3339
 
 VISIBILITY = "visibility"
-MEDIA_TYPE_CHARS = 255
-LANGUAGE_CHARS = 64
 
 
 def read_record(document: Mapping[str, Any], path: str = "$") -> AgentRecord:
     """The record in a profile document. `bindings` may be empty here: other dialects may give none (agentframework.md §11)."""
+    if not fits(document):
+        _check_members(document, path)
+    for name in ("updated_at", "expires_at"):
+        read_time(document, name, path)
+    if VISIBILITY in document:
+        document = {name: value for name, value in document.items() if name != VISIBILITY}
+    return record_from_json(document)
+
+
+def _check_members(document: Mapping[str, Any], path: str) -> None:
+    """Name the first member that is wrong, and what is."""
     check_id(need_text(document, "id", path, most=limits.ID_CHARS), member(path, "id"))
     need_text(document, "name", path, most=limits.NAME_CHARS)
     need_text(document, "description", path, most=limits.DESCRIPTION_CHARS)
@@ -48,11 +58,6 @@ def read_record(document: Mapping[str, Any], path: str = "$") -> AgentRecord:
         find_object(document, name, path)
     read_status(document, path)
     find_text(document, "version", path, most=limits.VERSION_CHARS)
-    for name in ("updated_at", "expires_at"):
-        read_time(document, name, path)
-    if VISIBILITY in document:
-        document = {name: value for name, value in document.items() if name != VISIBILITY}
-    return record_from_json(document)
 
 
 def read_tags(document: Mapping[str, Any], name: str, path: str) -> tuple[str, ...]:
