@@ -1,0 +1,37 @@
+"""What turns texts into vectors, as the index knows it. Implementations live in `waypost.embedders`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    @property
+    def name(self) -> str:
+        """Names the model and its version. Vectors that were saved under another name are made anew."""
+        ...
+
+    @property
+    def dims(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """One unit vector for each text (zeros for a text that says nothing), the same whatever else is in the batch."""
+        ...
+
+
+class Space(NamedTuple):
+    """An embedder and how its vectors are kept."""
+
+    embedder: Embedder
+    centroids: Vectors | None = None  # fixed, so that where a vector is filed depends on nothing but itself
+    is_quick: bool = True  # vectors are made with the first question; else in the background, from the store
+
+    @property
+    def name(self) -> str:
+        return self.embedder.name

@@ -1,0 +1,63 @@
+"""Arrays in a file come back as they were, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waypost.search.arrays import Damaged, read_arrays, write_arrays
+
+ARRAYS = {
+    "numbers": np.arange(1000, dtype=np.uint32),
+    "nothing": np.zeros(0, dtype=np.float32),
+    "table": np.arange(60, dtype=np.int8).reshape(12, 5),
+    "odd": np.array([True, False, True]),
+}
+
+
+def test_arrays_come_back_equal_and_read_only(tmp_path: Path) -> None:
+    checksum = write_arrays(tmp_path / "file", ARRAYS)
+    found = read_arrays(tmp_path / "file", checksum)
+    assert list(found) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert found[name].dtype == array.dtype
+        assert np.array_equal(found[name], array)
+    with pytest.raises(ValueError, match="read-only"):
+        found["numbers"][0] = 7
+
+
+def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    checksum = write_arrays(path, ARRAYS)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 37):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with pytest.raises(Damaged):
+            read_arrays(path, checksum)
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, -1])
+def test_a_file_cut_short_is_found(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "file"
+    checksum = write_arrays(path, ARRAYS)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(Damaged):
+        read_arrays(path, checksum)
+
+
+def test_blocks_that_changed_places_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    checksum = write_arrays(path, {"long": np.arange(1 << 19, dtype=np.uint64)})
+    whole, block = path.read_bytes(), 1 << 20
+    path.write_bytes(whole[:block] + whole[2 * block : 3 * block] + whole[block : 2 * block] + whole[3 * block :])
+    with pytest.raises(Damaged):
+        read_arrays(path, checksum)
+
+
+def test_a_missing_file_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="cannot be read"):
+        read_arrays(tmp_path / "none", 1)

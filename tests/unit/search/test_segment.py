@@ -1,0 +1,103 @@
+"""Segments: the same however they came about, and exact in what they answer."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waypost.search.document import Prepared, hash_of, impacts_of
+from waypost.search.postings import Weighted
+from waypost.search.segment import GONE, build, merge
+
+WORDS = [f"word{number}" for number in range(12)]
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> list[Prepared]:
+    count = draw(st.integers(1, 12))
+    return [
+        Prepared(
+            id=f"agent-{number}",
+            tier=draw(st.integers(0, 2)),
+            owner=draw(st.integers(0, 3)),
+            is_deprecated=draw(st.booleans()),
+            since=float(number),
+            updated=0.0,
+            impacts=impacts_of([" ".join(draw(st.lists(st.sampled_from(WORDS), max_size=4))) for _ in range(4)]),
+            keys=tuple(draw(st.sets(st.integers(0, 5)))),
+            texts=("text",),
+        )
+        for number in range(count)
+    ]
+
+
+@given(documents(), st.data())
+def test_merging_equals_building_at_once(prepared: list[Prepared], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(prepared) - 1)), max_size=3)))
+    pieces = [prepared[start:end] for start, end in zip([0, *cuts], [*cuts, len(prepared)], strict=True) if start < end]
+    live = [np.array(data.draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p)))) for p in pieces]
+    merged, renumbered = merge([build(piece) for piece in pieces], live)
+    kept = [
+        each for piece, alive in zip(pieces, live, strict=True) for each, yes in zip(piece, alive, strict=True) if yes
+    ]
+    whole = build(kept)
+    assert merged.arrays.keys() == whole.arrays.keys()
+    for name, array in whole.arrays.items():
+        assert np.array_equal(merged.arrays[name], array), name
+    numbers = np.concatenate(renumbered)
+    assert [merged.id_of(int(number)) for number in numbers[numbers != GONE]] == [each.id for each in kept]
+
+
+@given(documents())
+def test_rows_are_found_by_id(prepared: list[Prepared]) -> None:
+    segment = build(prepared)
+    assert segment.rows_by_id([each.id for each in prepared]).tolist() == list(range(len(prepared)))
+    assert segment.rows_by_id(["nobody"]).tolist() == [-1]
+
+
+def test_nothing_can_be_built_and_asked() -> None:
+    segment = build([])
+    assert segment.count == 0
+    assert segment.rows_by_id(["nobody"]).tolist() == [-1]
+    assert not len(Weighted(segment, [1], [1.0]).best(np.zeros(0, dtype=np.bool_), 0, 5))
+
+
+def _many(count: int) -> list[Prepared]:
+    random = np.random.default_rng(7)
+    zipf = 1 / np.arange(1, 2001)
+    words = [f"w{number}" for number in range(2000)]
+    texts = random.choice(words, size=(count, 4, 9), p=zipf / zipf.sum())
+    return [
+        Prepared(
+            id=f"agent-{number}",
+            tier=number % 3,
+            owner=0,
+            is_deprecated=False,
+            since=0.0,
+            updated=0.0,
+            impacts=impacts_of([" ".join(field) for field in fields]),
+            keys=(),
+            texts=(),
+        )
+        for number, fields in enumerate(texts)
+    ]
+
+
+def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
+    """Against the plain sum over every admitted row, for questions of rare, common and many words."""
+    segment = build(_many(60_000))
+    mask = segment.tier == 0
+    admitted = np.flatnonzero(mask).astype(np.uint32)
+    random = np.random.default_rng(3)
+    for size in (1, 2, 5, 30):
+        for spread in (10, 100, 2000):
+            terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
+            terms = list(dict.fromkeys(terms))
+            weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
+            weighted = Weighted(segment, terms, weights)
+            expected = np.sort(weighted.score(admitted))[::-1][:50]
+            found = weighted.best(mask, len(admitted), 50)
+            assert mask[found].all()
+            assert np.allclose(np.sort(weighted.score(found))[::-1], expected[: len(found)], atol=1e-5)
+            assert len(found) == min(50, int((weighted.score(admitted) > 0).sum()))
