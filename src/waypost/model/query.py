@@ -10,6 +10,7 @@ from waypost import limits
 from waypost.model.record import AgentRecord
 
 Detail = Literal["minimal", "summary", "full"]
+FACETS = ("tag", "protocol", "status", "owner")
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     detail: Detail = "summary"
     include_evidence: bool = False
     client_context: dict[str, Any] = msgspec.field(default_factory=dict)
+    facets: tuple[str, ...] = ()  # of FACETS
+    min_score: float = 0.0  # candidates below it are left out
 
 
 class MatchedExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +70,50 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     trust: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class FacetValue(msgspec.Struct, frozen=True):
+    """One value that agents have, and how many have it."""
+
+    value: str
+    count: int
+
+
+Facets = dict[str, tuple[FacetValue, ...]]  # by name, the most frequent values first
+Suggestions = dict[str, tuple[str, ...]]  # a tag that nobody carries → tags that somebody does
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A list in numbers."""
+
+    total: int
+    facets: Facets
+    suggestions: Suggestions = msgspec.field(default_factory=dict)
+
+
+class FilterCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many agents pass one hard filter by itself, and how many are left after it and those before it."""
+
+    filter: str  # required_tags, excluded_tags, protocols or constraints.<name>
+    value: Any
+    matching: int
+    remaining: int
+
+
+class Emptiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no candidate. All counts are over what the caller may see."""
+
+    reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score"]
+    visible: int
+    filters: tuple[FilterCount, ...] = ()
+    best_score: float | None = None  # of what was left out for its score
+
+
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     applied_filters: dict[str, Any]
     generated_at: float
     unsupported_filters: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    facets: Facets | None = None
+    suggestions: Suggestions = msgspec.field(default_factory=dict)
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it kept out
+    empty: Emptiness | None = None

@@ -22,6 +22,7 @@ from waypost.search.tags import TagIndex
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
+_SPELT_AT_ONCE = 500
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
 _MARK_BITS = 2**64 - 1
@@ -65,20 +66,50 @@ class Catalogue:
 
     @property
     def tags(self) -> TagIndex:
+        while self._untagged:
+            self._prepare_tags()
+        return self._tags
+
+    @property
+    def stated(self) -> StatedIndex:
+        """What agents state, by the ordinals of `tags`."""
+        while self._untagged:
+            self._prepare_tags()
+        return self._stated
+
+    @property
+    def neighbours(self) -> TagNeighbours:
+        """Tags that are written alike."""
         while self.prepare():
             pass
-        return self._tags
+        return self._neighbours
+
+    @property
+    def is_prepared(self) -> bool:
+        return not self._untagged and not self._unspelt
 
     def prepare(self) -> bool:
         """Take a part of what was loaded into the tag index; True while something is left. The first answers need neither
         tags nor order: both are made in the turns after the start, or at once when somebody asks for them."""
+        if self._untagged:
+            self._prepare_tags()
+        elif self._unspelt:
+            part = self._unspelt[-_SPELT_AT_ONCE:]
+            del self._unspelt[-_SPELT_AT_ONCE:]
+            self._neighbours.add(part)
+        return not self.is_prepared
+
+    def _prepare_tags(self) -> None:
         part = self._untagged[-_PREPARED_AT_ONCE:]
         del self._untagged[-_PREPARED_AT_ONCE:]
-        if part:
-            self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
-            for entry in part:
-                self._mark(entry, _mark_of(entry))
-        return bool(self._untagged)
+        self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
+        for entry in part:
+            self._mark(entry, _mark_of(entry))
+        ordinals = (self._tags.ordinal(entry.id) for entry in part)
+        newest = (self._entries.get(entry.id, entry) for entry in part)  # a renewal may have come in between
+        self._stated.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)
+        if not self._untagged:
+            self._unspelt = list(self._tags.by_tag)
 
     def _make_orders(self) -> None:
         """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for
@@ -133,7 +164,9 @@ class Catalogue:
 
     def _remember(self, entry: Entry) -> None:
         self._name(entry)
-        self.tags.put(entry.id, entry.tags, entry.protocols, entry.status, entry.scopes)
+        ordinal = self.tags.put(entry.id, entry.tags, entry.protocols, entry.status, entry.scopes)
+        self._stated.put(ordinal, entry)
+        self._neighbours.add(entry.tags)
         self._mark(entry, _mark_of(entry))
         self._watch_deadline(entry)
 
@@ -162,7 +195,10 @@ class Catalogue:
                 del self._aliases[alias]
         if _may_be_hashed(entry.id):
             self._aliases.pop(hash_slug(entry.id), None)
-        self.tags.remove(entry.id)
+        ordinal = self.tags.ordinal(entry.id)
+        if ordinal is not None:
+            self._stated.remove(ordinal, entry)
+            self._tags.remove(entry.id)
         self._mark(entry, -_mark_of(entry))
         position = position_of(entry)
         for scope in (*entry.scopes, _EVERYTHING):
@@ -240,8 +276,8 @@ class Catalogue:
 
     def fingerprint(self, audience: frozenset[str] | None) -> str:
         """The same wherever the audience sees the same set, in every process; another one when that set changes."""
-        while self.prepare():
-            pass
+        while self._untagged:
+            self._prepare_tags()
         scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
         return f"{sum(self._marks.get(scope, 0) for scope in scopes) & _MARK_BITS:016x}"
 
@@ -272,18 +308,29 @@ class Catalogue:
         """One page in the order of (folded name, id), and how many there are in all."""
         if not tags and not protocols and owner is None and ids is None and tuple(statuses) == LISTED:
             return self._plain_page(audience, limit, offset, after)
-        chosen = self.tags.select(
-            required=tuple(tags), protocols=tuple(protocols), statuses=tuple(statuses), audience=audience
-        )
+        chosen = self.select(audience, tags=tags, protocols=protocols, statuses=statuses, owner=owner)
         if ids is not None:
             chosen &= BitMap(ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None)
-        if owner is not None:
-            chosen &= self.stated.owners.get(owner)
         listed_only = set(statuses) <= set(LISTED)
         positions = self._positions_of(chosen, audience, ordered=listed_only)
         if after is not None:
             positions = (position for position in positions if position > after)
         return self._take(islice(positions, offset, offset + limit)), len(chosen)
+
+    def select(
+        self,
+        audience: frozenset[str] | None,
+        *,
+        tags: Sequence[str] = (),
+        protocols: Sequence[str] = (),
+        statuses: Sequence[str] = LISTED,
+        owner: str | None = None,
+    ) -> BitMap:
+        """The ordinals of a whole list. They mean the same agents until the next change."""
+        chosen = self.tags.select(
+            required=tuple(tags), protocols=tuple(protocols), statuses=tuple(statuses), audience=audience
+        )
+        return chosen if owner is None else chosen & self.stated.owners.get(owner)
 
     def _plain_page(
         self, audience: frozenset[str] | None, limit: int, offset: int, after: Position | None

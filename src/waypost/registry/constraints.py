@@ -1,67 +1,149 @@
-"""Constraints of a query that this service can apply. What it cannot is named, never ignored (PRO-24, PRO-53, PRO-60)."""
+"""Constraints of a question that this service can apply: each becomes a bitmap over what agents state.
+
+A constraint is hard. An agent that states nothing of what is asked is left out, and counted among the rejected: nobody
+can hold a silent record to it. What is unknown is named, never ignored (PRO-24, PRO-53, PRO-60).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+from pyroaring import BitMap
+
 from waypost.errors import InvalidParameter
-from waypost.model.json import kind_of
-from waypost.model.names import fold
-from waypost.model.registration import Registration
+from waypost.model.facts import (
+    AUTH,
+    COST,
+    DEFAULT_CURRENCY,
+    EVERYWHERE,
+    LANGUAGE,
+    LATENCY,
+    REGION,
+    amount_of,
+    auth_name,
+    currency_name,
+    language_tag,
+    texts_of,
+)
+from waypost.model.json import kind_of, member
+from waypost.registry.stated import StatedIndex
 
 MAX_AGE = "max_results_age_seconds"
-Predicate = Callable[[Registration], bool]
+_COST_PARTS = ("max", "currency", "per")
+
+Admits = Callable[[StatedIndex], BitMap]
 
 
-def compile_constraints(constraints: dict[str, Any], now: float) -> tuple[list[Predicate], dict[str, Any], list[str]]:
-    """Predicates to apply, what they stand for, and the names that cannot be applied."""
-    predicates: list[Predicate] = []
-    applied: dict[str, Any] = {}
+class Constraint(msgspec.Struct, frozen=True):
+    """One constraint as it was asked, and whom it admits."""
+
+    name: str
+    value: Any
+    admits: Admits
+
+
+def compile_constraints(constraints: dict[str, Any], now: float) -> tuple[list[Constraint], list[str]]:
+    """What can be applied, and the names of what cannot. A known name with a value of the wrong shape is refused."""
+    applied: list[Constraint] = []
     unsupported: list[str] = []
     for name, value in constraints.items():
         make = _KNOWN.get(name)
         if make is None:
             unsupported.append(name)
         else:
-            predicates.append(make(value, now))
-            applied[name] = value
-    return predicates, applied, unsupported
+            applied.append(Constraint(name, value, make(value, member("$.constraints", name), now)))
+    return applied, unsupported
 
 
-def _max_age(value: Any, now: float) -> Predicate:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise InvalidParameter(
-            "max_results_age_seconds must be a number of seconds, 0 or more.",
-            path="$.constraints.max_results_age_seconds",
-        )
-    oldest = now - value
-    return lambda registration: max(registration.changed_at, registration.renewed_at) >= oldest
+def _max_age(value: Any, path: str, now: float) -> Admits:
+    oldest = now - _amount(value, path, "a number of seconds, 0 or more")
+    return lambda stated: stated.heard_of_since(oldest)
 
 
-def _region(value: Any, now: float) -> Predicate:
-    wanted = {fold(item) for item in _texts(value)}
-    if not wanted:
-        raise InvalidParameter(
-            f"region must be a text or an array of texts, not {kind_of(value)}.",
-            path="$.constraints.region",
-            hint="Name a region as publishers do, such as eu or apac.",
-        )
-
-    def serves(registration: Registration) -> bool:
-        stated = registration.record.constraints or {}
-        regions = map(fold, _texts(stated.get("region")) or _texts(stated.get("regions")))
-        return any(item in wanted or item in ("global", "*") for item in regions)
-
-    return serves
+def _region(value: Any, path: str, now: float) -> Admits:
+    wanted = _texts(value, path, "Name a region as publishers do, such as eu or apac.")
+    return lambda stated: stated.stating(REGION, wanted)
 
 
-def _texts(value: Any) -> list[str]:
-    """A text or a list of texts. What publishers put here has no defined shape, so anything else is passed over."""
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+def _language(value: Any, path: str, now: float) -> Admits:
+    wanted = [language_tag(item) for item in _texts(value, path, "Name a language by its tag, such as de or pt-BR.")]
+    return lambda stated: stated.stating(LANGUAGE, wanted)
 
 
-_KNOWN: dict[str, Callable[[Any, float], Predicate]] = {MAX_AGE: _max_age, "region": _region}
+def _auth(value: Any, path: str, now: float) -> Admits:
+    asked = _texts(value, path, "Name ways to authenticate that you can use, such as oauth2, bearer, apiKey or none.")
+    wanted = [name for name in map(auth_name, asked) if name]
+    return lambda stated: stated.stating(AUTH, wanted)
+
+
+def _latency(value: Any, path: str, now: float) -> Admits:
+    asked, path = _part(value, path, "max_ms", ("max_ms",))
+    most = _amount(asked, path, "a number of milliseconds, 0 or more")
+    return lambda stated: stated.at_most(LATENCY, most)
+
+
+def _cost(value: Any, path: str, now: float) -> Admits:
+    """The price of one call. Prices in different currencies are never compared; without one, US dollars are meant."""
+    currency: Any = DEFAULT_CURRENCY
+    if isinstance(value, dict):
+        currency = value.get("currency", DEFAULT_CURRENCY)
+        if not isinstance(currency, str) or not currency.strip():
+            raise _wrong(currency, member(path, "currency"), "a currency such as EUR")
+        if value.get("per", "call") != "call":
+            raise _wrong(value["per"], member(path, "per"), '"call": other prices are not compared')
+    asked, path = _part(value, path, "max", _COST_PARTS)
+    most = _amount(asked, path, "an amount of money, 0 or more")
+    scale = f"{COST}:{currency_name(currency)}"
+    return lambda stated: stated.at_most(scale, most) | stated.at_most(f"{COST}:{EVERYWHERE}", most)
+
+
+def _part(value: Any, path: str, name: str, known: tuple[str, ...]) -> tuple[Any, str]:
+    """The bound itself, which stands alone or as a member. A member that nobody reads would be a filter ignored."""
+    if not isinstance(value, dict):
+        return value, path
+    for other in value:
+        if other not in known:
+            raise InvalidParameter(
+                f"{other[:64]!r} is not known here.", path=member(path, other), hint=f"Use {', '.join(known)}."
+            )
+    return value.get(name), member(path, name)
+
+
+def _amount(value: Any, path: str, what: str) -> float:
+    amount = amount_of(value)
+    if amount is None:
+        raise _wrong(value, path, what)
+    return amount
+
+
+def _texts(value: Any, path: str, hint: str) -> list[str]:
+    found = texts_of(value) if isinstance(value, str | list) else []
+    if not found or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+        error = _wrong(value, path, "a text or an array of texts")
+        raise InvalidParameter(error.message, path=path, hint=hint)
+    return found
+
+
+def _wrong(value: Any, path: str, what: str) -> InvalidParameter:
+    name = path.rpartition(".")[2]
+    shown = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else kind_of(value)
+    return InvalidParameter(f"{name} must be {what}, not {shown}.", path=path)
+
+
+_KNOWN: dict[str, Callable[[Any, str, float], Admits]] = {
+    MAX_AGE: _max_age,
+    "region": _region,
+    "language": _language,
+    "auth": _auth,
+    "max_latency_ms": _latency,
+    "max_cost": _cost,
+    # other names for the same
+    "regions": _region,
+    "languages": _language,
+    "auth_type": _auth,
+    "latency": _latency,
+    "cost": _cost,
+}
 SUPPORTED = tuple(_KNOWN)

@@ -18,6 +18,7 @@ from waypost.errors import (
     StaleMetadata,
     WaypostError,
 )
+from waypost.model.facts import facts_of
 from waypost.model.freshness import Marks, Staleness, staleness
 from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
@@ -54,6 +55,8 @@ def entry_of(registration: Registration) -> Entry:
         tuple(dict.fromkeys(map(fold_tag, record.tags))),
         protocols_of(record),
         registration.hosted,
+        registration.renewed_at if registration.renewed_at > registration.changed_at else None,
+        facts_of(record),
     )
 
 

@@ -23,17 +23,19 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import Findings, Query
+from waypost.model.query import FACETS, Findings, Overview, Query, Suggestions
 from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import summary
 from waypost.registry import decisions
 from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
+from waypost.registry.facets import FacetCounter
 from waypost.registry.finding import Search
 from waypost.registry.indexing import IndexKeeper
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Page, Publication, Receipt, shown_etag
+from waypost.registry.reasons import suggest
 from waypost.trust.policy import may_see, no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
 
@@ -72,6 +74,7 @@ class Registry:
         self.clock = clock
         self.options = options or Options()
         self.catalogue = Catalogue()
+        self._facets = FacetCounter(self.catalogue)
         self.seal: Seal
         self.changes: ChangeLog
         self._cache: Lru[str, Registration] = Lru(limits.RECORD_CACHE)
@@ -423,10 +426,35 @@ class Registry:
         """Ranked candidates that the caller sees, and what was and was not applied."""
         now = self.clock.now()
         self.catalogue.expire(now)
-        search = Search(query, now)
-        ranking = self.ranker.rank(search.asked, audience(principal), alive=self.catalogue.is_alive, now=now)
+        search = Search(query, self.catalogue, principal, now)
+        ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
         return search.findings(ranking, registrations, self.trust_of)
+
+    def facets(
+        self,
+        principal: Principal,
+        names: Sequence[str] = FACETS,
+        *,
+        tags: Sequence[str] = (),
+        protocols: Sequence[str] = (),
+        statuses: Sequence[str] = LISTED,
+        owner: str | None = None,
+    ) -> Overview:
+        """Counts over the list that these filters give."""
+        self.catalogue.expire(self.clock.now())
+        chosen = self.catalogue.select(
+            audience(principal), tags=tags, protocols=protocols, statuses=statuses, owner=owner
+        )
+        return Overview(
+            total=len(chosen),
+            facets=self._facets.count(names, chosen, principal),
+            suggestions=self.suggest(principal, tags),
+        )
+
+    def suggest(self, principal: Principal, tags: Sequence[str]) -> Suggestions:
+        """What else may have been meant by tags that nobody carries whom the caller sees."""
+        return suggest(self.catalogue, tags, self.catalogue.select(audience(principal))) if tags else {}
 
     # --- Watching --------------------------------------------------------------------------------
 

@@ -1,55 +1,129 @@
-"""From a question and a ranking to the answer: constraints applied, evidence told, nothing private quoted."""
+"""From a question to its answer: filters, ranking, preferences, evidence, facets, and why there is nothing to show.
+
+Hard filters that the ranker does not know (constraints) are handed to it as a test of ids, so that it passes over what
+does not fit and goes on to what does. Nothing private is quoted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from waypost.model.query import Candidate, Findings, Hit, Query, Ranking
+from waypost.model.principal import Principal, audience
+from waypost.model.query import Candidate, Emptiness, Evidence, Facets, Findings, Hit, Query, Ranking, Suggestions
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
+from waypost.registry.catalogue import Catalogue
 from waypost.registry.constraints import compile_constraints
 from waypost.registry.decisions import expiry_of
+from waypost.registry.facets import FacetCounter
+from waypost.registry.ports import Ranker
+from waypost.registry.reasons import empty_warnings, explain_emptiness, suggest, suggestion_warnings
+from waypost.registry.selection import Selection
 from waypost.search.evidence import explain
+from waypost.search.preferences import BOOST, preference, preferred, wishes_of
 
-_LOOKED_THROUGH = 1000  # hits that constraints are held against; what a constraint asks is not in the index yet
+_WIDER: Final = (1000, 20_000)  # hits asked for when constraints leave too few; the last bounds the work
+_NEAR_TIES: Final = 20  # hits beyond the limit that a preference may bring into it
+_PLACES: Final = 4
 
 Trust = Callable[[Registration], dict[str, Any]]
 
 
 class Search:
-    """One question. `asked` is what the ranker is asked: more than is wanted when constraints will thin it out."""
+    """One question. `rank` and `findings` are two halves because whole records are read between them."""
 
-    def __init__(self, query: Query, now: float) -> None:
+    def __init__(self, query: Query, catalogue: Catalogue, principal: Principal, now: float) -> None:
         self._query = query
+        self._catalogue = catalogue
+        self._principal = principal
         self._now = now
-        self._predicates, self._constraints, self._unsupported = compile_constraints(query.constraints, now)
-        self.asked = msgspec.structs.replace(query, limit=_LOOKED_THROUGH) if self._predicates else query
+        self._constraints, self._unsupported = compile_constraints(query.constraints, now)
+        self._wishes = wishes_of(query.client_context)
+        self._facets: Facets | None = None
+        self._rejected: dict[str, int] = {}
+        self._best_score: float | None = None
+
+    # --- Before records are read -----------------------------------------------------------------
+
+    def rank(self, ranker: Ranker, facets: FacetCounter) -> Ranking:
+        alive = self._catalogue.is_alive
+        if self._constraints or self._query.facets:
+            selection = self._selection()
+            if self._query.facets:
+                self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
+            if self._constraints:
+                self._rejected = selection.rejected()
+                return self._worth_reading(self._ranked(ranker, selection.admits(), len(selection.admitted)))
+        return self._worth_reading(self._asked(ranker, alive, self._wanted))
+
+    @property
+    def _wanted(self) -> int:
+        return self._query.limit + (_NEAR_TIES if self._wishes else 0)
+
+    def _ranked(self, ranker: Ranker, admits: Callable[[str], bool], admitted: int) -> Ranking:
+        """Asked again for more where filters that the ranker does not know took most of its candidates away."""
+        wanted = min(self._wanted, admitted)
+        if not wanted:
+            return Ranking(hits=())
+        ranking = self._asked(ranker, admits, wanted)
+        for limit in _WIDER:
+            if len(ranking.hits) >= wanted:
+                break
+            ranking = self._asked(ranker, admits, limit)
+        return msgspec.structs.replace(ranking, hits=ranking.hits[:wanted])
+
+    def _asked(self, ranker: Ranker, alive: Callable[[str], bool], limit: int) -> Ranking:
+        asked = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
+        return ranker.rank(asked, audience(self._principal), alive=alive, now=self._now)
+
+    def _worth_reading(self, ranking: Ranking) -> Ranking:
+        """Without what cannot reach the floor, whatever is preferred."""
+        floor = self._query.min_score
+        if not floor or not ranking.hits:
+            return ranking
+        self._best_score = ranking.hits[0].score
+        most = 1.0 + BOOST if self._wishes else 1.0
+        return msgspec.structs.replace(ranking, hits=tuple(hit for hit in ranking.hits if hit.score * most >= floor))
+
+    def _selection(self) -> Selection:
+        return Selection(self._catalogue, audience(self._principal), self._query, self._constraints)
+
+    # --- After -----------------------------------------------------------------------------------
 
     def findings(self, ranking: Ranking, registrations: Iterable[Registration], trust: Trust) -> Findings:
         held = {registration.id: registration for registration in registrations}
-        candidates: list[Candidate] = []
-        for hit in ranking.hits:
-            registration = held.get(hit.id)
-            if registration is not None and self._is_fit(registration):
-                candidates.append(self._candidate(hit, registration, trust))
-                if len(candidates) == self._query.limit:
-                    break
+        chosen = self._chosen(ranking, held)
+        empty = None if chosen else explain_emptiness(self._selection(), self._query, self._best_score)
+        suggestions = self._suggestions(is_empty=not chosen)
         return Findings(
-            candidates=tuple(candidates),
+            candidates=tuple(self._candidate(hit, share, held[hit.id], trust) for hit, share in chosen),
             applied_filters=self._applied(),
             generated_at=self._now,
             unsupported_filters=tuple(self._unsupported),
-            warnings=(*ranking.warnings, *self._cut_short(ranking, len(candidates))),
+            warnings=(*ranking.warnings, *self._warnings(empty, suggestions)),
+            facets=self._facets,
+            suggestions=suggestions,
+            rejected=self._rejected,
+            empty=empty,
         )
 
-    def _is_fit(self, registration: Registration) -> bool:
-        """An agent that says nowhere how to be reached is not even D0."""
-        return bool(registration.record.bindings) and all(holds(registration) for holds in self._predicates)
+    def _chosen(self, ranking: Ranking, held: dict[str, Registration]) -> list[tuple[Hit, float]]:
+        """Hits with the share of preference that is in their scores. An agent that says nowhere how to be reached is not
+        even D0."""
+        fit = [hit for hit in ranking.hits if (found := held.get(hit.id)) is not None and found.record.bindings]
+        if not self._wishes:
+            return [(hit, 0.0) for hit in fit[: self._query.limit]]
+        weighed = []
+        for hit in fit:
+            share = preference(held[hit.id].record, self._wishes)
+            weighed.append((Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.evidence), share))
+        weighed.sort(key=lambda pair: (-pair[0].score, pair[0].id))
+        return [pair for pair in weighed if pair[0].score >= self._query.min_score][: self._query.limit]
 
-    def _candidate(self, hit: Hit, registration: Registration, trust: Trust) -> Candidate:
+    def _candidate(self, hit: Hit, share: float, registration: Registration, trust: Trust) -> Candidate:
         told = self._query.include_evidence
         return Candidate(
             record=registration.record,
@@ -57,14 +131,28 @@ class Search:
             etag=registration.etag,
             changed_at=registration.changed_at,
             expires_at=expiry_of(registration),
-            evidence=explain(self._query, _shareable(registration.record), self._now) if told else None,
+            evidence=self._evidence(hit, share, registration.record) if told else None,
             trust=trust(registration) if told else {},
         )
 
-    def _cut_short(self, ranking: Ranking, found: int) -> tuple[str, ...]:
-        if self._predicates and found < self._query.limit and len(ranking.hits) >= _LOOKED_THROUGH:
-            return (f"constraints were held against the best {_LOOKED_THROUGH} matches only",)
-        return ()
+    def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
+        evidence = hit.evidence or explain(self._query, _shareable(record), self._now)
+        if not self._wishes:
+            return evidence
+        components = {**evidence.components, "preference": round(share, _PLACES)}
+        return msgspec.structs.replace(evidence, components=components)
+
+    def _suggestions(self, *, is_empty: bool) -> Suggestions:
+        """An answer that is not empty does not wait for what a start has yet to prepare."""
+        tags = (*self._query.required_tags, *self._query.preferred_tags, *self._query.excluded_tags)
+        if not tags or not (is_empty or self._catalogue.is_prepared):
+            return {}
+        return suggest(self._catalogue, tags, self._selection().visible)
+
+    def _warnings(self, empty: Emptiness | None, suggestions: Suggestions) -> Iterable[str]:
+        if empty is not None:
+            yield from empty_warnings(empty, self._query)
+        yield from suggestion_warnings(suggestions)
 
     def _applied(self) -> dict[str, Any]:
         applied: dict[str, Any] = {}
@@ -73,7 +161,9 @@ class Search:
             if values:
                 applied[name] = list(values)
         if self._constraints:
-            applied["constraints"] = self._constraints
+            applied["constraints"] = {each.name: each.value for each in self._constraints}
+        if self._query.min_score:
+            applied["min_score"] = self._query.min_score
         return applied
 
 

@@ -192,6 +192,18 @@ class TagIndex:
             chosen -= self._tags.get(tag)
         return chosen
 
+    @property
+    def by_tag(self) -> Postings:
+        return self._tags
+
+    @property
+    def by_protocol(self) -> Postings:
+        return self._protocols
+
+    @property
+    def by_status(self) -> Postings:
+        return self._statuses
+
     def ordinal(self, agent_id: str) -> int | None:
         return self._ordinals.get(agent_id)
 
