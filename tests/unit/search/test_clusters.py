@@ -32,7 +32,8 @@ NICHES = (
     "guitar tablature",
     "customs tariffs",
 )
-WORDS_OF_NOISE = "quick modern trusted orbit lantern velvet copper meadow harbour signal amber canyon".split()
+NOISE = "quick modern trusted orbit lantern velvet copper meadow harbour signal amber canyon"
+WORDS_OF_NOISE = NOISE.split()
 
 
 def fingerprints(*records: tuple[str, ...]) -> Fingerprints:

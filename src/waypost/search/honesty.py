@@ -1,0 +1,156 @@
+"""What does not pay: stuffed tags, repeated words, lists of keywords. And what is only told: words that address a machine.
+
+Weights in 0..1 that multiply what a field is worth, each a pure function of the one record, so that neither a rival nor a
+crowd can move them. Nothing here reads a text's meaning, and no text can raise a weight above that of plain words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final, NamedTuple
+
+from waypost.model.names import fold
+from waypost.model.record import AgentRecord
+from waypost.search.text import analyse, words_of
+from waypost.search.visible import hides_text, revealed_text, visible_text
+
+_PLENTY_OF_TAGS: Final = 8  # tags that the agent's own words need not bear out
+_STUFFED_TAGS: Final = 20  # of such tags: from here on, tags say nothing
+_STUFFED_WHOLE: Final = 0.95  # what stuffing costs the whole record, so that it falls behind its honest twin
+_REPEATS: Final = 6  # of one term that any text may have
+_REPEATED_SHARE: Final = 0.12  # of all its terms that one may be
+_REPEATED_SHORT_SHARE: Final = 0.24  # Spanish prose is one tenth "de"
+_LEAST: Final = 0.1
+_LIST_WORDS: Final = 64  # shorter ones may well be a plain list of features
+_LIST_SHARE: Final = 0.1  # of short or function words; prose in any language we know has three times as many
+_LIST: Final = 0.5
+_SHORT_WORD: Final = 3
+
+
+class Fields(NamedTuple):
+    """What a record says, as a reader sees it and analysed: terms joined by single spaces."""
+
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    examples: tuple[str, ...]
+    description_words: int  # before function words were dropped
+
+
+class Damping(NamedTuple):
+    """Multiply impacts of a field by its weight; `whole` is for the final score, vectors included."""
+
+    name: float = 1.0
+    description: float = 1.0
+    tags: float = 1.0
+    examples: float = 1.0
+    whole: float = 1.0
+
+
+def fields_of(record: AgentRecord) -> Fields:
+    description = visible_text(record.description)
+    return Fields(
+        name=analyse(visible_text(record.name)),
+        description=analyse(description),
+        tags=tuple(analyse(visible_text(tag)) for tag in record.tags),
+        examples=tuple(analyse(visible_text(example.text)) for example in record.examples),
+        description_words=len(words_of(description)),
+    )
+
+
+def damping(fields: Fields) -> Damping:
+    tags = _tag_weight(fields)
+    terms = fields.description.split()
+    return Damping(
+        name=_repetition_weight(fields.name.split()),
+        description=_repetition_weight(terms) * _list_weight(terms, fields.description_words),
+        tags=tags,
+        examples=_example_weight(fields.examples),
+        whole=_STUFFED_WHOLE if tags == 0.0 else 1.0,
+    )
+
+
+def _tag_weight(fields: Fields) -> float:
+    """1 while the agent's own words bear its tags out, but for a few; falling to 0 for a bag of anything."""
+    if len(fields.tags) <= _PLENTY_OF_TAGS:
+        return 1.0
+    said = set(" ".join((fields.name, fields.description, *fields.examples)).split())
+    unfounded = sum(said.isdisjoint(tag.split()) for tag in dict.fromkeys(fields.tags))
+    excess = max(0, unfounded - _PLENTY_OF_TAGS)
+    return max(0.0, 1.0 - excess / (_STUFFED_TAGS - _PLENTY_OF_TAGS))
+
+
+def _repetition_weight(terms: list[str]) -> float:
+    """1 for prose; less by twice the share of terms that are mere repetition."""
+    if len(terms) <= _REPEATS:
+        return 1.0
+    usual = max(_REPEATS, _REPEATED_SHARE * len(terms))
+    usual_short = max(_REPEATS, _REPEATED_SHORT_SHARE * len(terms))
+    excess = 0.0
+    for term, count in Counter(terms).items():
+        if count > _REPEATS:
+            excess += max(0.0, count - (usual_short if len(term) <= _SHORT_WORD else usual))
+    return max(_LEAST, 1.0 - 2.0 * excess / len(terms))
+
+
+def _list_weight(terms: list[str], words: int) -> float:
+    """Prose has function words: dropped ones in English, short ones in other languages. A bag of keywords has neither."""
+    if words < _LIST_WORDS:
+        return 1.0
+    small = words - len(terms) + sum(len(term) <= _SHORT_WORD for term in terms)
+    return 1.0 if small >= _LIST_SHARE * words else _LIST
+
+
+def _example_weight(examples: tuple[str, ...]) -> float:
+    """The worst repetition within one, times the share of examples that are not the same again."""
+    if not examples:
+        return 1.0
+    distinct = dict.fromkeys(examples)
+    return min(_repetition_weight(text.split()) for text in distinct) * len(distinct) / len(examples)
+
+
+# --- What is told, and moves no score -------------------------------------------------------------
+
+SUSPICIOUS_TEXT: Final = "suspicious_text"
+HIDDEN_TEXT: Final = "hidden_text"
+
+# A text is looked at closely only if it has one of these: most have none.
+_CUES: Final = (
+    "ignor", "disregard", "forget", "overrid", "rank", "instruction", "prompt", "you must", "always", "do not tell",
+    "jailbreak", "<|", "[inst", "anweisung", "instrucci", "忽略", "无视",
+)  # fmt: skip
+_OTHERS: Final = r"(?:other|all|any|every|the|these|those|your|my|previous|prior|above|earlier|preceding|system|safety)"
+_RULES: Final = r"(?:instructions?|prompts?|rules?|guidelines?|directions?|messages?|policy|policies|context)"
+_ADDRESSES: Final = re.compile(
+    rf"\b(?:ignore|disregard|forget|override|bypass)\s+(?:{_OTHERS}\s+){{1,4}}{_RULES}\b"
+    rf"|\b(?:ignore|disregard|skip|exclude)\s+(?:all\s+|the\s+|any\s+)?(?:other|competing|remaining)\s+(?:agents?|tools?"
+    r"|servers?|results?|candidates?|entries)\b"
+    r"|\brank\s+(?:this|me|us|it)\b[^.\n]{0,40}\b(?:first|highest|top|above|1)\b"
+    r"|\b(?:always|must|should)\s+(?:be\s+)?(?:rank(?:ed)?|select(?:ed)?|choose|chosen|prefer(?:red)?|recommend(?:ed)?"
+    r"|pick(?:ed)?)\s+(?:this|me|us|first|over|above)\b"
+    r"|\b(?:reveal|print|show|repeat|leak|send)\s+(?:me\s+)?(?:your|the)\s+(?:system|hidden|initial)\s+(?:prompt|instructions?)"
+    r"|\byou\s+are\s+now\s+(?:a|an|the|in)\b|\bnew\s+(?:system\s+)?instructions?\s*:"
+    r"|\bdo\s+not\s+(?:tell|inform|mention\s+(?:this|it)\s+to)\s+the\s+user\b"
+    r"|<\|(?:im_start|im_end|system|endoftext)\|>|\[/?inst\]|<<sys>>|\b(?:jailbreak|developer)\s+mode\s+(?:on|enabled)\b"
+    r"|\bignorier\w*\s+(?:alle\s+|die\s+|bisherigen\s+|vorherigen\s+|obigen\s+){1,3}anweisungen\b"
+    r"|\bignora\s+(?:todas\s+|las\s+|tus\s+){1,2}instrucciones\b"
+    r"|(?:忽略|无视)(?:之前|以上|前面|所有|先前)[^。\n]{0,8}(?:指令|指示|提示|说明)",
+)
+
+
+def flags(record: AgentRecord) -> tuple[str, ...]:
+    """What a reader should know of a record's texts. No score is touched: to judge words would let words judge."""
+    texts = (record.name, record.description, *record.tags, *(example.text for example in record.examples))
+    found = []
+    if any(map(is_suspicious, texts)):
+        found.append(SUSPICIOUS_TEXT)
+    if any(map(hides_text, texts)):
+        found.append(HIDDEN_TEXT)
+    return tuple(found)
+
+
+def is_suspicious(text: str) -> bool:
+    """Whether a text, or what it hides, gives instructions to whoever ranks or reads it."""
+    folded = fold(revealed_text(text))
+    return any(cue in folded for cue in _CUES) and _ADDRESSES.search(folded) is not None
