@@ -9,16 +9,13 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import uvicorn
 import uvloop
 
 from waypost import limits, samples
@@ -27,18 +24,20 @@ from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.registry.engine import Options, Registry
-from waypost.registry.ports import Clock, Store
+from waypost.registry.following import FollowingRegistry
+from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
 from waypost.search.ranker import LexicalRanker
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.auth import ADMIN, Authenticator
-from waypost.server.connection import GuardedProtocol
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
+from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
+from waypost.server.listening import Server, bind, bind_inner, bind_shared, inner_path, reserve
 from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
 from waypost.server.own import OwnFace
@@ -47,11 +46,15 @@ from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
+from waypost.server.upstream import Upstream
 from waypost.server.watch import WatchFace
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite_following import SqliteFollower
 from waypost.trust import tokens
+from waypost.workers.board import Board, Place
+from waypost.workers.supervisor import Supervisor
 
 log = logging.getLogger("waypost")
 
@@ -67,42 +70,60 @@ class Application(msgspec.Struct, kw_only=True):
     service: Service
     operator: OperatorFace
     renderer: Renderer
+    metrics: Metrics
     base_url: str
+    app: Any  # what answers: the service, or what stands before it in a process that follows
+    reporter: Reporter | None = None  # of a process that follows
+    reporting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.registry.start()
-        if self.settings.samples:
+        if self.reporter is not None:
+            self.reporting = asyncio.create_task(self.reporter.go_on(), name="report")
+        elif self.settings.samples:
             await load_samples(self.registry)
 
+    def ending(self) -> Callable[[], None]:
+        """What is to be done when a signal says that it is over: streams end, readiness turns."""
+        loop = asyncio.get_running_loop()
+
+        def stopping() -> None:
+            self.operator.stopping = True
+            loop.call_soon_threadsafe(self.registry.changes.close)
+
+        return stopping
+
     async def stop(self) -> None:
+        if self.reporter is not None and self.reporting is not None:
+            self.reporting.cancel()
+            with contextlib.suppress(WaypostError):
+                await self.reporter.report()
         await self.registry.stop()
 
 
 def build(
-    settings: Settings, *, clock: Clock | None = None, port: int | None = None, store: Store | None = None
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    port: int | None = None,
+    store: Store | None = None,
+    place: Place | None = None,
+    started_at: float | None = None,
 ) -> Application:
-    """The service of these settings. Nothing is opened before `start`."""
+    """The service of these settings; `place` says which of its processes this is. Nothing is opened before `start`."""
     clock = clock or SystemClock()
     base_url = settings.public_url(port)
     host = urlsplit(base_url).hostname or "localhost"
     data = settings.data
     identity = _key(data / _IDENTITY_KEY).public_key()
     token_key = _key(data / _TOKEN_KEY)
-    registry = Registry(
-        store or _store(settings),
-        LexicalRanker(None if settings.store == "memory" else data / "index"),
-        clock,
-        Options(
-            default_visibility=settings.default_visibility,
-            watch_keep_seconds=settings.watch_keep_seconds,
-            watch_keep_changes=settings.watch_keep_changes,
-        ),
-    )
+    registry = _registry(settings, clock, store, place)
     renderer, metrics = Renderer(base_url, host), Metrics()
-    started_at = clock.now()
+    started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
     documents = DocumentFace(registry, renderer, self_record)
     own = OwnFace(registry, renderer, _minter(settings, token_key, clock))
+    own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)
     operator = OperatorFace(registry, metrics, watch)
     reference = ReferenceFace(renderer)
@@ -142,9 +163,46 @@ def build(
         anonymous_read=settings.anonymous_read,
         open_access=settings.open,
     )
-    return Application(
-        settings=settings, registry=registry, service=service, operator=operator, renderer=renderer, base_url=base_url
+    application = Application(
+        settings=settings,
+        registry=registry,
+        service=service,
+        operator=operator,
+        renderer=renderer,
+        metrics=metrics,
+        base_url=base_url,
+        app=service,
     )
+    if isinstance(registry, FollowingRegistry) and place is not None:
+        upstream = Upstream(inner_path(data))
+        application.app = Follower(service, registry, upstream)
+        application.reporter = Reporter(metrics, upstream, lambda: watch.watchers, place.number)
+    return application
+
+
+def _registry(settings: Settings, clock: Clock, store: Store | None, place: Place | None) -> Registry:
+    options = Options(
+        default_visibility=settings.default_visibility,
+        watch_keep_seconds=settings.watch_keep_seconds,
+        watch_keep_changes=settings.watch_keep_changes,
+    )
+    if place is None:
+        return Registry(store or _store(settings), make_ranker(settings), clock, options)
+    if place.writes:
+        return Registry(store or _store(settings), make_ranker(settings), clock, options, announce=place.note)
+    return FollowingRegistry(
+        store or SqliteFollower(settings.data),
+        make_ranker(settings, reader=True),
+        clock,
+        options,
+        head=lambda: place.board.head,
+        announce=place.note,
+    )
+
+
+def make_ranker(settings: Settings, *, reader: bool = False) -> Ranker:
+    """The index of this service. A `reader` never saves: it reads what the process that writes has saved."""
+    return LexicalRanker(None if settings.store == "memory" or reader else settings.data / "index")
 
 
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
@@ -269,94 +327,79 @@ async def load_samples(registry: Registry) -> int:
 # --- Running --------------------------------------------------------------------------------------
 
 
-class _Server(uvicorn.Server):
-    """Says when requests are answered, and when a signal asks it to stop, so that streams end and readiness turns."""
-
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None], on_exit: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_start = on_start
-        self._on_exit = on_exit
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_start()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._on_exit()
-        super().handle_exit(sig, frame)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but a signal is not raised again at the end: the store must be closed after the last answer."""
-        before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for sig, handler in before.items():
-                signal.signal(sig, handler)
-
-
 async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
-    """Run until SIGTERM or SIGINT. `ready` is told the base URL once requests are answered."""
-    bound = _bind(settings.host, settings.port)
-    port: int = bound.getsockname()[1]
-    application = build(settings, port=port)
-    if settings.open:
-        log.warning("authentication is off: every program on this machine may read and write")
+    """One process that does all. Run until SIGTERM or SIGINT; `ready` is told the base URL once requests are answered."""
+    bound = bind(settings.host, settings.port)
+    place = Board().place(0)
+    place.take(os.getpid())
+    application = build(settings, port=bound.getsockname()[1], place=place)
+    _warn(settings)
     await application.start()
-    config = uvicorn.Config(
-        application.service,
-        http=GuardedProtocol,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here trusts a forwarded address
-        timeout_keep_alive=limits.IDLE_SECONDS,
-        timeout_graceful_shutdown=5,
-        limit_concurrency=limits.CONNECTIONS,
-        backlog=limits.BACKLOG,
-        ws="none",
+
+    def on_start() -> None:
+        place.note_ready()
+        ready(application.base_url)
+
+    try:
+        await Server(application.app, on_start=on_start, on_exit=application.ending()).serve(sockets=[bound])
+    finally:
+        await application.stop()
+
+
+async def work(settings: Settings, place: Place, port: int, started_at: float) -> None:
+    """One of several processes, at its place: the first one writes, the others follow it."""
+    application = build(settings, port=port, place=place, started_at=started_at)
+    if place.writes:
+        _warn(settings)
+    await application.start()
+    inner = None
+    if place.writes:
+        inner = (Forwarded(application.service, application.metrics), bind_inner(inner_path(settings.data)))
+    bound = bind_shared(settings.host, port)
+    server = Server(
+        application.app,
+        on_start=place.note_ready,
+        on_exit=application.ending(),
+        signals=(signal.SIGTERM,),
+        inner=inner,
     )
-    loop = asyncio.get_running_loop()
-
-    def stopping() -> None:
-        application.operator.stopping = True
-        loop.call_soon_threadsafe(application.registry.changes.close)
-
-    server = _Server(config, lambda: ready(application.base_url), stopping)
     try:
         await server.serve(sockets=[bound])
     finally:
         await application.stop()
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise ConfigurationError(
-            f"{host}:{port} cannot be listened on: {error.strerror}.",
-            path="port",
-            hint="Stop what uses it, or choose another --port (0 picks a free one).",
-        ) from None
-    bound.set_inheritable(True)
-    return bound
+def _warn(settings: Settings) -> None:
+    if settings.open:
+        log.warning("authentication is off: every program on this machine may read and write")
 
 
 def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
-    """`serve` on the fastest loop there is here."""
+    """Serve, with as many processes as the settings say, on the fastest loop there is here."""
     sys.setswitchinterval(limits.THREAD_SWITCH_SECONDS)
     gc.set_threshold(*limits.COLLECTOR_THRESHOLDS)
+    if settings.workers == 1:
+        _run(serve(settings, ready=ready))
+    else:
+        _run_workers(settings, ready)
+
+
+def _run_workers(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Returns in each of the processes: in those that were started, when their work is done; in the first, after all."""
+    reserved = reserve(settings.host, settings.port)
+    port: int = reserved.getsockname()[1]
+    started_at = SystemClock().now()
+    supervisor = Supervisor(Board(settings.workers), lambda: ready(settings.public_url(port)))
+    place = supervisor.run()
+    if place is not None:
+        _run(work(settings, place, port, started_at))
+    elif supervisor.exit_code:
+        sys.exit(supervisor.exit_code)
+
+
+def _run(serving: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, ready=ready))
-    except WaypostError:
-        raise
+            runner.run(serving)
     except KeyboardInterrupt:
         return

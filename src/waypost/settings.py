@@ -87,6 +87,14 @@ SERVICE_SETTINGS = (
         doc="Where records live: `sqlite` (durable, in the data folder) or `memory` (gone at the end).",
     ),
     Setting(
+        name="workers",
+        kind="whole",
+        default=1,
+        least=1,
+        most=limits.WORKERS,
+        doc="How many processes answer; more than one needs the store `sqlite`.",
+    ),
+    Setting(
         name="open",
         kind="switch",
         default=False,
@@ -173,6 +181,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8440
     base_url: str | None = None
     store: str = "sqlite"
+    workers: int = 1
     open: bool = False
     anonymous_read: bool = False
     default_visibility: str = PUBLIC
@@ -189,6 +198,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"Authentication can be turned off on a loopback address only, not on {self.host!r}.",
                 path="open",
                 hint="Listen on 127.0.0.1, or leave `open` out and hand out tokens.",
+            )
+        if self.workers > 1 and self.store == "memory":
+            raise ConfigurationError(
+                f"{self.workers} processes cannot share a store in memory.",
+                path="workers",
+                hint="Leave `workers` at 1, or choose the store `sqlite`.",
             )
         if self.base_url is not None:
             _check_url(self.base_url, "base_url")

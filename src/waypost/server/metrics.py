@@ -1,13 +1,32 @@
-"""Counters in the Prometheus text format. Labels are routes and statuses, never ids or text of a caller."""
+"""Counters in the Prometheus text format. Labels are routes and statuses, never ids or text of a caller.
+
+With several processes each counts what it answers; those that follow report to the one that writes, which shows the sums.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
+_Key = tuple[str, str, int]
+
+
+class _Report(msgspec.Struct, array_like=True):
+    place: int  # of the process among its kind
+    life: int  # its process id: after a restart it counts from nothing
+    watchers: int
+    requests: list[tuple[str, str, int, int]]
+
+
+_report_decoder = msgspec.json.Decoder(_Report)
+
 
 class Metrics:
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, int], int] = {}
+        self._requests: dict[_Key, int] = {}
+        self._others: dict[int, _Report] = {}  # by place
+        self._before: dict[_Key, int] = {}  # what processes counted that have ended
 
     def count(self, method: str, route: str, status: int) -> None:
         key = (method if method in _METHODS else "OTHER", route, status)
@@ -15,12 +34,44 @@ class Metrics:
 
     def render(self, gauges: Mapping[str, tuple[str, float]]) -> bytes:
         lines = ["# HELP waypost_requests_total Requests answered.", "# TYPE waypost_requests_total counter"]
-        for (method, route, status), number in sorted(self._requests.items()):
+        for (method, route, status), number in sorted(self._totals().items()):
             labels = f'method="{method}",route="{route}",status="{status}"'
             lines.append(f"waypost_requests_total{{{labels}}} {number}")
         for name, (text, value) in gauges.items():
             lines += [f"# HELP waypost_{name} {text}", f"# TYPE waypost_{name} gauge", f"waypost_{name} {value:g}"]
         return ("\n".join(lines) + "\n").encode()
+
+    # --- Several processes -----------------------------------------------------------------------
+
+    def report(self, place: int, life: int, watchers: int) -> bytes:
+        """What was counted here, for the process that shows it."""
+        counted = [(*key, number) for key, number in self._requests.items()]
+        return msgspec.json.encode(_Report(place, life, watchers, counted))
+
+    def take_over(self, report: bytes) -> None:
+        told = _report_decoder.decode(report)
+        known = self._others.get(told.place)
+        if known is not None and known.life != told.life:
+            _add(self._before, known)
+        self._others[told.place] = told
+
+    @property
+    def watchers_elsewhere(self) -> int:
+        return sum(told.watchers for told in self._others.values())
+
+    def _totals(self) -> dict[_Key, int]:
+        totals = dict(self._requests)
+        for key, number in self._before.items():
+            totals[key] = totals.get(key, 0) + number
+        for told in self._others.values():
+            _add(totals, told)
+        return totals
+
+
+def _add(totals: dict[_Key, int], told: _Report) -> None:
+    for method, route, status, number in told.requests:
+        key = (method, route, status)
+        totals[key] = totals.get(key, 0) + number
 
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))

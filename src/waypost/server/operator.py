@@ -65,7 +65,10 @@ class OperatorFace:
             "agents": ("Agents that the caller may see.", self._registry.catalogue.count(tokens)),
         }
         if call.principal.is_admin:
-            gauges["watchers"] = ("Open watch streams.", self._watch.watchers)
+            gauges["watchers"] = (
+                "Open watch streams.",
+                self._watch.watchers + self._metrics.watchers_elsewhere,
+            )
             gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.ranker.pending)
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
         return Response(200, self._metrics.render(gauges), content_type=b"text/plain; version=0.0.4; charset=utf-8")

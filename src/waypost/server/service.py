@@ -68,6 +68,8 @@ class Service:
         self._metrics = metrics
         self._anonymous_read = anonymous_read
         self._open_access = open_access
+        self._run = secrets.token_hex(5)
+        self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -80,7 +82,7 @@ class Service:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        request_id = _request_id(request)
+        request_id = self._request_id(request)
         label = "unmatched"
         face: Face | None = None
         response: AnyResponse
@@ -105,15 +107,34 @@ class Service:
         except Exception:
             log.exception("unexpected failure (correlation_id %s)", request_id)
             response = self._refusal(face, request, internal_error(), request_id)
+        await self._send(request, response, send, request_id, label)
+
+    async def _send(self, request: Request, response: AnyResponse, send: Send, request_id: str, label: str) -> None:
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
         if request.body_left:
             response.headers.append(_CLOSE)  # what is still on its way is not worth reading
-        self._metrics.count(scope["method"], label, response.status)
+        method = request.method
+        self._metrics.count(method, label, response.status)
         try:
-            await response.send(send, head=scope["method"] == "HEAD")
+            await response.send(send, head=method == "HEAD")
         except Disconnected:
             return
+
+    async def refuse(self, request: Request, send: Send, error: WaypostError) -> None:
+        """Answer what failed before the service was asked, in the words of the face that would have answered."""
+        request_id = self._request_id(request)
+        raw_path: bytes = request.scope.get("raw_path") or request.path.encode()
+        face = self._face_of(raw_path)
+        response = self._refusal(face, request, error, request_id)
+        await self._send(request, response, send, request_id, face.name if face is not None else "unmatched")
+
+    def _request_id(self, request: Request) -> str:
+        """The caller's id for the request if it is fit to be echoed, else a new one. It is a name, not a secret."""
+        given = request.header(b"x-request-id")
+        if given and len(given) <= limits.REQUEST_ID_CHARS and given.isascii() and given.isprintable():
+            return given
+        return f"{self._run}-{next(self._numbers):x}"
 
     def _face_of(self, raw_path: bytes) -> Face | None:
         for face in self._faces.get(raw_path.split(b"/", 2)[1] if raw_path.startswith(b"/") else b"", ()):
@@ -162,18 +183,6 @@ class Service:
 
 
 _PUBLIC = Principal()
-
-
-_run = secrets.token_hex(5)
-_numbers = itertools.count(1)
-
-
-def _request_id(request: Request) -> str:
-    """The caller's id for the request if it is fit to be echoed, else a new one. It is a name, not a secret."""
-    given = request.header(b"x-request-id")
-    if given and len(given) <= limits.REQUEST_ID_CHARS and given.isascii() and given.isprintable():
-        return given
-    return f"{_run}-{next(_numbers):x}"
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

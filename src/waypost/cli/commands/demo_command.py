@@ -27,7 +27,7 @@ Ctrl-C ends the demo; nothing is kept."""
 @service_options
 def command(settings: Settings) -> None:
     """Try it: a service in memory with sample agents, open to every program on this machine."""
-    demo = msgspec.structs.replace(settings, store="memory", open=True, samples=True)
+    demo = msgspec.structs.replace(settings, store="memory", workers=1, open=True, samples=True)
     run_service(demo, tell=_trials)
 
 

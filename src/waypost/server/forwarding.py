@@ -1,0 +1,234 @@
+"""A process that follows: it answers reads, once it has caught up, and passes everything else on to the one that writes.
+
+The other side of the socket is `Forwarded`: it takes from a header who really asks. Only what comes through that socket,
+which no other user can open, is believed; a client's header of that name is thrown away here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from waypost.errors import WaypostError
+from waypost.registry.following import FollowingRegistry
+from waypost.server.asgi import Headers, Message, Receive, Request, Scope, Send
+from waypost.server.metrics import Metrics
+from waypost.server.service import Service
+from waypost.server.upstream import Link, Upstream
+
+ORIGIN = b"waypost-origin"  # scheme, address and port of whoever asks
+REPORT = b"/worker/report"  # on the socket only
+
+_REPORT_SECONDS = 1.0
+_READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_DISCOVER = b"/profile/v1/discover"  # the one question that is asked by POST often enough to matter
+_ONE_VIEW = frozenset((b"/metrics", b"/readyz", b"/api/v1/stats"))  # of the service, not of one of its processes
+_HOP = frozenset(
+    (
+        b"connection",
+        b"expect",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        ORIGIN,
+    )
+)
+_OWN = frozenset((b"connection", b"date", b"keep-alive", b"transfer-encoding"))  # of this connection to the client
+
+
+class Follower:
+    """The ASGI application of a process that follows."""
+
+    def __init__(self, service: Service, registry: FollowingRegistry, upstream: Upstream) -> None:
+        self._service = service
+        self._registry = registry
+        self._upstream = upstream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._service(scope, receive, send)
+        elif not _is_read(scope):
+            await self._forward(scope, receive, send)
+        elif self._registry.is_behind:
+            await self._answer_later(scope, receive, send)
+        else:
+            await self._service(scope, receive, send)
+
+    async def _answer_later(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._registry.catch_up()
+        except WaypostError as error:
+            await self._service.refuse(Request(scope, receive), send, error)
+        else:
+            await self._service(scope, receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = _Exchange(scope, receive, send)
+        try:
+            link = await self._upstream.borrow()
+            try:
+                await exchange.run(link)
+            finally:
+                self._upstream.give_back(link)
+        except WaypostError as error:
+            if exchange.is_answered:
+                return  # half an answer went out: the server closes the connection, so that it does not look whole
+            request = Request(scope, receive)
+            request.body_left = True
+            await self._service.refuse(request, send, error)
+
+
+class _Exchange:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._chunked = False
+        self.is_answered = False
+
+    async def run(self, link: Link) -> None:
+        head = self._head()
+        if not self._has_body():
+            await link.write(head)
+            await self._relay(link)
+            return
+        first = await self._receive()
+        await link.write(head + self._framed(first))
+        if not first.get("more_body"):
+            await self._relay(link)
+            return
+        rest = asyncio.create_task(self._pass_on(link))
+        try:
+            await self._relay(link)
+        finally:
+            if not rest.done():  # answered before all was sent: what is still on its way has no place to go
+                link.keeps = False
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
+
+    def _has_body(self) -> bool:
+        return any(
+            (name == b"content-length" and value != b"0") or name == b"transfer-encoding"
+            for name, value in self._scope["headers"]
+        )
+
+    def _head(self) -> bytes:
+        scope = self._scope
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        target: bytes = scope.get("raw_path") or scope["path"].encode()
+        if scope.get("query_string"):
+            target += b"?" + scope["query_string"]
+        headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
+        if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            self._chunked = True
+            headers.append((b"transfer-encoding", b"chunked"))
+        headers.append((ORIGIN, _origin(scope)))
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
+        return b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target, lines)
+
+    def _framed(self, message: Message) -> bytes:
+        body: bytes = message.get("body", b"")
+        if not self._chunked:
+            return body
+        part = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
+        return part if message.get("more_body") else part + b"0\r\n\r\n"
+
+    async def _pass_on(self, link: Link) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                link.close()  # the writing process learns that its caller is gone
+                return
+            await link.write(self._framed(message))
+            if not message.get("more_body"):
+                return
+
+    async def _relay(self, link: Link) -> None:
+        status, headers = await link.head()
+        kept: Headers = [pair for pair in headers if pair[0] not in _OWN]
+        if not link.keeps:
+            kept.append((b"connection", b"close"))
+        self.is_answered = True
+        await self._send({"type": "http.response.start", "status": status, "headers": kept})
+        is_shown = self._scope["method"] != "HEAD"
+        async for part in link.parts():
+            if is_shown:
+                await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+def _is_read(scope: Scope) -> bool:
+    path = scope.get("raw_path")
+    if scope["method"] in _READS:
+        return path not in _ONE_VIEW
+    return path == _DISCOVER and scope["method"] == "POST"
+
+
+def _origin(scope: Scope) -> bytes:
+    host, port = scope.get("client") or ("", 0)
+    return f"{scope.get('scheme', 'http')} {port} {host}".encode("latin-1", "replace")
+
+
+class Forwarded:
+    """The ASGI application behind the socket: the service, asked by whoever asked the other process."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service = service
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("raw_path") == REPORT:
+            await self._take_report(Request(scope, receive), send)
+            return
+        headers: Headers = []
+        for name, value in scope["headers"]:
+            if name == ORIGIN:
+                scheme, port, host = value.decode("latin-1").split(" ", 2)
+                scope["scheme"], scope["client"] = scheme, (host, int(port)) if host else None
+            else:
+                headers.append((name, value))
+        scope["headers"] = headers
+        await self._service(scope, receive, send)
+
+    async def _take_report(self, request: Request, send: Send) -> None:
+        self._metrics.take_over(await request.body())
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Reporter:
+    """Tells the writing process what was counted here, so that one page of figures speaks for all processes."""
+
+    def __init__(self, metrics: Metrics, upstream: Upstream, watchers: Callable[[], int], place: int) -> None:
+        self._metrics = metrics
+        self._upstream = upstream
+        self._watchers = watchers
+        self._place = place
+        self._told = b""
+
+    async def go_on(self) -> None:
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            try:
+                await self.report()
+            except WaypostError:
+                continue  # the writing process is away; it is told the next time
+
+    async def report(self) -> None:
+        told = self._metrics.report(self._place, os.getpid(), self._watchers())
+        if told == self._told:
+            return
+        link = await self._upstream.borrow()
+        try:
+            head = b"POST %s HTTP/1.1\r\nhost: worker\r\ncontent-length: %d\r\n\r\n" % (REPORT, len(told))
+            await link.write(head + told)
+            await link.head()
+            async for _ in link.parts():
+                pass
+            self._told = told
+        finally:
+            self._upstream.give_back(link)

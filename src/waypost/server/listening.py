@@ -1,0 +1,154 @@
+"""Sockets, and the server that answers on them. It knows how a service is reached, not what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from waypost import limits
+from waypost.errors import ConfigurationError
+from waypost.server.connection import GuardedProtocol
+
+INNER_SOCKET = "workers.sock"  # in the data folder: the way from the processes that follow to the one that writes
+_PATH_BYTES = 100  # the system allows some 107 in the name of a socket
+
+
+class Server(uvicorn.Server):
+    """Says when requests are answered, and when a signal asks it to stop, so that streams end and readiness turns.
+
+    `inner` is a second application on a socket of its own, for the other processes of this service.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        on_start: Callable[[], None],
+        on_exit: Callable[[], None],
+        signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+        inner: tuple[Any, socket.socket] | None = None,
+    ) -> None:
+        super().__init__(config_of(app))
+        self._on_start = on_start
+        self._on_exit = on_exit
+        self._signals = signals
+        self._inner = inner
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            if self._inner is not None:
+                await self._open_inner(*self._inner)
+            self._on_start()
+
+    async def _open_inner(self, app: Any, listening: socket.socket) -> None:
+        config = config_of(app)
+        config.load()
+
+        def connect() -> asyncio.Protocol:
+            return GuardedProtocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_unix_server(connect, sock=listening, backlog=limits.BACKLOG))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_exit()
+        super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal is not raised again at the end: the store must be closed after the last answer."""
+        before = {sig: signal.signal(sig, self.handle_exit) for sig in self._signals}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+
+def config_of(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here trusts a forwarded address
+        timeout_keep_alive=limits.IDLE_SECONDS,
+        timeout_graceful_shutdown=5,
+        limit_concurrency=limits.CONNECTIONS,
+        backlog=limits.BACKLOG,
+        ws="none",
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The address, for one process alone."""
+    bound = _new_socket(host)
+    _bind(bound, host, port)
+    bound.set_inheritable(True)
+    return bound
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """The address, for several processes of one service. Whoever has it already keeps it: it is asked for alone first."""
+    with bind(host, port) as alone:
+        port = alone.getsockname()[1]
+    return bind_shared(host, port)
+
+
+def bind_shared(host: str, port: int) -> socket.socket:
+    """One of several sockets with one address. The system deals connections out to those that listen."""
+    bound = _new_socket(host)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _bind(bound, host, port)
+    return bound
+
+
+def _new_socket(host: str) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return bound
+
+
+def _bind(bound: socket.socket, host: str, port: int) -> None:
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigurationError(
+            f"{host}:{port} cannot be listened on: {error.strerror}.",
+            path="port",
+            hint="Stop what uses it, or choose another --port (0 picks a free one).",
+        ) from None
+
+
+# --- Between the processes of one service ---------------------------------------------------------
+
+
+def inner_path(folder: Path) -> str:
+    """The name of the socket in the data folder; by way of an open folder where the whole of it is too long."""
+    path = str(folder / INNER_SOCKET)
+    if len(os.fsencode(path)) <= _PATH_BYTES:
+        return path
+    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}/{INNER_SOCKET}"
+
+
+def bind_inner(path: str) -> socket.socket:
+    """For this user alone, before anybody can connect. By the process that holds the folder, so an old one is of nobody."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(path)
+    os.chmod(path, 0o600)
+    return bound
