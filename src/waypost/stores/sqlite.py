@@ -21,6 +21,7 @@ from waypost.stores.outcome import closed_refusal
 from waypost.stores.sqlite_faults import damaged, open_refusal
 from waypost.stores.sqlite_reads import SqliteReads
 from waypost.stores.sqlite_schema import FILE_NAME, Failpoint, find_damage, migrate, open_writer
+from waypost.stores.sqlite_snapshot import take_snapshot
 from waypost.stores.sqlite_tables import Tables
 from waypost.stores.sqlite_writer import GroupWriter
 
@@ -86,13 +87,20 @@ class SqliteStore(SqliteReads):
     def _find_damage(self, connection: sqlite3.Connection) -> None:
         """After a clean stop the numbers must be what they were then; otherwise the structure is looked at."""
         noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-        for name, value in _numbers(connection).items() if noted.get("clean") else ():
-            if noted.get(name, value) != value:
-                raise damaged(f"{self.path} holds {value} {name}, and held {noted[name]} when it was closed")
+        if noted.get("clean"):
+            self._compare(connection, noted)
         if self._check or noted.get("clean") == 0:
             wrong = find_damage(connection, thorough=self._check)
             if wrong is not None:
                 raise damaged(f"{self.path}: {wrong}")
+
+    def _compare(self, connection: sqlite3.Connection, noted: dict[str, int]) -> None:
+        ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()
+        if self.path.stat().st_size % page_bytes:  # SQLite itself misses only whole pages
+            raise damaged(f"{self.path} was cut off")
+        for name, value in _numbers(connection).items():
+            if noted.get(name, value) != value:
+                raise damaged(f"{self.path} holds {value} {name}, and held {noted[name]} when it was closed")
 
     async def close(self) -> None:
         """What waits is written and answered; then the log is folded into the file."""
@@ -109,6 +117,7 @@ class SqliteStore(SqliteReads):
         readers = self._take_readers()
         try:
             if clean:
+                take_snapshot(tables.connection, self._failpoint)
                 _note_clean(tables)
         finally:
             for connection in (*readers, tables.connection) if clean else (tables.connection, *readers):

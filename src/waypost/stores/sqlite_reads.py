@@ -20,6 +20,7 @@ from waypost.stores.outcome import closed_refusal
 from waypost.stores.sqlite_faults import read_refusal
 from waypost.stores.sqlite_reader import Reader
 from waypost.stores.sqlite_schema import open_reader
+from waypost.stores.sqlite_snapshot import read_snapshot
 
 T = TypeVar("T")
 
@@ -73,6 +74,10 @@ class SqliteReads(ABC):
         return self._read_here(lambda reader: reader.document(agent_id, dialect))
 
     async def entries(self) -> AsyncIterator[Sequence[Entry]]:
+        whole = await self._read_apart(lambda reader: read_snapshot(reader.connection))
+        if whole:
+            yield whole
+            return
         after = ""
         while page := await self._read_apart(partial(Reader.entries, after=after, limit=_ENTRIES_PAGE)):
             yield page

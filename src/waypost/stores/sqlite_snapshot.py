@@ -1,0 +1,153 @@
+"""All entries in a few rows, so that a start need not read a hundred thousand of them one by one.
+
+It is taken at a clean stop and lies in the same file. It is no truth of its own: what the log tells since it was taken is
+read from the entries, and one that is lost, damaged, too old or of another release is passed over. So its table belongs
+to no version of the file, and may be dropped at any time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from waypost.errors import StoreUnavailable
+from waypost.model.registration import Entry
+from waypost.stores import sqlite_rows as rows
+from waypost.stores.sqlite_schema import Failpoint
+
+_PART = 8192  # entries in one row
+_SHARE = 20  # it is taken anew when one in so many entries may have changed since
+_TABLE = """CREATE TABLE IF NOT EXISTS snapshot (
+    part INTEGER PRIMARY KEY, parts INTEGER NOT NULL, revision INTEGER NOT NULL, data BLOB NOT NULL, crc INTEGER NOT NULL
+)"""
+_NEWEST = "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
+_FIELDS = msgspec.structs.fields(Entry)
+_NAMES = tuple(field.encode_name for field in _FIELDS)
+
+# A column is its values; where many are alike, each once and then their places: they are shared in memory as well.
+_Column = tuple[list[Any], list[int]]
+_COLUMN_TYPES: Any = tuple(tuple[list[field.type], list[int]] for field in _FIELDS)  # type: ignore[name-defined]
+_decoder: msgspec.msgpack.Decoder[tuple[tuple[str, ...], tuple[_Column, ...]]] = msgspec.msgpack.Decoder(
+    tuple[tuple[str, ...], tuple[_COLUMN_TYPES]]
+)
+
+
+# --- Taking one -----------------------------------------------------------------------------------
+
+
+def take_snapshot(connection: sqlite3.Connection, failpoint: Failpoint) -> None:
+    """Write all entries as they are, unless the last snapshot still serves. Nothing is lost when this fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _is_worth_it(connection):
+            _write(connection, failpoint)
+        connection.execute("COMMIT")
+    except (sqlite3.Error, StoreUnavailable):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _is_worth_it(connection: sqlite3.Connection) -> bool:
+    connection.execute(_TABLE)
+    ((taken,),) = connection.execute("SELECT max(revision) FROM snapshot").fetchall()
+    ((agents,),) = connection.execute("SELECT count(*) FROM entries").fetchall()
+    return (_revision(connection) - (taken or 0)) * _SHARE > int(agents)
+
+
+def _write(connection: sqlite3.Connection, failpoint: Failpoint) -> None:
+    revision = _revision(connection)
+    connection.execute("DELETE FROM snapshot")
+    count = 0
+    for count, entries in enumerate(_pages(connection), start=1):
+        data = msgspec.msgpack.encode((_NAMES, _columns(entries)))
+        row = (count, 0, revision, data, _checksum(count, revision, data))
+        connection.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", row)
+        failpoint("during_snapshot")
+    connection.execute("UPDATE snapshot SET parts = ?", (count,))
+
+
+def _pages(connection: sqlite3.Connection) -> Iterator[list[Entry]]:
+    after = ""
+    statement = "SELECT id, entry, crc FROM entries WHERE id > ? ORDER BY id LIMIT ?"
+    while page := rows.read_entries(connection.execute(statement, (after, _PART)).fetchall()):
+        yield page
+        after = page[-1].id
+
+
+def _columns(entries: Sequence[Entry]) -> list[_Column]:
+    return [_column(values) for values in zip(*map(msgspec.structs.astuple, entries), strict=True)]
+
+
+def _column(values: tuple[Any, ...]) -> _Column:
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    if 4 * len(places) > len(values):
+        return list(values), []
+    return list(places), [places[value] for value in values]
+
+
+def _revision(connection: sqlite3.Connection) -> int:
+    ((newest, pruned),) = connection.execute(_NEWEST).fetchall()
+    return max(newest or 0, pruned or 0)
+
+
+def _checksum(part: int, revision: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(b"%d %d" % (part, revision)))
+
+
+# --- Reading one ----------------------------------------------------------------------------------
+
+
+def read_snapshot(connection: sqlite3.Connection) -> list[Entry] | None:
+    """All entries in the order of ids, as they are now; None when they have to be read themselves."""
+    connection.execute("BEGIN")  # one state of the file for all
+    try:
+        return _read(connection)
+    except (sqlite3.Error, StoreUnavailable, msgspec.MsgspecError, LookupError, TypeError, ValueError):
+        return None  # whatever is wrong here is found by whoever needs it
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _read(connection: sqlite3.Connection) -> list[Entry] | None:
+    found = connection.execute("SELECT part, parts, revision, data, crc FROM snapshot ORDER BY part").fetchall()
+    if not found:
+        return None
+    revision, parts = found[0][2], found[0][1]
+    entries: list[Entry] = []
+    for number, row in enumerate(found, start=1):
+        if row[:3] != (number, parts, revision) or _checksum(number, revision, row[3]) != row[4]:
+            return None
+        entries += _entries(row[3])
+    return _brought_up(connection, entries, revision) if parts == len(found) else None
+
+
+def _entries(data: bytes) -> list[Entry]:
+    names, columns = _decoder.decode(data)
+    if names != _NAMES:
+        raise ValueError("written by another release")
+    values = [[held[place] for place in places] if places else held for held, places in columns]
+    return [Entry(*row) for row in zip(*values, strict=True)]
+
+
+def _brought_up(connection: sqlite3.Connection, entries: list[Entry], revision: int) -> list[Entry] | None:
+    """With what changed since. None when the log does not reach back, or when reading all would be quicker."""
+    newest = _revision(connection)
+    if newest == revision:
+        return entries
+    if revision > newest or newest - revision > len(entries) // 4 + 1:
+        return None
+    events = connection.execute(
+        "SELECT revision, event, crc, record FROM events WHERE revision > ? ORDER BY revision", (revision,)
+    ).fetchall()
+    if [row[0] for row in events] != list(range(revision + 1, newest + 1)):
+        return None
+    held = {entry.id: entry for entry in entries}
+    for agent_id in {rows.read_event(*row).id for row in events}:
+        held.pop(agent_id, None)
+        row = connection.execute("SELECT id, entry, crc FROM entries WHERE id = ?", (agent_id,)).fetchall()
+        held.update((entry.id, entry) for entry in rows.read_entries(row))
+    return sorted(held.values(), key=lambda entry: entry.id)

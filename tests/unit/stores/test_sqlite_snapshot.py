@@ -1,0 +1,144 @@
+"""What a start reads instead of every entry: never anything but what the entries say."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from support.stored import Listener, make_registration, make_source, put, renew, withdraw
+from waypost.model.registration import Entry
+from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite_schema import FILE_NAME, open_reader
+from waypost.stores.sqlite_snapshot import read_snapshot
+
+AGENTS = 60
+
+
+async def _opened(folder: Path) -> SqliteStore:
+    store = SqliteStore(folder)
+    await store.open(Listener())
+    return store
+
+
+@pytest.fixture
+async def stopped(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    store = await _opened(folder)
+    for number in range(AGENTS):
+        source = make_source("a2a", b'{"name": "%d"}' % number)
+        await store.execute(put(make_registration(f"agent-{number:03}", aliases=(f"a-{number}",), sources=(source,))))
+    await store.close()
+    return folder
+
+
+def _snapshot(folder: Path) -> list[Entry] | None:
+    connection = open_reader(folder / FILE_NAME)
+    try:
+        return read_snapshot(connection)
+    finally:
+        connection.close()
+
+
+async def _entries(store: SqliteStore) -> list[Entry]:
+    return [entry async for page in store.entries() for entry in page]
+
+
+async def _without_snapshot(folder: Path) -> list[Entry]:
+    other = folder.with_name("other")
+    shutil.rmtree(other, ignore_errors=True)
+    shutil.copytree(folder, other)
+    connection = sqlite3.connect(other / FILE_NAME)
+    with connection:
+        connection.execute("DROP TABLE snapshot")
+    connection.close()
+    store = await _opened(other)
+    try:
+        return await _entries(store)
+    finally:
+        await store.close()
+
+
+async def test_a_clean_stop_leaves_all_entries_in_the_order_of_ids(stopped: Path) -> None:
+    found = _snapshot(stopped)
+    assert found is not None
+    assert [entry.id for entry in found] == [f"agent-{number:03}" for number in range(AGENTS)]
+    assert found == await _without_snapshot(stopped)
+
+
+async def test_what_changed_since_is_read_from_the_entries(stopped: Path) -> None:
+    store = await _opened(stopped)
+    await store.execute(put(make_registration("agent-000a")))
+    await store.execute(put(make_registration("agent-007", text="other words")))
+    await store.execute(renew("agent-009", now=1_790_000_100.0))
+    await store.execute(withdraw("agent-011"))
+    found = _snapshot(stopped)  # as after a kill: nothing was taken since
+    assert found is not None
+    assert found == await _entries(store)
+    assert {entry.revision for entry in found if entry.id in ("agent-007", "agent-009")} == {AGENTS + 2, AGENTS + 3}
+    assert "agent-011" not in [entry.id for entry in found]
+    await store.close()
+    assert found == await _without_snapshot(stopped)
+
+
+async def test_few_changes_do_not_make_a_stop_take_it_anew(stopped: Path) -> None:
+    before = _taken_at(stopped)
+    store = await _opened(stopped)
+    await store.execute(put(make_registration("one-more")))
+    await store.close()
+    assert _taken_at(stopped) == before
+    store = await _opened(stopped)
+    for number in range(5):
+        await store.execute(put(make_registration(f"more-{number}")))
+    await store.close()
+    assert _taken_at(stopped) == before + 6
+
+
+def _taken_at(folder: Path) -> int:
+    connection = sqlite3.connect(folder / FILE_NAME)
+    ((revision,),) = connection.execute("SELECT max(revision) FROM snapshot").fetchall()
+    connection.close()
+    return int(revision)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DROP TABLE snapshot",
+        "DELETE FROM snapshot",
+        "UPDATE snapshot SET data = zeroblob(length(data))",
+        "UPDATE snapshot SET data = NULL",
+        "UPDATE snapshot SET data = 'text'",
+        "UPDATE snapshot SET crc = crc + 1",
+        "UPDATE snapshot SET revision = revision - 1",
+        "UPDATE snapshot SET revision = revision + 1",
+        "UPDATE snapshot SET parts = 2",
+        "UPDATE snapshot SET part = 2",
+    ],
+)
+async def test_one_that_is_lost_or_damaged_is_passed_over(stopped: Path, harm: str) -> None:
+    expected = _snapshot(stopped)
+    connection = sqlite3.connect(stopped / FILE_NAME)
+    with connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        try:
+            connection.execute(harm)
+        except sqlite3.IntegrityError:  # the column refuses it by itself
+            connection.execute("DELETE FROM snapshot")
+    connection.close()
+    assert _snapshot(stopped) is None
+    store = await _opened(stopped)
+    assert await _entries(store) == expected
+    await store.close()
+
+
+async def test_one_that_the_log_does_not_reach_back_to_is_passed_over(stopped: Path) -> None:
+    store = await _opened(stopped)
+    await store.execute(put(make_registration("agent-000a")))
+    await store.execute(put(make_registration("agent-000b")))
+    await store.prune(events_before=2_000_000_000.0, keep_events=1, now=1_790_000_000.0)
+    assert _snapshot(stopped) is None
+    assert len(await _entries(store)) == AGENTS + 2
+    await store.close()
