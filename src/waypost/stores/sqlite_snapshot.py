@@ -129,8 +129,10 @@ def _entries(data: bytes) -> list[Entry]:
     names, columns = _decoder.decode(data)
     if names != _NAMES:
         raise ValueError("written by another release")
-    values = [[held[place] for place in places] if places else held for held, places in columns]
-    return [Entry(*row) for row in zip(*values, strict=True)]
+    values = [list(map(held.__getitem__, places)) if places else held for held, places in columns]
+    if len(set(map(len, values))) != 1:
+        raise ValueError("columns of different lengths")
+    return list(map(Entry, *values))
 
 
 def _brought_up(connection: sqlite3.Connection, entries: list[Entry], revision: int) -> list[Entry] | None:
