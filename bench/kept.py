@@ -70,8 +70,8 @@ def write(path: Path, results: Mapping[str, Any]) -> None:
 
 def with_block(text: str, name: str, block: str) -> str:
     """The document with what stands between `<!-- bench: name -->` and `<!-- /bench -->` replaced."""
-    pattern = re.compile(rf"(<!-- bench: {re.escape(name)} -->\n).*?(\n<!-- /bench -->)", re.DOTALL)
-    return pattern.sub(lambda found: found[1] + block + found[2], text)
+    pattern = re.compile(rf"(<!-- bench: {re.escape(name)} -->\n).*?(<!-- /bench -->)", re.DOTALL)
+    return pattern.sub(lambda found: f"{found[1]}{block}\n{found[2]}", text)
 
 
 def check(now: Mapping[str, Any], path: Path, tolerances: Mapping[str, Tolerance]) -> int:

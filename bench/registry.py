@@ -85,9 +85,10 @@ def running(command: list[str], port: int) -> Iterator[psutil.Process]:
 
 
 @contextmanager
-def waypost(data: Path) -> Iterator[tuple[int, psutil.Process, str, float]]:
+def waypost(data: Path, *options: str) -> Iterator[tuple[int, psutil.Process, str, float]]:
     """The service on a data folder: port, process, token, and the seconds from start to the first answer."""
     command = [sys.executable, "-m", "waypost", "serve", "--port", "0", "--data", str(data), "--log-level", "warning"]
+    command += options
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

@@ -79,23 +79,27 @@ class InProcess:
 class OverHttp:
     """The product as it is served: a process of its own, registered by batches, asked by the profile's discover."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *options: str) -> None:
         self._open = ExitStack()
         data = folder or Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="waypost-bench-")))
-        self.port, self.process, token, _ = self._open.enter_context(waypost(data))
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self.port, self.process, token, self.start_seconds = self._open.enter_context(waypost(data, *options))
+        self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def fill(self, agents: Iterable[Registration]) -> None:
         for group in grouped(agents, 1000):
-            headers = {**self._headers, "Content-Type": "application/x-ndjson"}
-            answer = self._call("POST", "/api/v1/agents:batch", ndjson(group), headers)
-            refused = [line for line in answer.splitlines() if b'"outcome"' not in line]
-            if refused:
-                raise RuntimeError(f"refused: {refused[0][:300]!r}")
-        self._settle()
+            self.register(group)
+        self.settle()
 
-    def _settle(self) -> None:
+    def register(self, agents: Iterable[Registration]) -> None:
+        """In one batch, durable when it returns."""
+        headers = {**self.headers, "Content-Type": "application/x-ndjson"}
+        answer = self._call("POST", "/api/v1/agents:batch", ndjson(agents), headers)
+        refused = [line for line in answer.splitlines() if b'"outcome"' not in line]
+        if refused:
+            raise RuntimeError(f"refused: {refused[0][:300]!r}")
+
+    def settle(self) -> None:
         deadline = time.monotonic() + _SETTLING_SECONDS
         while json.loads(self._call("GET", "/api/v1/stats")).get("indexing_pending"):
             if time.monotonic() > deadline:
@@ -112,8 +116,13 @@ class OverHttp:
         )["candidates"]
         return answer
 
+    def connect(self) -> None:
+        """A new connection, which another worker may take."""
+        self._connection.close()
+        self._connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
+
     def _call(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
-        self._connection.request(method, path, body, headers or self._headers)
+        self._connection.request(method, path, body, headers or self.headers)
         response = self._connection.getresponse()
         answer = response.read()
         if response.status != 200:

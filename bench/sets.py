@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bench.corpus import servers
+from waypost import limits
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 
@@ -58,7 +59,7 @@ def registration(
         name=row["name"][:128],
         description=row["description"],
         tags=tuple(row["tags"]),
-        examples=tuple(Example(text=text) for text in row.get("examples", ())),
+        examples=tuple(Example(text=text[: limits.EXAMPLE_CHARS]) for text in row.get("examples", ())),
         bindings=(Binding(protocol="https", endpoint=f"{chosen}/invoke"),),
     )
     return registered(record, owner or f"owner-of-{chosen}", created_at)

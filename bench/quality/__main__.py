@@ -17,9 +17,9 @@ from typing import Any
 from bench import kept
 from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
 from bench.quality.checks import all_checks
-from bench.quality.rankers import ABLATIONS, DEFAULT, default_ranker
 from bench.quality.report import BLOCKS, DOCUMENT, PLOT, RESULTS, TOLERANCES, documented, drawn
 from bench.quality.retrieval import Task, measured, tasks
+from bench.rankers import ABLATIONS, DEFAULT, default_ranker
 from bench.searchers import InProcess, OverHttp, Searcher
 
 MakeSearcher = Callable[[], Searcher]

@@ -162,8 +162,8 @@ def _written() -> Any:
 def no_good_agent(make: MakeRanker, *, questions: int | None = None, seed: int = 3) -> dict[str, Figures]:
     """Do top scores tell questions that have an agent from questions that have none?
 
-    Fields: a third of sealtools' fields is left out; questions that need only those have no agent. Errands: questions
-    that no software can run, against the questions of metatool.
+    Fields: a third of sealtools' fields is left out; of the questions that need one agent, those that need one of these
+    have none (but for what fields share). Errands: questions that no software can run, against the questions of metatool.
     """
     return {"fields left out": _fields_left_out(make, questions, seed), "errands": _errands(make, questions)}
 
@@ -174,7 +174,7 @@ def _fields_left_out(make: MakeRanker, questions: int | None, seed: int) -> Figu
     out = set(random.Random(seed).sample(fields, len(fields) // 3))
     left = [agent for agent in held.agents if not out.intersection(agent.record.tags[:1])]
     known = {agent.id for agent in left}
-    asked = sampled(held.questions, questions)
+    asked = sampled([each for each in held.questions if len(each.relevant) == 1], questions)
     searcher = loaded(make, left)
     good = [_top(searcher, each.text) for each in asked if each.relevant <= known]
     none = [_top(searcher, each.text) for each in asked if not each.relevant & known]

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import plot
 from bench.kept import DOCS, HERE, Tolerance, figures, with_block
-from bench.quality.rankers import DEFAULT
+from bench.rankers import DEFAULT
 
 RESULTS = HERE / "results" / "quality.json"
 DOCUMENT = DOCS / "search-quality.md"

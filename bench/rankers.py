@@ -1,11 +1,12 @@
 """The ranker as the service builds it, and the same with one signal switched off at a time.
 
-The one place of this benchmark that knows how a ranker is made. A row of `ABLATIONS` is a name and a way to make it.
+The one place of the benchmarks that knows how a ranker is made. A row of `ABLATIONS` is a name and a way to make it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -17,8 +18,14 @@ from waypost.search.ranker import LexicalRanker
 DEFAULT = "waypost"
 
 
-def default_ranker() -> Ranker:
-    return LexicalRanker()
+def default_ranker(folder: Path | None = None) -> Ranker:
+    """As the service makes it; saved in `folder`, or in memory."""
+    return LexicalRanker(folder)
+
+
+def bulk_ranker(folder: Path | None = None) -> Ranker:
+    """The same for very many agents: where the default's vectors would take hours, those of `bench.vectors.Composed`."""
+    return LexicalRanker(folder)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""How fast the right agent is found among many, beside what a user would write in an afternoon, in the same run.
+
+    python -m bench.search [--sizes 100000,1000000] [--only inside,served,peers] [--keep | --check]
+
+Agents are made of real ones (bench/search/agents.py) and the run says first how like they are. Every stage has a process of
+its own. `--keep` writes bench/results/search.json, the tables and the plot of docs/explanation/search-speed.md; `--check`
+ends with 1 when a figure is worse than the kept one by more than its tolerance (bench/search/report.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench import kept
+from bench.search.inside import answer, build, cold, held
+from bench.search.likeness import compared
+from bench.search.peering import PEERS, peer
+from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn
+from bench.search.served import served
+
+Result = TypeVar("Result")
+
+
+def apart(work: Callable[..., Result], *arguments: Any) -> Result:
+    """In a fresh process, which ends with it."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    if "inside" in parts:
+        with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
+            index = Path(folder) / "index"
+            results[OURS] = apart(build, size, index)
+            results[OURS] |= apart(cold, size, index)
+            results[OURS] |= apart(held, size, index)
+            results[OURS] |= apart(answer, size, index, asked.questions)
+        print(f"  {size:,} {OURS}: {results[OURS]}", flush=True)
+    if "served" in parts and size <= asked.served_up_to:
+        results["served"] = apart(served, size, asked.seconds)
+        print(f"  {size:,} served: {results['served']}", flush=True)
+    if "peers" in parts and size <= asked.peers_up_to:
+        results["peers"] = {}
+        for name in PEERS:
+            results["peers"][name] = apart(peer, name, size, asked.questions // 4)
+            print(f"  {size:,} {name}: {results['peers'][name]}", flush=True)
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="100000,1000000")
+    parser.add_argument("--only", default="inside,served,peers", help="parts to run, with commas")
+    parser.add_argument("--questions", type=int, default=2000, help="of each kind, in process")
+    parser.add_argument("--seconds", type=int, default=10, help="of load over HTTP, for each kind of questions")
+    parser.add_argument(
+        "--peers-up-to", type=int, default=100_000, help="larger, the peers need more memory than most have"
+    )
+    parser.add_argument("--served-up-to", type=int, default=100_000, help="larger sizes are asked in process only")
+    then = parser.add_mutually_exclusive_group()
+    then.add_argument("--keep", action="store_true", help="write results, tables and plot")
+    then.add_argument("--check", action="store_true", help="fail when worse than what is kept")
+    asked = parser.parse_args()
+    sizes = [int(size) for size in asked.sizes.split(",")]
+    results: dict[str, Any] = {"likeness": apart(compared, max(sizes)), "sizes": {}}
+    print(BLOCKS["search likeness"](results), flush=True)
+    for size in sizes:
+        results["sizes"][str(size)] = sized(size, set(asked.only.split(",")), asked)
+    print(BLOCKS["search speed"](results), BLOCKS["search peers"](results), sep="\n\n")
+    if asked.keep:
+        kept.write(RESULTS, results)
+        DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
+        PLOT.write_text(drawn(results), encoding="utf-8")
+    return kept.check(results, RESULTS, TOLERANCES) if asked.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Agents without end, made of real ones: as many as are asked for, one after the other, the same every time.
+
+An agent takes phrases from the descriptions of real agents that stand near each other (the sets are ordered by subject), so
+that it has one subject; three examples from what people asked such agents; tags by how often they occur. Words that only one
+real agent uses are slots: a slot is filled with a new name by the law of Zipf and Mandelbrot, so that the vocabulary goes on
+growing with the corpus as that of real text does (Heaps). bench/search/likeness.py measures how like the real set it is.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate, islice
+
+from bench.sets import ORIGIN, haystack, public_set, registered
+from waypost.model.record import AgentRecord, Binding, Example
+from waypost.model.registration import Registration
+
+EXAMPLES = 3
+_NEAR = 25  # how far along the sets a subject reaches
+_FRESH = 0.9  # of the slots that get a new word; the others keep a real one
+_FLAT = 60_000  # of the law of Zipf and Mandelbrot: so many words share its head
+_TAIL = 0.6  # its exponent less one
+_MOST_WORDS = 40_000_000
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
+_CUT = re.compile(r"[.;:!?()\n,]+\s*|\s+(?=(?:and|with|for|using|via|that|from|through|in|on)\s)")
+_HEADS = "ba bel bor ca cor da dex el fa fin ga gra ha hy in ja ka kor la lum ma mer na nex ob or pa pri qua ra ro sa sol ta ter ul va ver wa xen ya zen zo"  # fmt: skip # noqa: E501
+_ENDS = "base bit byte cast core desk dex dock flow forge gate grid hub kit lab lane leaf link loop mark mesh mind nest node pad path pilot port pulse scope sense spark stack sync tide vault wave wise yard"  # fmt: skip # noqa: E501
+_MIDDLES = ["", "a", "an", "ar", "e", "en", "er", "i", "il", "in", "is", "o", "ol", "on", "or", "u", "um"]
+
+Template = tuple[str, ...]  # the pieces around the slots: one slot between two pieces
+
+
+class Material:
+    """Phrases, asks, names and tags of the real agents, by their place in the sets."""
+
+    def __init__(self) -> None:
+        real = haystack()
+        self.rare = _rare(real)
+        self.phrases = [self._templates(agent.record.description) for agent in real]
+        self.lengths = [max(1, len(each)) for each in self.phrases]
+        self.names = [_WORD.findall(_apart(agent.record.name)) or ["Agent"] for agent in real]
+        self.tags = [agent.record.tags for agent in real]
+        self.asks = [tuple(self._template(each.text) for each in agent.record.examples) for agent in real]
+        asked = [each.text for name in ("metatool", "sealtools") for each in public_set(name).questions]
+        self.openers = _weighed(Counter(" ".join(text.split()[:3]) for text in asked if len(text.split()) > 6))
+        self.common_tags = _weighed(Counter(tag for tags in self.tags for tag in tags))
+        self.rare_words = sorted(self.rare)
+
+    def _templates(self, text: str) -> tuple[Template, ...]:
+        return tuple(self._template(phrase) for phrase in _CUT.split(text) if phrase and phrase.strip())
+
+    def _template(self, text: str) -> Template:
+        pieces, start = [], 0
+        for found in _WORD.finditer(text):
+            if found[0].lower() in self.rare:
+                pieces.append(text[start : found.start()])
+                start = found.end()
+        return (*pieces, text[start:])
+
+
+Weighed = tuple[list[str], list[int]]
+
+
+def _weighed(counted: Counter[str]) -> Weighed:
+    common = counted.most_common()
+    return [word for word, _ in common], [*accumulate(count for _, count in common)]
+
+
+def _drawn(weighed: Weighed, dice: random.Random) -> str:
+    words, sums = weighed
+    return words[bisect(sums, dice.random() * sums[-1])]
+
+
+def _apart(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]", " ", name)
+
+
+def _rare(agents: Sequence[Registration]) -> frozenset[str]:
+    counted: Counter[str] = Counter()
+    for agent in agents:
+        texts = (agent.record.description, *(each.text for each in agent.record.examples))
+        counted.update({word.lower() for text in texts for word in _WORD.findall(text)})
+    return frozenset(word for word, count in counted.items() if count == 1)
+
+
+@cache
+def material() -> Material:
+    return Material()
+
+
+@cache
+def _syllables() -> tuple[list[str], list[str]]:
+    return _HEADS.split(), _ENDS.split()
+
+
+def new_word(rank: int) -> str:
+    """The name with this rank: always the same, no two alike."""
+    heads, ends = _syllables()
+    rank, end = divmod(rank, len(ends))
+    rank, head = divmod(rank, len(heads))
+    rank, middle = divmod(rank, len(_MIDDLES))
+    word = heads[head] + _MIDDLES[middle] + ends[end]
+    while rank:
+        rank, head = divmod(rank - 1, len(heads))
+        word = heads[head] + word
+    return word
+
+
+def _rank(dice: random.Random) -> int:
+    return min(_MOST_WORDS, int(_FLAT * ((1.0 - dice.random()) ** (-1 / _TAIL) - 1.0)))
+
+
+def agents(count: int, *, seed: int = 7, first: int = 0) -> Iterator[Registration]:
+    """Agents number `first` to `first + count`, made one at a time."""
+    source = material()
+    for number in range(first, first + count):
+        yield _agent(source, number, random.Random((seed << 40) | number))
+
+
+def _agent(source: Material, number: int, dice: random.Random) -> Registration:
+    centre = dice.randrange(len(source.phrases))
+    name = _name(source, centre, dice)
+    chosen = f"{ORIGIN}/made/{number}"
+    record = AgentRecord(
+        id=chosen,
+        name=name[:128],
+        description=_description(source, centre, dice)[:4000] or name,
+        tags=_tags(source, centre, dice),
+        examples=tuple(Example(text=_example(source, centre, dice)[:512]) for _ in range(EXAMPLES)),
+        bindings=(Binding(protocol="https", endpoint=f"{chosen}/invoke"),),
+    )
+    return registered(record, f"owner-{number % 50_021}")
+
+
+def _near(source: Material, centre: int, dice: random.Random) -> int:
+    return (centre + int(dice.gauss(0, _NEAR))) % len(source.phrases)
+
+
+def _name(source: Material, centre: int, dice: random.Random) -> str:
+    own = source.names[_near(source, centre, dice)]
+    other = source.names[_near(source, centre, dice)]
+    words = [*own[: dice.randint(1, 2)], *other[len(other) - dice.randint(0, 1) :]]
+    if dice.random() < 0.4:
+        words.insert(0, new_word(_rank(dice)).capitalize())
+    return " ".join(dict.fromkeys(words))
+
+
+def _description(source: Material, centre: int, dice: random.Random) -> str:
+    """As many phrases as a real agent has, from its neighbours, put together with their own joints."""
+    wanted = source.lengths[centre]
+    told = []
+    for _ in range(wanted):
+        phrases = source.phrases[_near(source, centre, dice)]
+        if phrases:
+            told.append(_filled(source, phrases[int(dice.random() * len(phrases))], dice))
+    return " ".join(told)
+
+
+def _filled(source: Material, template: Template, dice: random.Random) -> str:
+    if len(template) == 1:
+        return template[0]
+    parts = [template[0]]
+    for piece in template[1:]:
+        is_fresh = dice.random() < _FRESH
+        parts.append(
+            new_word(_rank(dice)) if is_fresh else source.rare_words[int(dice.random() * len(source.rare_words))]
+        )
+        parts.append(piece)
+    return "".join(parts)
+
+
+def _tags(source: Material, centre: int, dice: random.Random) -> tuple[str, ...]:
+    own = source.tags[_near(source, centre, dice)][:4]
+    return tuple(dict.fromkeys((*own, *(_drawn(source.common_tags, dice) for _ in range(dice.randint(0, 1))))))
+
+
+def _example(source: Material, centre: int, dice: random.Random) -> str:
+    """What somebody asked a neighbour; where none was ever asked, the opening of a question and phrases about it."""
+    asks = source.asks[_near(source, centre, dice)]
+    if asks and dice.random() < 0.8:
+        ask = _filled(source, asks[int(dice.random() * len(asks))], dice)
+        return f"{ask} {_phrase(source, centre, dice)}".strip() if dice.random() < 0.5 else ask
+    told = " ".join(_phrase(source, centre, dice) for _ in range(dice.randint(2, 5)))
+    return f"{_drawn(source.openers, dice)} {told}"
+
+
+def _phrase(source: Material, centre: int, dice: random.Random) -> str:
+    phrases = source.phrases[_near(source, centre, dice)]
+    return _filled(source, phrases[int(dice.random() * len(phrases))], dice) if phrases else ""
+
+
+def rows(count: int, size: int) -> Iterator[tuple[Registration, ...]]:
+    """The first `count` agents in groups."""
+    made = agents(count)
+    while group := tuple(islice(made, size)):
+        yield group

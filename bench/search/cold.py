@@ -1,0 +1,48 @@
+"""A process that opens a saved index and answers one question: `python -m bench.search.cold FOLDER QUESTION`.
+
+It imports what a service would for that and nothing else; who starts it takes the time until its line is there. With
+`--held` in place of a question it answers those that it reads, a line each, and says how much memory it then holds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.rankers import bulk_ranker
+from waypost.model.query import Query
+from waypost.registry.ports import Ranker
+
+
+def main() -> None:
+    folder, text = Path(sys.argv[1]), sys.argv[2]
+    started = time.perf_counter()
+    ranker = bulk_ranker(folder)
+    revision = ranker.open()
+    if text == "--held":
+        for line in sys.stdin:
+            _ids(ranker, line)
+        told = _memory()
+    else:
+        told = {"revision": revision, "ids": _ids(ranker, text), "seconds": round(time.perf_counter() - started, 4)}
+    sys.stdout.write(json.dumps(told) + "\n")
+    ranker.close()
+
+
+def _ids(ranker: Ranker, text: str) -> list[str]:
+    query = Query(text=text, limit=10)
+    return [hit.id for hit in ranker.rank(query, frozenset({"public"}), alive=lambda _: True, now=0.0).hits]
+
+
+def _memory() -> dict[str, Any]:
+    """As the kernel counts: RSS, and PSS, in which a page that processes share counts once."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return {"rss_mib": round(sizes["Rss"] / 1024, 1), "pss_mib": round(sizes["Pss"] / 1024, 1)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The peers at the same size, on the same agents and questions, each in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import islice
+
+import psutil
+
+from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
+from bench.search.agents import agents
+from bench.search.inside import Figures, timed
+from bench.search.likeness import words_of
+from bench.search.questions import distinct
+from bench.searchers import Searcher
+from bench.vectors import Composed
+
+PEERS = ("sentence model, brute force", "BM25 alone", "RRF of the two")
+_COMMON_WORDS = 4000
+_MEGA = 1 << 20
+
+
+def peer(name: str, size: int, count: int) -> Figures:
+    searcher = _made(name)
+    started = time.perf_counter()
+    searcher.fill(agents(size))
+    built = time.perf_counter() - started
+    asked = distinct(size, count + 10)
+    for question in asked[:10]:
+        searcher.find(question.text)
+    figures = timed(searcher.find, asked[10:], "")
+    if name != PEERS[1]:
+        del figures["found_percent"]  # composed vectors are for speed: what they find is not what the model would
+    memory = psutil.Process().memory_full_info()
+    return figures | {"build_seconds": round(built, 2), "rss_mib": round(memory.rss / _MEGA, 1)}
+
+
+def _made(name: str) -> Searcher:
+    if name == PEERS[1]:
+        return Bm25()
+    model = SentenceModel(remembered=0)
+    vectors = BruteForce(Composed(model, 512, common_words()).encode)
+    return vectors if name == PEERS[0] else Rrf(vectors, Bm25())
+
+
+def common_words() -> list[str]:
+    counted: Counter[str] = Counter()
+    for agent in islice(agents(5000), 5000):
+        counted.update(words_of(agent))
+    return [word for word, _ in counted.most_common(_COMMON_WORDS)]

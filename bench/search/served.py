@@ -1,0 +1,174 @@
+"""The service as it is run, with two workers: discovers per second, memory, and how soon a new agent is found.
+
+The load comes from wrk where it is installed (its threads cost little beside a server's), else from bench/load.py. Bodies are
+all different; what the client itself used of the processor is told, since both share the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from bench.load import measure, request_bytes
+from bench.measures import quantile
+from bench.search.agents import agents, rows
+from bench.search.questions import distinct, paraphrases, repeated
+from bench.searchers import OverHttp
+from bench.sets import Question
+
+Figures = dict[str, float]
+_MEGA = 1 << 20
+_BATCH = 1000
+_NEW = 40
+_PATIENCE_SECONDS = 10
+_CLIENTS = 16
+_LUA = """
+local at = 0
+local bodies = {}
+function init(args)
+  for line in io.lines(args[1]) do bodies[#bodies + 1] = line end
+  wrk.headers["Content-Type"] = "application/json"
+  wrk.headers["Authorization"] = args[2]
+end
+function request()
+  at = at + 1
+  return wrk.format("POST", "/profile/v1/discover", nil, bodies[(at - 1) % #bodies + 1])
+end
+function done(summary, latency)
+  io.write(string.format('{"requests":%d,"us":%d,"failed":%d,"p50":%d,"p99":%d}\\n', summary.requests, summary.duration,
+    summary.errors.status + summary.errors.timeout + summary.errors.read, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+def served(size: int, seconds: int, workers: int = 2) -> Figures:
+    """Register `size` agents, start again with workers, and ask for `seconds` seconds."""
+    with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
+        data = Path(folder) / "waypost"
+        figures = _loaded(data, size)
+        service = OverHttp(data, "--workers", str(workers))
+        try:
+            figures |= {
+                "start_seconds": round(service.start_seconds, 2),
+                "first_right_seconds": _first_right(service, size),
+            }
+            measured = _asked(service, distinct(size, 30_000 if size >= 50_000 else 4_000), seconds, Path(folder))
+            figures |= {f"distinct_{name}": value for name, value in measured.items()}
+            measured = _asked(service, repeated(size, 8_000), seconds, Path(folder))
+            figures |= {f"repeated_{name}": value for name, value in measured.items()}
+            figures |= _memory(service.process) | _newly_registered(service, size)
+        finally:
+            service.close()
+    return figures
+
+
+def _loaded(data: Path, size: int) -> Figures:
+    service = OverHttp(data)
+    try:
+        started = time.perf_counter()
+        for group in rows(size, _BATCH):
+            service.register(group)
+        loaded = time.perf_counter()
+        service.settle()
+        settled = time.perf_counter()
+    finally:
+        service.close()
+    return {
+        "registered_per_second": round(size / (loaded - started), 1),
+        "settled_after_seconds": round(settled - loaded, 2),
+    }
+
+
+def _first_right(service: OverHttp, size: int) -> float:
+    """From the start of the process to the first answer with the agent that was meant."""
+    started = time.perf_counter()
+    for question in (next(paraphrases(size, seed)) for seed in range(20)):
+        if question.relevant.intersection(hit.id for hit in service.find(question.text)):
+            return round(service.start_seconds + time.perf_counter() - started, 2)
+    return -1.0
+
+
+def _asked(service: OverHttp, questions: list[Question], seconds: int, folder: Path) -> Figures:
+    bodies = [json.dumps({"query": each.text, "limit": 10}).encode() for each in questions]
+    before, own = _processor(service.process), _own_processor()
+    measured = _by_wrk(service, bodies, seconds, folder) if shutil.which("wrk") else _by_hand(service, bodies)
+    used = _processor(service.process) - before
+    return measured | {
+        "server_cpu_ms": round(1e3 * used / measured["requests"], 3),
+        "client_cpu_ms": round(1e3 * (_own_processor() - own) / measured["requests"], 3),
+    }
+
+
+def _by_wrk(service: OverHttp, bodies: list[bytes], seconds: int, folder: Path) -> Figures:
+    script, listed = folder / "discover.lua", folder / "bodies.ndjson"
+    script.write_text(_LUA)
+    listed.write_bytes(b"\n".join(bodies) + b"\n")
+    command = ["wrk", "-t1", f"-c{_CLIENTS}", f"-d{seconds}s", "-s", str(script), f"http://127.0.0.1:{service.port}"]
+    command += ["--", str(listed), service.headers["Authorization"]]
+    told = subprocess.run(command, check=True, capture_output=True, timeout=seconds + 60).stdout.decode()
+    found = json.loads(told.strip().splitlines()[-1])
+    return {
+        "requests": float(found["requests"]),
+        "per_second": round(1e6 * found["requests"] / found["us"], 1),
+        "failed": float(found["failed"]),
+        "p50_ms": round(found["p50"] / 1e3, 2),
+        "p99_ms": round(found["p99"] / 1e3, 2),
+    }
+
+
+def _by_hand(service: OverHttp, bodies: list[bytes]) -> Figures:
+    wires = [request_bytes("POST", "/profile/v1/discover", body, service.headers) for body in bodies[:4000]]
+    found = measure(service.port, service.process, wires, clients=_CLIENTS)
+    return {
+        "requests": float(found.requests),
+        "per_second": round(found.rate, 1),
+        "failed": float(found.failed),
+        "p50_ms": round(found.p50_ms, 2),
+        "p99_ms": round(found.p99_ms, 2),
+    }
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
+
+
+def _processor(process: psutil.Process) -> float:
+    return sum(each.cpu_times().user + each.cpu_times().system for each in _family(process))
+
+
+def _own_processor() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
+
+
+def _memory(process: psutil.Process) -> Figures:
+    """PSS counts what processes share once."""
+    each = [one.memory_full_info() for one in _family(process)]
+    return {
+        "processes": float(len(each)),
+        "pss_mib": round(sum(one.pss for one in each) / _MEGA, 1),
+        "rss_mib": round(sum(one.rss for one in each) / _MEGA, 1),
+    }
+
+
+def _newly_registered(service: OverHttp, size: int) -> Figures:
+    """From the acknowledgement to the answer that has the agent; each question on a new connection, so any worker may answer."""
+    times = []
+    for agent in agents(_NEW, first=size + 2_000_000):
+        service.register([agent])
+        acknowledged = time.perf_counter()
+        asked = f"{agent.record.name} {agent.record.examples[0].text}"
+        while not any(hit.id == agent.id for hit in service.find(asked)):
+            service.connect()
+            if time.perf_counter() - acknowledged > _PATIENCE_SECONDS:
+                break
+        times.append(1e3 * (time.perf_counter() - acknowledged))
+        service.connect()
+    return {"new_found_ms_p50": round(quantile(times, 0.5), 2), "new_found_ms_p99": round(quantile(times, 0.99), 2)}
