@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import limits
 from waypost.errors import InvalidParameter, Unauthorized
-from waypost.trust.tokens import Verifier, load_key, mint, new_key_pem, parse_duration
+from waypost.trust.tokens import Verifier, load_key, mint, new_key_pem, parse_duration, peek_claims
 
 NOW = 1_780_000_000.0
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -63,6 +63,16 @@ def hs256(secret: bytes) -> str:
     return f"{signing_input}.{b64(hmac.new(secret, signing_input.encode(), hashlib.sha256).digest())}"
 
 
+def by_hand(header: Any, claims: Any, *, stray: bool = False) -> str:
+    """A signature that holds, around what no library would sign."""
+    first = b64(header)
+    if stray:
+        first = b64(b'{"alg":"EdDSA"} ')  # sixteen bytes: four bits of the last character say nothing
+        first = first[:-1] + chr(ord(first[-1]) + 1)
+    signing_input = f"{first}.{b64(claims)}"
+    return f"{signing_input}.{b64(KEY.sign(signing_input.encode()))}"
+
+
 GOOD = signed(CLAIMS)
 HEAD, BODY, SIGNATURE = GOOD.split(".")
 FORGED = {
@@ -103,7 +113,15 @@ FORGED = {
     "from the future": signed({**CLAIMS, "iat": int(NOW) + 31, "exp": int(NOW) + 60}),
     "lives too long": signed({**CLAIMS, "exp": int(NOW) + limits.TOKEN_TTL_MAX_SECONDS + 1}),
     "exp as text": signed({**CLAIMS, "exp": "4000000000"}),
+    "exp as truth": signed({**CLAIMS, "exp": True}),
     "claims are a list": f"{HEAD}.{b64([1])}.{SIGNATURE}",
+    "claims are a list that is signed": by_hand({"alg": "EdDSA"}, [1]),
+    "b64 header": by_hand({"alg": "EdDSA", "b64": False}, CLAIMS),
+    "alg as a list": by_hand({"alg": ["EdDSA"]}, CLAIMS),
+    "alg twice": by_hand(b'{"alg":"EdDSA","alg":"none"}', CLAIMS),
+    "a claim twice": by_hand({"alg": "EdDSA"}, json.dumps(CLAIMS).encode()[:-1] + b',"sub":"admin"}'),
+    "signature with stray bits": GOOD[:-1] + chr(ord(GOOD[-1]) + 1),
+    "head with stray bits": by_hand({"alg": "EdDSA"}, CLAIMS, stray=True),
 }
 
 
@@ -112,6 +130,19 @@ def test_a_forged_token_is_refused_with_a_reason(name: str) -> None:
     with pytest.raises(Unauthorized) as caught:
         VERIFIER.verify(FORGED[name], NOW)
     assert caught.value.hint
+
+
+def test_a_token_by_hand_is_accepted_and_what_is_minted_is_read_by_another_library() -> None:
+    assert VERIFIER.verify(by_hand({"alg": "EdDSA"}, {**CLAIMS, "aud": ["other", "waypost"]}), NOW)
+    token = mint(
+        KEY, issuer="waypost", audience="waypost", subject="alice", scopes=("discover:read",), ttl_seconds=60, now=NOW,
+        token_id="t1",
+    )  # fmt: skip
+    claims = jwt.decode(
+        token, KEY.public_key(), algorithms=["EdDSA"], audience="waypost", options={"verify_exp": False}
+    )
+    assert claims == {**CLAIMS, "jti": "t1"}
+    assert peek_claims(token) == claims
 
 
 def test_unknown_scopes_are_not_taken_over_and_partial_names_do_not_match() -> None:
