@@ -7,10 +7,9 @@ reads are measured against a bare handler (docs/decisions/0002-asgi-by-hand.md).
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl
 
 from waypost import limits
 from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
@@ -26,7 +25,8 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 
-_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_DIGITS = "0123456789abcdefABCDEF"
+_OCTETS = {(high + low).encode(): bytes.fromhex(high + low) for high in _DIGITS for low in _DIGITS}  # each escape
 
 
 class Disconnected(Exception):
@@ -95,35 +95,39 @@ class Request:
         if declared is not None and declared.isdigit() and int(declared[:20]) > most:
             self.body_left = True
             raise _too_large(f"has {declared[:20]} bytes", most)
-        parts = [part async for part in self._parts(most, limits.BODY_READ_SECONDS)]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+        part, more = await self._part(most, 0, ends)
+        if not more:  # nearly always: a document comes in one part
+            return part
+        parts, size = [part], len(part)
+        while more:
+            part, more = await self._part(most, size, ends)
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
 
     async def chunks(self, most: int) -> AsyncIterator[bytes]:
         """The body as it arrives, for work that streams: each part may take its time."""
-        async for part in self._parts(most, None):
-            yield part
-
-    async def _parts(self, most: int, seconds: float | None) -> AsyncIterator[bytes]:
-        """Parts of the body, within `seconds` for all of it, or within the bound for each of them."""
-        size = 0
-        ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        self.body_left = True
-        while True:
-            message = await self._next(ends)
-            part: bytes = message.get("body", b"")
+        size, more = 0, True
+        while more:
+            ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
+            part, more = await self._part(most, size, ends)
             size += len(part)
-            if size > most:
-                raise _too_large(f"has more than {most} bytes", most)
             if part:
                 yield part
-            if not message.get("more_body"):
-                self.body_left = False
-                return
 
-    async def _next(self, ends: float | None) -> Message:
+    async def _part(self, most: int, size: int, ends: float) -> tuple[bytes, bool]:
+        """The next part of a body of which `size` bytes were read, and whether more will come."""
+        self.body_left = True
+        message = await self._next(ends)
+        part: bytes = message.get("body", b"")
+        if size + len(part) > most:
+            raise _too_large(f"has more than {most} bytes", most)
+        self.body_left = bool(message.get("more_body"))
+        return part, self.body_left
+
+    async def _next(self, ends: float) -> Message:
         try:
-            if ends is None:
-                ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
             async with asyncio.timeout_at(ends):
                 message = await self.receive()
         except TimeoutError:
@@ -164,15 +168,21 @@ def decode_segment(segment: str | bytes) -> str:
     raw = segment.encode("ascii", "replace") if isinstance(segment, str) else segment
     if len(raw) > limits.PATH_SEGMENT_BYTES:
         raise InvalidParameter("The id in the path is too long.", path="id")
-    if _BROKEN_ESCAPE.search(raw):
-        raise InvalidParameter("The path holds a broken percent escape.", path="id")
     try:
-        text = unquote_to_bytes(raw).decode("utf-8")
+        text = _unescaped(raw).decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidParameter("The path is not valid UTF-8 after percent-decoding.", path="id") from None
     if not text.isprintable() and any(char < " " or char == "\x7f" for char in text):
         raise InvalidParameter("The path holds a control character.", path="id")
     return text
+
+
+def _unescaped(raw: bytes) -> bytes:
+    first, *rest = raw.split(b"%")
+    try:
+        return first + b"".join([_OCTETS[part[:2]] + part[2:] for part in rest])
+    except KeyError:
+        raise InvalidParameter("The path holds a broken percent escape.", path="id") from None
 
 
 class Response:
