@@ -1,0 +1,260 @@
+"""All vectors of one space on one segment: which rows lie nearest to a query, and how near given rows lie.
+
+A row has one vector of its context (place 0) and one per example (places 1 and up). A vector is kept as int8 with one
+scale, and as a sketch of 256 signs, filed under the lists of the landmarks. A search reads the sketches of a few lists
+(or of all), takes the visible ones that differ least, and measures those on their codes. Arrays in, arrays out: agents,
+texts, models and files are unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.search.centroids import F32, Landmarks
+from waypost.search.sketch import Ids, Mask, Sketch
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+VERSION = 1
+"""Of the arrays; another number means that they are read otherwise."""
+
+GONE = 0xFFFF_FFFF
+"""In `merge`: the new number of a row that is dropped."""
+
+SCAN_ROWS = 16_384
+"""Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
+
+PROBES = 64
+"""Lists looked at per query, once not every row is."""
+
+_SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
+_MEASURED = 4_096  # so few vectors are measured without looking at their sketches
+_SHORTLIST = 640  # sketches whose vectors are measured, per query
+_STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
+
+
+def reach(visible_rows: int) -> int | None:
+    """How many lists to probe, by the number of rows the caller may see: never by what is hidden."""
+    return None if visible_rows <= SCAN_ROWS else PROBES
+
+
+class Block:
+    """Immutable; its arrays may be memory maps. Vector i stands at codes[i], ordered by row, then by place."""
+
+    __slots__ = (
+        "_codes", "_is_filed", "_landmarks", "_list_starts", "_lists", "_members", "_places", "_row_starts", "_rows",
+        "_scales", "_signs", "_spots", "arrays",
+    )  # fmt: skip
+
+    def __init__(self, arrays: Arrays, landmarks: Landmarks) -> None:
+        self.arrays = arrays
+        self._landmarks = landmarks
+        self._codes = np.asarray(arrays["codes"], np.int8)
+        self._scales = np.asarray(arrays["scales"], np.float32)
+        self._places = np.asarray(arrays["places"], np.uint16)
+        self._lists = np.asarray(arrays["lists"], np.uint16)
+        self._rows = np.asarray(arrays["rows"], np.uint32)
+        self._row_starts = np.asarray(arrays["row_starts"], np.uint32)
+        self._signs = np.asarray(arrays["signs"], np.uint64)
+        self._members = np.asarray(arrays["members"], np.uint32)
+        self._spots = np.asarray(arrays["spots"], np.uint32)
+        self._list_starts = np.asarray(arrays["list_starts"], np.uint32)
+        self._is_filed = len(self._list_starts) > 0
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def row_count(self) -> int:
+        return len(self._row_starts) - 1
+
+    @classmethod
+    def build(
+        cls,
+        vectors: F32,
+        rows: npt.NDArray[np.uint32],
+        places: npt.NDArray[np.uint16],
+        row_count: int,
+        landmarks: Landmarks,
+    ) -> Block:
+        """Of unit vectors [n, dims], each with its row and its place."""
+        largest = np.abs(vectors).max(axis=1) if len(vectors) else np.zeros(0, np.float32)
+        scales = (np.where(largest > 0, largest, 1) / 127).astype(np.float32)
+        kept = {
+            "codes": np.rint(vectors / scales[:, None]).astype(np.int8),
+            "scales": scales,
+            "rows": rows.astype(np.uint32),
+            "places": places.astype(np.uint16),
+            "lists": landmarks.lists_of(vectors),
+            "signs": landmarks.signs_of(vectors),
+        }
+        return cls(_arranged(kept, row_count, landmarks.lists), landmarks)
+
+    @classmethod
+    def merge(cls, blocks: Sequence[Block], kept: Sequence[npt.NDArray[np.uint32]], row_count: int) -> Block:
+        """One block of several of the same space. `kept[b][row]` is the new number of a row, or GONE."""
+        parts = [block._part(numbers) for block, numbers in zip(blocks, kept, strict=True)]
+        landmarks = blocks[0]._landmarks
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return cls(_arranged(joined, row_count, landmarks.lists), landmarks)
+
+    def nearest(
+        self, queries: F32, mask: Mask | None, k: int, probes: int | None
+    ) -> tuple[npt.NDArray[np.uint32], F32]:
+        """The best k visible rows over any query and any place, best first, of equal ones the lower row.
+
+        With `probes`, only vectors in that many lists closest to each query count; None looks at all.
+        """
+        visible = None if mask is None else self._few(mask)
+        size = max(_SHORTLIST, 2 * k)
+        while True:
+            found = [self._shortlist(query, mask, visible, size, probes) for query in queries]
+            ids = np.unique(np.concatenate(found)) if len(found) > 1 else np.sort(found[0])
+            rows, similarities = self._best(ids, queries)
+            if len(rows) >= k or all(len(part) < size for part in found):
+                order = np.argsort(-similarities, kind="stable")[:k]
+                return rows[order], similarities[order]
+            size *= 4  # few rows with many vectors each filled the list
+
+    def similarities(self, rows: npt.NDArray[np.uint32], queries: F32) -> tuple[F32, F32, npt.NDArray[np.uint16]]:
+        """[rows, queries]: similarity of the context, of the best example, and the place of that example (0: none)."""
+        shape = (len(rows), len(queries))
+        context, example, which = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.uint16)
+        ids, owners = self._vectors_of(rows)
+        places, measured = self._places[ids], self._measure(ids, queries)
+        first = places == 0
+        context[owners[first]] = measured[first]
+        owners, places, measured = owners[~first], places[~first], measured[~first]
+        if len(owners):
+            starts = np.flatnonzero(np.diff(owners, prepend=-1))
+            best = np.maximum.reduceat(measured, starts, axis=0)
+            example[owners[starts]] = best
+            sizes = np.diff(starts, append=len(owners))
+            winners = np.where(measured == np.repeat(best, sizes, axis=0), places[:, None], np.uint16(0xFFFF))
+            which[owners[starts]] = np.minimum.reduceat(winners, starts, axis=0)
+        return context, example, which
+
+    def _part(self, numbers: npt.NDArray[np.uint32]) -> dict[str, npt.NDArray[np.generic]]:
+        """What `merge` takes over of this block: its live vectors under their new rows."""
+        rows = numbers[self._rows]
+        ids = np.flatnonzero(rows != GONE)
+        return {
+            "codes": self._codes.take(ids, axis=0),
+            "scales": self._scales[ids],
+            "rows": rows[ids],
+            "places": self._places[ids],
+            "lists": self._lists[ids],
+            "signs": self._signs.take(self._spots[ids], axis=0),
+        }
+
+    def _few(self, mask: Mask) -> Ids | None:
+        """The vectors of the visible rows, if these are so few that each can be fetched on its own."""
+        if np.count_nonzero(mask) > SCAN_ROWS:
+            return None
+        return self._vectors_of(np.flatnonzero(mask))[0]
+
+    def _vectors_of(self, rows: npt.NDArray[np.integer]) -> tuple[Ids, Ids]:
+        """The vectors of these rows in order, and to which of the rows each belongs."""
+        starts = self._row_starts[rows].astype(np.intp)
+        sizes = self._row_starts[np.add(rows, 1, dtype=np.intp)] - starts
+        before = np.cumsum(sizes) - sizes
+        owners = np.repeat(np.arange(len(rows)), sizes)
+        return (starts - before)[owners] + np.arange(len(owners)), owners
+
+    def _shortlist(self, query: F32, mask: Mask | None, visible: Ids | None, size: int, probes: int | None) -> Ids:
+        """Up to `size` visible vectors whose sketches lie nearest to the query."""
+        lists = None if probes is None else self._landmarks.closest(query, probes)
+        if visible is None and lists is not None and self._is_filed:
+            return self._among_lists(query, lists, mask, size)
+        flags = None if lists is None else _flags(lists, self._landmarks.lists)
+        if visible is None:
+            return self._among_all(query, flags, mask, size)
+        if flags is not None:
+            visible = visible[flags[self._lists[visible]].any(axis=1)]
+        if len(visible) <= max(size, _MEASURED):
+            return visible
+        return visible[self._sketched(query).nearest(self._signs.take(self._spots[visible], axis=0), size, None)]
+
+    def _among_lists(self, query: F32, lists: Ids, mask: Mask | None, size: int) -> Ids:
+        starts, ends = self._list_starts[lists].tolist(), self._list_starts[lists + 1].tolist()
+        pieces = list(zip(starts, ends, strict=True))
+        members = np.concatenate([self._members[start:end] for start, end in pieces])
+
+        def seen(spots: Ids) -> Mask:
+            return np.ones(len(spots), np.bool_) if mask is None else mask[self._rows[members[spots]]]
+
+        signs = np.concatenate([self._signs[start:end] for start, end in pieces])
+        return np.unique(members[self._sketched(query).nearest(signs, size, seen)]).astype(np.intp)
+
+    def _among_all(self, query: F32, flags: Mask | None, mask: Mask | None, size: int) -> Ids:
+        def seen(spots: Ids) -> Mask:
+            ids = self._members[spots]
+            shown = np.ones(len(spots), np.bool_) if mask is None else mask[self._rows[ids]]
+            return shown if flags is None else shown & flags[self._lists[ids]].any(axis=1)
+
+        return np.unique(self._members[self._sketched(query).nearest(self._signs, size, seen)]).astype(np.intp)
+
+    def _sketched(self, query: F32) -> Sketch:
+        return Sketch(self._landmarks.sides_of(query[None])[0])
+
+    def _measure(self, ids: Ids, queries: F32) -> F32:
+        """Similarities [ids, queries] on the stored codes."""
+        found = np.empty((len(queries), len(ids)), np.float32)
+        for start in range(0, len(ids), _STRIDE):
+            piece = slice(start, start + _STRIDE)
+            vectors = self._codes.take(ids[piece], axis=0).astype(np.float32)
+            for number, query in enumerate(queries):
+                np.dot(vectors, query, out=found[number, piece])
+        found *= self._scales[ids]
+        return found.T
+
+    def _best(self, ids: Ids, queries: F32) -> tuple[npt.NDArray[np.uint32], F32]:
+        """The rows of these vectors, ascending, and the highest similarity of each to any query."""
+        if not len(ids):
+            return np.zeros(0, np.uint32), np.zeros(0, np.float32)
+        rows = self._rows[ids]
+        starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
+        return rows[starts], np.maximum.reduceat(self._measure(ids, queries).max(axis=1), starts)
+
+
+def _flags(lists: Ids, count: int) -> Mask:
+    flags = np.zeros(count, np.bool_)
+    flags[lists] = True
+    return flags
+
+
+def _arranged(
+    kept: dict[str, npt.NDArray[np.generic]], row_count: int, lists: int
+) -> dict[str, npt.NDArray[np.generic]]:
+    """All arrays of a block, from those with one entry per vector in any order."""
+    rows, places = kept["rows"], kept["places"]
+    order = np.lexsort((places, rows))
+    if not np.array_equal(order, np.arange(len(order))):
+        kept = {name: array.take(order, axis=0) for name, array in kept.items()}
+    row_starts = np.searchsorted(kept["rows"], np.arange(row_count + 1)).astype(np.uint32)
+    filed = _filed(kept["lists"], lists) if len(rows) > _SORTED_FROM and lists > 1 else _unfiled(len(rows))
+    signs = kept["signs"] if len(filed["members"]) == len(rows) else kept["signs"].take(filed["members"], axis=0)
+    return {**kept, **filed, "signs": signs, "row_starts": row_starts}
+
+
+def _filed(lists_of: npt.NDArray[np.generic], lists: int) -> dict[str, npt.NDArray[np.generic]]:
+    """Where each sketch stands: under every list of its vector, within a list by vector."""
+    flat = lists_of.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    where = np.empty(len(flat), np.uint32)
+    where[order] = np.arange(len(flat), dtype=np.uint32)
+    starts = np.searchsorted(flat[order], np.arange(lists + 1))
+    spill = lists_of.shape[1]
+    return {
+        "members": (order // spill).astype(np.uint32),
+        "spots": where[::spill].copy(),
+        "list_starts": starts.astype(np.uint32),
+    }
+
+
+def _unfiled(count: int) -> dict[str, npt.NDArray[np.generic]]:
+    numbers = np.arange(count, dtype=np.uint32)
+    return {"members": numbers, "spots": numbers, "list_starts": np.zeros(0, np.uint32)}
