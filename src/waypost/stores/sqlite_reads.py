@@ -36,7 +36,7 @@ class SqliteReads(ABC):
         self._far_turn = asyncio.Lock()
 
     def _open_readers(self, path: Path) -> None:
-        self._near, self._far = Reader(open_reader(path)), Reader(open_reader(path))
+        self._near, self._far = Reader(open_reader(path, mapped=True)), Reader(open_reader(path))
 
     def _take_readers(self) -> list[sqlite3.Connection]:
         """The connections, to be closed; nothing is read after this."""

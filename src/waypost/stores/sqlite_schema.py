@@ -16,6 +16,9 @@ APPLICATION_ID = 0x57415950  # "WAYP": a file of another program is refused
 STATEMENTS = 512  # prepared statements kept for each connection: one for each length of an IN list
 _WRITER_CACHE_KIB = 16 * 1024
 _READER_CACHE_KIB = 16 * 1024  # the system caches the file as well; these pages are counted as ours
+_MAPPED_BYTES = (
+    1024 * 1024 * 1024
+)  # of the file, read without a call for each page; the system's memory, given back at need
 _LOG_KEPT_BYTES = 32 * 1024 * 1024  # a log that grew beyond it in a burst gives its space back
 _BUSY_SECONDS = 1.0  # one process writes; only a recovery after a crash can make a reader wait
 
@@ -96,8 +99,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write. Each statement sees the newest commit."""
+def open_reader(path: Path, *, mapped: bool = False) -> sqlite3.Connection:
+    """A connection that cannot write. Each statement sees the newest commit. `mapped` is for single rows from anywhere."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=ro",
         uri=True,
@@ -107,6 +110,8 @@ def open_reader(path: Path) -> sqlite3.Connection:
         cached_statements=STATEMENTS,
     )
     connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
+    if mapped:
+        connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
     return connection
 
 

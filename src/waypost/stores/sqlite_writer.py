@@ -30,7 +30,9 @@ Work = Callable[[Tables], Any]
 Reply = tuple["asyncio.Future[Any]", Any, BaseException | None]
 Listener = Callable[[Sequence[Committed]], None]
 
-_CHECKPOINT_BYTES = 8 * limits.MIB  # beyond it the log is folded into the file; recovery reads at most a few times this
+_CHECKPOINT_BYTES = (
+    16 * limits.MIB
+)  # beyond it the log is folded into the file; recovery reads at most a few times this
 _PAGE_BYTES = 4 * limits.KIB
 _PAGES_TOUCHED = 4  # by a usual command, beside the bytes that it writes
 
