@@ -9,11 +9,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 
 from pyroaring import BitMap
 from sortedcontainers import SortedList
 
 from waypost.model.names import fold, hash_slug, slug, unslug
+from waypost.model.principal import record_scopes
 from waypost.model.registration import Entry
 from waypost.registry.stated import StatedIndex
 from waypost.search.suggestions import TagNeighbours
@@ -26,6 +28,7 @@ _SPELT_AT_ONCE = 500
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
 _MARK_BITS = 2**64 - 1
+_ID = attrgetter("id")
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
@@ -55,8 +58,10 @@ class Catalogue:
     def load(self, entries: Sequence[Entry]) -> None:
         """Take many entries at once, at start: a hundred thousand of them must not take a second."""
         self._untagged += entries
+        self._entries.update(zip(map(_ID, entries), entries, strict=True))
         for entry in entries:
-            self._name(entry)
+            if entry.aliases or _may_be_hashed(entry.id):
+                self._name(entry)
         self._deadlines += [
             (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
         ]
@@ -127,11 +132,15 @@ class Catalogue:
             self._orders.setdefault(scope, SortedList()).update(found)
 
     def _load_changes(self, entries: Sequence[Entry]) -> None:
-        newest: dict[tuple[str, ...], float] = {}
+        latest: dict[tuple[str, str, tuple[str, ...]], float] = {}
         for entry in entries:
-            scopes = entry.scopes
-            if entry.changed_at > newest.get(scopes, 0.0):
-                newest[scopes] = entry.changed_at
+            seen_by = (entry.owner, entry.visibility, entry.invitees)
+            if entry.changed_at > latest.get(seen_by, 0.0):
+                latest[seen_by] = entry.changed_at
+        newest: dict[tuple[str, ...], float] = {}
+        for seen_by, at in latest.items():
+            scopes = record_scopes(*seen_by)
+            newest[scopes] = max(at, newest.get(scopes, 0.0))
         for scopes, at in newest.items():
             for scope in (*scopes, _EVERYTHING):
                 self._touch(scope, at)
@@ -367,7 +376,7 @@ class Catalogue:
 
 def _may_be_hashed(agent_id: str) -> bool:
     """False for ids whose slug surely holds all of them: 94 bytes fit, and a character has at most four."""
-    return len(agent_id) > (94 if agent_id.isascii() else 23)
+    return len(agent_id) > 94 or (len(agent_id) > 23 and not agent_id.isascii())
 
 
 def _mark_of(entry: Entry) -> int:
