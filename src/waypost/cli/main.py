@@ -29,6 +29,7 @@ COMMANDS = {
     "get": "Show one agent, in any dialect.",
     "list": "List agents.",
     "find": "Find agents for a task.",
+    "facets": "Count agents by tag, protocol, status and owner.",
     "renew": "Prolong the lease of an agent.",
     "host": "Answer for an agent under a domain.",
     "withdraw": "Remove agents.",

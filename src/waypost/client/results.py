@@ -59,6 +59,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     agents: tuple[Agent, ...]
     next_cursor: str | None = None
+    suggestions: dict[str, dict[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class MatchedExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,31 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class FacetValue(msgspec.Struct, frozen=True):
+    """One value, and how many agents have it."""
+
+    value: str
+    count: int
+
+
+class FilterCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many agents pass one filter by itself, and how many are left after it and those before it."""
+
+    filter: str
+    value: Any = None
+    matching: int = 0
+    remaining: int = 0
+
+
+class Emptiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing was found: nothing_registered, filtered, no_match or below_min_score."""
+
+    reason: str
+    visible: int = 0
+    filters: tuple[FilterCount, ...] = ()
+    best_score: float | None = None
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question: candidates, best first, and what was and was not applied."""
 
@@ -95,6 +122,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     generated_at: str | None = None
     applied_filters: dict[str, Any] = msgspec.field(default_factory=dict)
     unsupported_filters: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    facets: dict[str, tuple[FacetValue, ...]] = msgspec.field(default_factory=dict)
+    suggestions: dict[str, dict[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)  # kind → word → others
+    rejected_constraints: dict[str, int] = msgspec.field(default_factory=dict)
+    empty: Emptiness | None = None  # set when there is no candidate
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A list in numbers: the most frequent values of each facet, most frequent first."""
+
+    total: int
+    facets: dict[str, tuple[FacetValue, ...]]
+    suggestions: dict[str, dict[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     document: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -129,6 +170,10 @@ def candidate_of(document: Mapping[str, Any]) -> Candidate:
     evidence = document.get("evidence")
     members = {**(evidence if isinstance(evidence, dict) else {}), **document, "document": dict(document)}
     return msgspec.convert(members, Candidate)
+
+
+def overview_of(document: Mapping[str, Any]) -> Overview:
+    return msgspec.structs.replace(msgspec.convert(document, Overview), document=dict(document))
 
 
 def found_of(document: Mapping[str, Any]) -> Found:

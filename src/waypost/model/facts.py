@@ -65,6 +65,7 @@ def facts_of(record: AgentRecord) -> tuple[str, ...]:
         stated += (f"{LANGUAGE}:{language_tag(value)}" for value in _named(places, _LANGUAGES))
         stated += _latency(places)
         stated += _price(places)
+    stated += (f"{LANGUAGE}:{fold(tag[5:])}" for tag in record.tags if tag.startswith("lang-") and len(tag) > 5)
     for example in record.examples:
         if example.language:
             stated += (f"{LANGUAGE}:{language_tag(value)}" for value in texts_of(example.language))
@@ -157,6 +158,8 @@ def _price(places: _Places) -> Iterator[str]:
 def _priced(value: Any, currency: Any) -> tuple[str, float] | None:
     """(currency, amount) of one call. A price by month or by token says nothing of a call."""
     if isinstance(value, dict):
+        if value and all(isinstance(part, dict) for part in value.values()):
+            return _dearest([_priced(part, currency) for part in value.values()])
         if fold(str(value.get("model", ""))) == "free":
             return EVERYWHERE, 0.0
         per = value.get("per", value.get("unit", "call"))
@@ -168,6 +171,15 @@ def _priced(value: Any, currency: Any) -> tuple[str, float] | None:
     if isinstance(value, str):
         return _written_price(fold(value.strip()[:_CHARS]), currency)
     return _with_currency(amount_of(value), currency)
+
+
+def _dearest(prices: list[tuple[str, float] | None]) -> tuple[str, float] | None:
+    """What any of several capabilities may cost, where each has a price and all are in one currency."""
+    told = [price for price in prices if price is not None]
+    paid = [price for price in told if price[1]]
+    if len(told) < len(prices) or len({currency for currency, _ in paid}) > 1:
+        return None
+    return max(paid, key=lambda price: price[1], default=(EVERYWHERE, 0.0))
 
 
 def _written_price(text: str, currency: Any) -> tuple[str, float] | None:

@@ -96,7 +96,7 @@ class Search:
     def findings(self, ranking: Ranking, registrations: Iterable[Registration], trust: Trust) -> Findings:
         held = {registration.id: registration for registration in registrations}
         chosen = self._chosen(ranking, held)
-        empty = None if chosen else explain_emptiness(self._selection(), self._query, self._best_score)
+        empty = None if chosen else explain_emptiness(self._selection(), self._best_score)
         suggestions = self._suggestions(is_empty=not chosen)
         return Findings(
             candidates=tuple(self._candidate(hit, share, held[hit.id], trust) for hit, share in chosen),
@@ -151,7 +151,7 @@ class Search:
 
     def _warnings(self, empty: Emptiness | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:
-            yield from empty_warnings(empty, self._query)
+            yield from empty_warnings(empty, self._query, suggestions)
         yield from suggestion_warnings(suggestions)
 
     def _applied(self) -> dict[str, Any]:

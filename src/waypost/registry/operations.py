@@ -91,6 +91,15 @@ OPERATIONS: dict[str, Operation] = {
             method="find",
         ),
         Operation(
+            name="facets",
+            summary="Count agents by tag, protocol, status and owner.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=_READ_ERRORS,
+            command="facets",
+            method="facets",
+        ),
+        Operation(
             name="renew",
             summary="Let an agent's lease run on.",
             scope=SCOPE_WRITE,

@@ -42,7 +42,7 @@ def _near(catalogue: Catalogue, tag: str, visible: BitMap) -> Iterator[str]:
     return (name for slips, _, name in sorted(alike) if slips == nearest)
 
 
-def explain_emptiness(selection: Selection, query: Query, best_score: float | None) -> Emptiness:
+def explain_emptiness(selection: Selection, best_score: float | None) -> Emptiness:
     visible, counts = len(selection.visible), selection.counts()
     left = counts[-1].remaining if counts else visible
     if not visible:
@@ -54,22 +54,26 @@ def explain_emptiness(selection: Selection, query: Query, best_score: float | No
     return Emptiness(reason="no_match", visible=visible, filters=counts)
 
 
-def empty_warnings(empty: Emptiness, query: Query) -> Iterator[str]:
+def empty_warnings(empty: Emptiness, query: Query, suggestions: Suggestions) -> Iterator[str]:
     if empty.reason == "nothing_registered":
         yield "No agent is registered that you may see."
     elif empty.reason == "below_min_score":
         yield f"The best match has a score of {empty.best_score}, which is below min_score {query.min_score}."
     elif empty.reason == "filtered":
-        yield from _filtered(empty)
+        yield from _filtered(empty, suggestions)
     elif empty.filters:
-        yield f"{_agents(empty.filters[-1].remaining)} pass the filters, and none of them matches the query."
+        left = empty.filters[-1].remaining
+        yield f"{_agents(left)} {'pass' if left != 1 else 'passes'} the filters, and none matches the query."
     else:
-        yield f"None of {_agents(empty.visible)} matches the query."
+        yield f"Of {_agents(empty.visible)} none matches the query."
 
 
-def _filtered(empty: Emptiness) -> Iterator[str]:
+def _filtered(empty: Emptiness, suggestions: Suggestions) -> Iterator[str]:
+    """Filters that nobody passes, each by itself; of a tag with a suggestion that suggestion tells."""
     nobody = [each for each in empty.filters if not each.matching]
     for each in nobody:
+        if each.filter == "required_tags" and each.value in suggestions:
+            continue
         yield f"Of {_agents(empty.visible)} none {_passes(each)}."
     if not nobody:
         parts = ", ".join(f"{each.matching} {_passes(each, many=each.matching != 1)}" for each in empty.filters)

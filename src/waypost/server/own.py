@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from waypost import limits
@@ -11,20 +11,22 @@ from waypost.dialects import CODECS
 from waypost.errors import InvalidParameter, WaypostError
 from waypost.model.json import dump_json, parse_object
 from waypost.model.lease import parse_ttl
-from waypost.model.names import fold_tag, parse_domain, slug
+from waypost.model.names import parse_domain, slug
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration
-from waypost.registry.catalogue import LISTED
 from waypost.registry.engine import Registry
 from waypost.registry.operations import OPERATIONS
 from waypost.registry.publication import Publication, Receipt
 from waypost.server.asgi import AnyResponse, Response, StreamingResponse, json_response
 from waypost.server.batch import line_answer, lines
 from waypost.server.conditional import http_date, not_modified, quote_etag, strong_etag
+from waypost.server.facets import facets_route, suggestions_tail
 from waypost.server.reading import (
+    FILTERS,
     check_dialect,
     read_dialect,
+    read_filters,
     read_if_match,
     read_limit,
     read_object,
@@ -58,6 +60,7 @@ class OwnFace:
         self._registry = registry
         self._renderer = renderer
         self._mint = mint
+        self.workers: Callable[[], list[dict[str, Any]]] | None = None  # the processes of this service, when told
 
     def routes(self) -> list[Route]:
         return [*self._agent_routes(), *self._one_agent_routes(), *self._many_routes(), *self._service_routes()]
@@ -92,18 +95,10 @@ class OwnFace:
                 operation="list",
                 handler=self.list_agents,
                 summary="List agents",
-                parameters=(
-                    *PAGING,
-                    Parameter(
-                        name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"
-                    ),
-                    Parameter(name="protocol", schema={"type": "array", "items": {"type": "string"}}),
-                    Parameter(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
-                    Parameter(name="owner"),
-                    Parameter(name="as", schema=DIALECT),
-                ),
+                parameters=(*PAGING, *FILTERS, Parameter(name="as", schema=DIALECT)),
                 answers={200: Body(schema=AGENT_LIST)},
             ),
+            facets_route(self._registry),
         ]
 
     def _one_agent_routes(self) -> list[Route]:
@@ -347,22 +342,19 @@ class OwnFace:
     async def list_agents(self, call: Call) -> AnyResponse:
         request = call.request
         dialect = read_dialect(request)
-        statuses = tuple(value for name, value in request.query if name == "status") or LISTED
-        for status in statuses:
-            if status not in STATUSES:
-                raise InvalidParameter(
-                    f"{status[:40]!r} is not a status.", path="status", hint=f"Use {', '.join(STATUSES)}."
-                )
+        filters = read_filters(request)
         page = self._registry.page(
             call.principal,
             limit=read_limit(request),
             cursor=request.param("cursor"),
-            tags=tuple(fold_tag(value) for name, value in request.query if name == "tag"),
-            protocols=tuple(value.lower() for name, value in request.query if name == "protocol"),
-            statuses=statuses,
-            owner=request.param("owner"),
+            tags=filters.tags,
+            protocols=filters.protocols,
+            statuses=filters.statuses,
+            owner=filters.owner,
         )
         body = await self.list_body([entry.id for entry in page.entries], dialect, page.next_cursor)
+        if filters.tags and not page.total:
+            body = body[:-1] + suggestions_tail(self._registry.suggest(call.principal, filters.tags)) + b"}"
         return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))
 
     async def list_body(self, ids: list[str], dialect: str, next_cursor: str | None) -> bytes:
@@ -413,7 +405,10 @@ class OwnFace:
         return body if b"\n" not in body and b"\r" not in body else body.replace(b"\r", b"").replace(b"\n", b" ")
 
     async def stats(self, call: Call) -> AnyResponse:
-        return json_response(self._registry.stats(call.principal)).add(b"cache-control", b"no-store")
+        figures = self._registry.stats(call.principal)
+        if self.workers is not None and call.principal.is_admin:
+            figures["workers"] = self.workers()
+        return json_response(figures).add(b"cache-control", b"no-store")
 
     async def operations(self, call: Call) -> AnyResponse:
         rows = [

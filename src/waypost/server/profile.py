@@ -9,7 +9,7 @@ from waypost.errors import InvalidDocument, InvalidRequest
 from waypost.model.json import JsonObject, dump_json, kind_of
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import audience
-from waypost.model.query import Candidate, Evidence, Findings, Query
+from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query
 from waypost.model.record import Binding, record_to_json
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
 from waypost.registry.constraints import MAX_AGE, SUPPORTED
@@ -17,6 +17,7 @@ from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
+from waypost.server.facets import facets_json
 from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
 from waypost.server.reading import read_if_match, read_limit, read_object, read_texts, read_visibility
 from waypost.server.routes import Body, Call, Route
@@ -99,8 +100,9 @@ class ProfileFace:
                 "serialization": "application/json",
                 "unknown_fields": "kept and returned",
                 "supported_constraints": list(SUPPORTED),
+                "supported_facets": list(FACETS),
                 "hard_filter_failure": "listed in unsupported_filters",
-                "score_components": ["tag", "context", "example", "protocol", "freshness", "policy"],
+                "score_components": ["tag", "context", "example", "protocol", "freshness", "policy", "preference"],
                 "links": {
                     "discover": "/profile/v1/discover",
                     "agents": "/profile/v1/agents",
@@ -188,6 +190,8 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
         detail=detail,
         include_evidence=bool(evidence),
         client_context=_object(document, "client_context"),
+        facets=_facets(document),
+        min_score=_floor(document),
     )
     return query, notes
 
@@ -215,6 +219,25 @@ def _limit(document: JsonObject, notes: list[str]) -> int:
         notes.append(f"limit {value} was reduced to {limits.DISCOVER_LIMIT_MAX}")
         return limits.DISCOVER_LIMIT_MAX
     return int(value)
+
+
+def _facets(document: JsonObject) -> tuple[str, ...]:
+    names = read_texts(document, "facets")
+    for index, name in enumerate(names):
+        if name not in FACETS:
+            raise InvalidRequest(
+                f"{name[:64]!r} is not a facet.", path=f"$.facets[{index}]", hint=f"Use {', '.join(FACETS)}."
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _floor(document: JsonObject) -> float:
+    value = document.get("min_score")
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidRequest("min_score must be a number from 0 to 1.", path="$.min_score")
+    return float(value)
 
 
 # --- Response -------------------------------------------------------------------------------------
@@ -266,7 +289,33 @@ def _response_head(findings: Findings, notes: list[str], request_id: str, *, red
         head["unsupported_filters"] = list(findings.unsupported_filters)
     if warnings:
         head["warnings"] = warnings
-    return head
+    return head | _explanations(findings)
+
+
+def _explanations(findings: Findings) -> JsonObject:
+    """Members beyond Table 6, each where it has something to say."""
+    told: JsonObject = {}
+    if findings.facets is not None:
+        told["facets"] = facets_json(findings.facets)
+    if findings.rejected:
+        told["rejected_constraints"] = findings.rejected
+    if findings.suggestions:
+        told["suggestions"] = {"tags": findings.suggestions}
+    if findings.empty is not None:
+        told["empty"] = _empty_json(findings.empty)
+    return told
+
+
+def _empty_json(empty: Emptiness) -> JsonObject:
+    told: JsonObject = {"reason": empty.reason, "visible": empty.visible}
+    if empty.filters:
+        told["filters"] = [
+            {"filter": each.filter, "value": each.value, "matching": each.matching, "remaining": each.remaining}
+            for each in empty.filters
+        ]
+    if empty.best_score is not None:
+        told["best_score"] = empty.best_score
+    return told
 
 
 def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> JsonObject:

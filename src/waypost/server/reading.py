@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from waypost import limits
 from waypost.dialects import codec
 from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, UnknownDialect
 from waypost.model.json import JsonObject, kind_of, parse_json
 from waypost.model.lease import parse_ttl
+from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES
+from waypost.model.record import STATUSES
 from waypost.model.times import to_rfc3339
+from waypost.registry.catalogue import LISTED
 from waypost.registry.publication import Receipt
 from waypost.server.asgi import Request
 from waypost.server.conditional import parse_if_match
+from waypost.server.routes import Parameter
 
 
 def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: int = limits.PAGE_MAX) -> int:
@@ -25,6 +31,42 @@ def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: in
             f"limit must be a whole number from 1 to {most}.", path="limit", hint="Take the rest page by page."
         )
     return int(text)
+
+
+FILTERS = (
+    Parameter(name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"),
+    Parameter(name="protocol", schema={"type": "array", "items": {"type": "string"}}),
+    Parameter(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
+    Parameter(name="owner"),
+)
+
+
+class ListFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of the registry a list shows."""
+
+    tags: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = LISTED
+    owner: str | None = None
+
+
+def read_filters(request: Request) -> ListFilters:
+    statuses = _repeated(request, "status") or LISTED
+    for status in statuses:
+        if status not in STATUSES:
+            raise InvalidParameter(
+                f"{status[:40]!r} is not a status.", path="status", hint=f"Use {', '.join(STATUSES)}."
+            )
+    return ListFilters(
+        tags=tuple(map(fold_tag, _repeated(request, "tag"))),
+        protocols=tuple(value.lower() for value in _repeated(request, "protocol")),
+        statuses=statuses,
+        owner=request.param("owner"),
+    )
+
+
+def _repeated(request: Request, wanted: str) -> tuple[str, ...]:
+    return tuple(value for name, value in request.query if name == wanted)
 
 
 def read_dialect(request: Request, name: str = "as", default: str = "profile") -> str:

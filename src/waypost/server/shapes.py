@@ -6,6 +6,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.dialects import CODECS
+from waypost.model.query import FACETS
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -72,10 +73,40 @@ RECEIPT: dict[str, Any] = {
     },
 }
 
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_SUGGESTIONS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"tags": {"type": "object", "additionalProperties": _TEXTS}},
+}
+_FACETS: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"enum": list(FACETS)},
+    "additionalProperties": {
+        "type": "array",
+        "maxItems": limits.FACET_VALUES,
+        "items": {
+            "type": "object",
+            "required": ["value", "count"],
+            "properties": {"value": _TEXT, "count": {"type": "integer", "minimum": 1}},
+        },
+    },
+}
+
 AGENT_LIST: dict[str, Any] = {
     "type": "object",
     "required": ["agents"],
-    "properties": {"agents": {"type": "array", "items": {"type": "object"}}, "next_cursor": _TEXT},
+    "properties": {
+        "agents": {"type": "array", "items": {"type": "object"}},
+        "next_cursor": _TEXT,
+        "suggestions": _SUGGESTIONS,
+        "warnings": _TEXTS,
+    },
+}
+
+OVERVIEW: dict[str, Any] = {
+    "type": "object",
+    "required": ["total", "facets"],
+    "properties": {"total": _COUNT, "facets": _FACETS, "suggestions": _SUGGESTIONS, "warnings": _TEXTS},
 }
 
 FIGURES: dict[str, Any] = {
@@ -86,6 +117,19 @@ FIGURES: dict[str, Any] = {
         "by_status": {"type": "object", "additionalProperties": {"type": "integer"}},
         "indexing_pending": {"type": "integer"},
         "revision": {"type": "integer"},
+        "workers": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "pid": {"type": "integer"},
+                    "role": {"enum": ["writer", "follower"]},
+                    "ready": {"type": "boolean"},
+                    "revision": {"type": "integer"},
+                    "restarts": {"type": "integer"},
+                },
+            },
+        },
     },
 }
 
@@ -126,7 +170,22 @@ DISCOVERY_REQUEST: dict[str, Any] = {
         "limit": {"type": ["integer", "null"], "minimum": 1},
         "include_evidence": {"type": ["boolean", "null"]},
         "detail": {"enum": ["minimal", "summary", "full", None]},
-        "client_context": _MAYBE_OBJECT,
+        "client_context": {
+            "type": ["object", "null"],
+            "description": "locale, language, domain and region are gentle preferences; other members are ignored",
+        },
+        "facets": {
+            "type": ["array", "null"],
+            "items": {"enum": list(FACETS)},
+            "maxItems": limits.FILTER_VALUES,
+            "description": "what to count over all agents that the hard filters admit",
+        },
+        "min_score": {
+            "type": ["number", "null"],
+            "minimum": 0,
+            "maximum": 1,
+            "description": "candidates below it are left out",
+        },
     },
 }
 
@@ -175,6 +234,25 @@ _CANDIDATE: dict[str, Any] = {
     },
 }
 
+_EMPTY: dict[str, Any] = {
+    "type": "object",
+    "description": "why there is no candidate; counts are over what the caller may see",
+    "required": ["reason", "visible"],
+    "properties": {
+        "reason": {"enum": ["nothing_registered", "filtered", "no_match", "below_min_score"]},
+        "visible": _COUNT,
+        "best_score": {"type": "number"},
+        "filters": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["filter", "value", "matching", "remaining"],
+                "properties": {"filter": _TEXT, "value": {}, "matching": _COUNT, "remaining": _COUNT},
+            },
+        },
+    },
+}
+
 DISCOVERY_RESPONSE: dict[str, Any] = {
     "type": "object",
     "required": ["candidates", "request_id", "generated_at", "applied_filters"],
@@ -184,6 +262,14 @@ DISCOVERY_RESPONSE: dict[str, Any] = {
         "applied_filters": {"type": "object"},
         "unsupported_filters": _TEXTS,
         "warnings": _TEXTS,
+        "facets": _FACETS,
+        "suggestions": _SUGGESTIONS,
+        "rejected_constraints": {
+            "type": "object",
+            "additionalProperties": {"type": "integer", "minimum": 1},
+            "description": "agents that pass the other filters and that this constraint turned away",
+        },
+        "empty": _EMPTY,
         "candidates": {"type": "array", "items": _CANDIDATE},
     },
 }
@@ -204,6 +290,7 @@ WATCH_EVENT: dict[str, Any] = {
 ANSWERS: dict[str, dict[str, Any]] = {
     "receipt": RECEIPT,
     "agent-list": AGENT_LIST,
+    "facets": OVERVIEW,
     "problem": PROBLEM,
     "discovery-request": DISCOVERY_REQUEST,
     "discovery-response": DISCOVERY_RESPONSE,

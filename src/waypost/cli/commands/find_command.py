@@ -8,17 +8,20 @@ import click
 import msgspec
 
 from waypost.cli.evidence import show_candidate
+from waypost.cli.facets import show_facets
 from waypost.cli.options import example, texts
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
 from waypost.client.results import Candidate, Found
+from waypost.model.query import FACETS
 
 
 @click.command(
     epilog=example(
         'waypost find "translate an invoice"',
         'waypost find "onboard a new employee" --tag hr --protocol https --explain',
+        'waypost find "summarise a contract" --constraint region=eu --constraint max_latency_ms=500 --min-score 0.3',
         'waypost find "weather in Paris" -o json | jq -r ".candidates[0].id"',
     )
 )
@@ -27,10 +30,13 @@ from waypost.client.results import Candidate, Found
 @click.option("--prefer", multiple=True, metavar="TAG", help="Better with this tag.")
 @click.option("--exclude", multiple=True, metavar="TAG", help="Not with this tag.")
 @click.option("-p", "--protocol", "protocols", multiple=True, metavar="NAME", help="Must speak one of these protocols.")
-@click.option("-c", "--constraint", "constraints", multiple=True, metavar="NAME=VALUE", help="E.g. region=apac.")
+@click.option("-c", "--constraint", "constraints", multiple=True, metavar="NAME=VALUE", help="E.g. region=eu.")
+@click.option("--context", multiple=True, metavar="NAME=VALUE", help="Prefer among equals: locale, language, domain.")
+@click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Leave out what scores lower, 0 to 1.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many.")
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
 @click.option("--explain", is_flag=True, help="Show why each was chosen.")
+@click.option("--facets", is_flag=True, help="Count all that the filters admit, by tag, protocol, status and owner.")
 @with_session
 def command(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> None:
     """Find agents for a task, best first."""
@@ -46,12 +52,29 @@ def command(session: Session, text: str, constraints: tuple[str, ...], **how: An
             limit=how["limit"],
             detail=how["detail"],
             explain=how["explain"],
+            min_score=how["min_score"],
+            context=dict(map(_constraint, how["context"])),
+            facets=FACETS if how["facets"] else (),
         )
     _show(printer, found, explain=how["explain"])
+    if how["facets"] and printer.is_terminal:
+        show_facets(printer, found.facets)
+    elif how["facets"] and printer.is_human:
+        printer.note("Facets are shown on a terminal and in -o json; `waypost facets` prints them as rows.")
     for name in found.unsupported_filters:
         printer.note(f"warning: the filter {name!r} could not be applied", style="yellow")
     for warning in found.warnings:
         printer.note(f"warning: {warning}", style="yellow")
+    for name, count in found.rejected_constraints.items() if how["explain"] else ():
+        printer.note(f"{name} left out {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
+
+
+_HINTS = {
+    "nothing_registered": "Nothing to find yet. Register an agent with `waypost register FILE`.",
+    "filtered": "Nothing fits. Use fewer --tag, --protocol and --constraint.",
+    "no_match": "Nothing fits. Use other words; `waypost facets` shows what there is.",
+    "below_min_score": "Nothing fits well enough. Use a lower --min-score, or other words.",
+}
 
 
 def _constraint(text: str) -> tuple[str, Any]:
@@ -71,7 +94,7 @@ def _show(printer: Printer, found: Found, *, explain: bool) -> None:
     elif printer.output == "jsonl":
         printer.values(candidate.document for candidate in found.candidates)
     elif not found.candidates:
-        printer.note("Nothing fits. Use other words, or fewer --tag and --protocol.")
+        printer.note(_HINTS.get(found.empty.reason if found.empty else "", _HINTS["filtered"]))
     elif printer.is_terminal or explain:
         for place, candidate in enumerate(found.candidates, 1):
             show_candidate(printer, place, candidate, explain=explain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeAlias
 
 import click
@@ -43,11 +43,16 @@ def command(
     """List the agents that you may see."""
     printer = session.printer()
     with session.client() as client:
-        agents = client.list(tags=texts(tags), protocol=protocol, status=status, owner=owner)
+        listed = client.list(tags=texts(tags), protocol=protocol, status=status, owner=owner)
+        first = list(islice(listed, 1))
+        agents = chain(first, listed)
         if not printer.is_human:
             printer.values(islice(agents, limit))
         else:
             _show(printer, agents, limit or (TERMINAL_ROWS if printer.is_terminal else None), told=limit is not None)
+        if tags and not first:
+            for warning in client.facets("status", tags=texts(tags)).warnings:
+                printer.note(f"warning: {warning}", style="yellow")
 
 
 def _show(printer: Printer, agents: Iterator[Agent], limit: int | None, *, told: bool) -> None:

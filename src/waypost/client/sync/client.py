@@ -32,7 +32,19 @@ from waypost.client.calls import (
     receipt_of,
     register_call,
 )
-from waypost.client.results import Change, Document, Failure, Found, MintedToken, Page, Receipt, Stats, found_of
+from waypost.client.results import (
+    Change,
+    Document,
+    Failure,
+    Found,
+    MintedToken,
+    Overview,
+    Page,
+    Receipt,
+    Stats,
+    found_of,
+    overview_of,
+)
 from waypost.client.retry import Retry
 from waypost.client.sync.connection import Connection
 from waypost.client.sync.watch import changes
@@ -199,8 +211,16 @@ class SyncClient:
         limit: int = 10,
         detail: Detail = "summary",
         explain: bool = False,
+        min_score: float | None = None,
+        context: Mapping[str, Any] | None = None,
+        facets: Iterable[str] = (),
     ) -> Found:
-        """The agents that fit a task, best first. `tags` must be there, `preferred_tags` help; `explain` tells why."""
+        """The agents that fit a task, best first. `tags` must be there, `preferred_tags` help; `explain` tells why.
+
+        `constraints` leave out whoever does not state to fulfil them (region, language, auth, max_latency_ms, max_cost,
+        max_results_age_seconds). `min_score` leaves out weak candidates. `context` (locale, language, domain, region)
+        orders near-ties. `facets` (tag, protocol, status, owner) counts all that the filters admit.
+        """
         request = {
             "query": text,
             "required_tags": tuple(tags),
@@ -211,8 +231,24 @@ class SyncClient:
             "limit": limit,
             "detail": detail,
             "include_evidence": explain,
+            "min_score": min_score,
+            "client_context": dict(context or {}),
+            "facets": tuple(facets),
         }
         return found_of(json_of(self._connection.send(discover_call(request))))
+
+    def facets(
+        self,
+        *names: str,
+        tags: Iterable[str] = (),
+        protocol: str | None = None,
+        status: str | None = None,
+        owner: str | None = None,
+    ) -> Overview:
+        """How many agents the list has in all and by tag, protocol, status and owner (or by those that are named)."""
+        params = present(facet=names, tag=tuple(tags), protocol=protocol, status=status, owner=owner)
+        call = Call(method="GET", path="/api/v1/facets", params=params)
+        return overview_of(json_of(self._connection.send(call)))
 
     def watch(
         self, cursor: str | None = None, *, renewals: bool = False, include_agent: bool = False
