@@ -28,9 +28,12 @@ _TAIL = 0.6  # its exponent less one
 _MOST_WORDS = 40_000_000
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 _CUT = re.compile(r"[.;:!?()\n,]+\s*|\s+(?=(?:and|with|for|using|via|that|from|through|in|on)\s)")
-_HEADS = "ba bel bor ca cor da dex el fa fin ga gra ha hy in ja ka kor la lum ma mer na nex ob or pa pri qua ra ro sa sol ta ter ul va ver wa xen ya zen zo"  # fmt: skip # noqa: E501
-_ENDS = "base bit byte cast core desk dex dock flow forge gate grid hub kit lab lane leaf link loop mark mesh mind nest node pad path pilot port pulse scope sense spark stack sync tide vault wave wise yard"  # fmt: skip # noqa: E501
-_MIDDLES = ["", "a", "an", "ar", "e", "en", "er", "i", "il", "in", "is", "o", "ol", "on", "or", "u", "um"]
+_SYLLABLES = tuple(consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel in "aeiou")
+_ENDINGS = (
+    "base bit byte cast core desk dex dock flow forge gate grid hub kit lab lane leaf link loop mark mesh mind nest node pad "
+    "path pilot port pulse scope sense spark stack sync tide vault wave wise yard"
+)
+_ENDS = tuple(_ENDINGS.split())  # none ends in another, so that a word has one rank
 
 Template = tuple[str, ...]  # the pieces around the slots: one slot between two pieces
 
@@ -93,21 +96,14 @@ def material() -> Material:
     return Material()
 
 
-@cache
-def _syllables() -> tuple[list[str], list[str]]:
-    return _HEADS.split(), _ENDS.split()
-
-
 def new_word(rank: int) -> str:
     """The name with this rank: always the same, no two alike."""
-    heads, ends = _syllables()
-    rank, end = divmod(rank, len(ends))
-    rank, head = divmod(rank, len(heads))
-    rank, middle = divmod(rank, len(_MIDDLES))
-    word = heads[head] + _MIDDLES[middle] + ends[end]
+    rank, end = divmod(rank, len(_ENDS))
+    rank, last = divmod(rank, len(_SYLLABLES))
+    word = _SYLLABLES[last] + _ENDS[end]
     while rank:
-        rank, head = divmod(rank - 1, len(heads))
-        word = heads[head] + word
+        rank, before = divmod(rank - 1, len(_SYLLABLES))
+        word = _SYLLABLES[before] + word
     return word
 
 

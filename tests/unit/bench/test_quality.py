@@ -9,9 +9,9 @@ import pytest
 from bench import kept
 from bench.measures import auc, ndcg, recall, reciprocal_rank
 from bench.quality import checks
-from bench.rankers import ABLATIONS, default_ranker
 from bench.quality.report import DOCUMENT, PLOT, RESULTS, TOLERANCES, documented, drawn
 from bench.quality.retrieval import Task, measured
+from bench.rankers import ABLATIONS, default_ranker
 from bench.searchers import InProcess
 from bench.sets import haystack, public_set, sampled
 

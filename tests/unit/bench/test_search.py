@@ -1,0 +1,66 @@
+"""The benchmark of speed works on agents that are like real ones, and the documentation shows what was measured."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+from bench import kept
+from bench.search.agents import EXAMPLES, agents, new_word
+from bench.search.inside import answer, build
+from bench.search.likeness import text_figures, words_of
+from bench.search.questions import distinct, paraphrases, repeated
+from bench.search.report import DOCUMENT, PLOT, RESULTS, documented, drawn
+from bench.sets import document, haystack
+
+from support.records import DECODE
+from waypost.dialects.profile import PROFILE
+
+
+def test_the_documentation_shows_the_results_that_are_kept() -> None:
+    results = kept.load(RESULTS)
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert documented(text, results) == text
+    assert drawn(results) == PLOT.read_text(encoding="utf-8")
+
+
+def test_agents_are_valid_and_the_same_wherever_one_begins() -> None:
+    made = list(agents(300))
+    assert made[200:] == list(agents(100, first=200))
+    assert len({agent.id for agent in made}) == 300
+    assert all(len(agent.record.examples) == EXAMPLES for agent in made)
+    for agent in made:
+        PROFILE.decode(document(agent), DECODE)
+
+
+def test_no_two_new_words_are_alike() -> None:
+    assert len({new_word(rank) for rank in range(500_000)}) == 500_000
+
+
+def test_made_text_has_the_statistics_of_real_text() -> None:
+    count = 2048
+    real = text_figures(map(words_of, haystack()[:: len(haystack()) // count]))
+    made = text_figures(map(words_of, agents(count)))
+    for name in ("words", "heaps_exponent", "length_p50", "df_1_percent", "df_100_percent"):
+        assert 0.6 < made[name] / real[name] < 1.6, name
+
+
+def test_questions_differ_and_a_paraphrase_knows_its_agent() -> None:
+    asked = distinct(500, 300)
+    assert len({question.text for question in asked}) == 300
+    assert len({question.text for question in repeated(500, 300)}) < 300
+    question = next(paraphrases(500))
+    target = next(agents(1, first=int(next(iter(question.relevant)).rsplit("/", 1)[1])))
+    assert any(set(question.text.split()) & set(example.text.split()) for example in target.record.examples)
+
+
+def test_an_index_that_is_built_is_opened_and_finds_its_agents(tmp_path: Path) -> None:
+    built = build(400, tmp_path / "index")
+    found = answer(400, tmp_path / "index", 40)
+    assert built["saved_mib"] > 0
+    assert found["found_percent"] > 50
+    assert found["new_missed"] == 0
+
+
+def test_real_questions_come_before_their_paraphrases() -> None:
+    assert len(list(islice((each for each in distinct(100, 50) if not each.relevant), 10))) == 10
