@@ -1,0 +1,219 @@
+"""Which tags mean the same, more or less: synonyms, other languages, broader and narrower ones.
+
+A taxonomy is an outline in plain text (`data/taxonomy.txt` says how it is written); an operator's own outline is read
+after it and adds to it. Spellings of one tag (hyphen, space, underscore, plural, stem) need no data. It knows no agent,
+no index and no query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Final, Literal, NamedTuple
+
+from waypost.errors import InvalidDocument
+from waypost.model.names import fold_tag
+from waypost.search.text import analyse, words_of
+
+Relation = Literal["spelling", "synonym", "narrower", "broader"]
+
+SYNONYM: Final = 0.95  # whoever writes the very word comes first
+NARROWER: Final = 0.8  # who asks for finance is served by accounting
+BROADER: Final = 0.5  # who asks for accounting may be served by finance
+
+_NARROWER_STEPS: Final = 2
+_EXPANSIONS: Final = 192  # of one tag: a domain with everything below it and all their names would be many hundreds
+_SPELLING_CACHE: Final = 65_536
+_EXPANSION_CACHE: Final = 4096
+_INDENT: Final = 2
+_SIGN_WORDS: Final = {"#": "sharp", "+": "plus"}  # c# and c++ are not c
+_SIGN: Final = re.compile(r"(?<=[a-z])[#+]+")
+_LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?\Z")
+
+
+class Expansion(NamedTuple):
+    """A tag that stands for the one asked for, and how much of it."""
+
+    tag: str
+    relation: Relation
+    weight: float
+
+
+@lru_cache(maxsize=_SPELLING_CACHE)
+def spellings(tag: str) -> tuple[str, ...]:
+    """One or two keys; two tags are spellings of one if they share a key. `Smart_Homes`, `smart home` and
+    `smarthome` do."""
+    folded = _SIGN.sub(lambda found: "".join(_SIGN_WORDS[sign] for sign in found[0]), fold_tag(tag))
+    words = words_of(folded)
+    spaced, compact = analyse(" ".join(words)), analyse("".join(words))
+    if len(words) > 1 and " " not in spaced:
+        spaced = ""  # of no-code only code is left, and of q&a the q
+    return tuple(dict.fromkeys(key for key in (spaced, compact) if key)) or (folded,)
+
+
+class _Concept:
+    """One line of the outline."""
+
+    __slots__ = ("broader", "keys", "names", "narrower", "spoken")
+
+    def __init__(self, label: str) -> None:
+        self.names: dict[str, None] = {label: None}  # the label first
+        self.keys: dict[str, str] = dict.fromkeys(spellings(label), label)  # spelling → the name it spells
+        self.spoken: dict[str, None] = {}  # spellings that are meant when they stand in a text
+        self.broader: dict[str, None] = {}
+        self.narrower: dict[str, None] = {}
+
+    @property
+    def label(self) -> str:
+        return next(iter(self.names))
+
+    def add(self, name: str, *, is_spoken: bool) -> None:
+        self.names.setdefault(name)
+        for key in spellings(name):
+            self.keys.setdefault(key, name)
+            if is_spoken:
+                self.spoken.setdefault(key)
+
+
+class Taxonomy:
+    """Immutable once parsed."""
+
+    def __init__(self, concepts: Mapping[str, _Concept]) -> None:
+        self._concepts = concepts
+        self._named = _under_keys(concepts, spoken=False)
+        self._spoken = _under_keys(concepts, spoken=True)
+        self._beginnings = frozenset(key.split(" ", 1)[0] for key in self._spoken)
+
+    def __len__(self) -> int:
+        return len(self._concepts)
+
+    def expand(self, tag: str) -> tuple[Expansion, ...]:
+        """Other names of what the tag names, narrower tags, broader ones: the weightiest first, and bounded."""
+        found = dict.fromkeys(found for found in self.keys_of(tag).values() if found.relation != "spelling")
+        return tuple(sorted(found, key=lambda expansion: -expansion.weight))
+
+    def keys_of(self, tag: str) -> Mapping[str, Expansion]:
+        """Every spelling that stands for the tag, the tag's own included."""
+        return _keys_of(self, spellings(tag))
+
+    def spoken(self, key: str) -> str | None:
+        """The label of what a phrase of a text names, by the phrase's spelling; None if it names nothing for sure."""
+        labels = self._spoken.get(key)
+        return labels[0] if labels else None
+
+    def begins(self, term: str) -> bool:
+        """Whether any phrase that names something begins with the term: most terms of a text need no closer look."""
+        return term in self._beginnings
+
+    def related(self, keys: tuple[str, ...]) -> Iterator[tuple[str, Expansion]]:
+        """Spellings and what they stand for, in the order in which they are wanted where there is no room for all: other
+        names, broader tags, the labels of narrower ones, then these by all their names."""
+        roots = dict.fromkeys(label for key in keys for label in self._named.get(key, ()))
+        above = dict.fromkeys(over for label in roots for over in self._concepts[label].broader)
+        yield from self._names_of(roots, "synonym", SYNONYM)
+        yield from self._names_of(above, "broader", BROADER)
+        levels = [roots]
+        for _ in range(_NARROWER_STEPS):
+            levels.append(dict.fromkeys(under for label in levels[-1] for under in self._concepts[label].narrower))
+        for step, labels in enumerate(levels[1:], start=1):
+            for label in labels:
+                yield from ((key, Expansion(label, "narrower", NARROWER**step)) for key in spellings(label))
+        for step, labels in enumerate(levels[1:], start=1):
+            yield from self._names_of(labels, "narrower", NARROWER**step)
+
+    def _names_of(self, labels: Iterable[str], relation: Relation, weight: float) -> Iterator[tuple[str, Expansion]]:
+        for label in labels:
+            for key, name in self._concepts[label].keys.items():
+                yield key, Expansion(name, relation, weight)
+
+
+def _under_keys(concepts: Mapping[str, _Concept], *, spoken: bool) -> dict[str, tuple[str, ...]]:
+    labels: dict[str, tuple[str, ...]] = {}
+    for label, concept in concepts.items():
+        for key in concept.spoken if spoken else concept.keys:
+            labels[key] = (*labels.get(key, ()), label)
+    return labels
+
+
+@lru_cache(maxsize=_EXPANSION_CACHE)
+def _keys_of(taxonomy: Taxonomy, keys: tuple[str, ...]) -> Mapping[str, Expansion]:
+    found = {key: Expansion(keys[0], "spelling", 1.0) for key in keys}
+    for key, expansion in taxonomy.related(keys):
+        if len(found) >= _EXPANSIONS:
+            break
+        found.setdefault(key, expansion)
+    return found
+
+
+# --- Reading an outline ---------------------------------------------------------------------------
+
+
+@cache
+def standard() -> Taxonomy:
+    """The taxonomy that comes with the product. Read when it is first asked for."""
+    return parse_taxonomy(standard_outline())
+
+
+def standard_outline() -> str:
+    return (files(__package__) / "data" / "taxonomy.txt").read_text("utf-8")
+
+
+def parse_taxonomy(*outlines: str) -> Taxonomy:
+    """One taxonomy from outlines; a label met again gains names and relations."""
+    concepts: dict[str, _Concept] = {}
+    unders: list[tuple[str, str, str]] = []
+    for outline in outlines:
+        parents: list[str] = []
+        for number, line in enumerate(outline.splitlines(), start=1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                unders += _parse_line(line, f"line {number}", parents, concepts)
+    for label, over, path in unders:
+        if over not in concepts:
+            raise InvalidDocument(f"{over!r} is not a label.", path=path, hint="Give it a line of its own.")
+        _relate(concepts, label, over)
+    return Taxonomy(concepts)
+
+
+def _parse_line(line: str, path: str, parents: list[str], concepts: dict[str, _Concept]) -> list[tuple[str, str, str]]:
+    """Take in one line; returns what it says to be under labels that may come later."""
+    depth, odd = divmod(len(line) - len(line.lstrip(" ")), _INDENT)
+    if odd or depth > len(parents) or line.startswith("\t"):
+        raise InvalidDocument("The line is indented by chance.", path=path, hint="Two spaces below what is broader.")
+    head, *parts = line.strip().split("|")
+    written, _, synonyms = head.partition("=")
+    label = fold_tag(written.strip().removeprefix("~"))
+    if not label:
+        raise InvalidDocument("The line has no label.", path=path, hint="Begin it with a tag.")
+    concept = concepts.setdefault(label, _Concept(label))
+    concept.add(label, is_spoken=not written.strip().startswith("~"))
+    _add_names(concept, synonyms)
+    del parents[depth:]
+    if parents:
+        _relate(concepts, label, parents[-1])
+    parents.append(label)
+    return [(label, over, path) for part in parts for over in _parse_part(part, concept, path)]
+
+
+def _parse_part(part: str, concept: _Concept, path: str) -> list[str]:
+    kind, colon, values = part.partition(":")
+    if kind.strip() == "under" and colon:
+        return [fold_tag(value) for value in values.split(",") if value.strip()]
+    if not colon or not _LANGUAGE.match(kind.strip()):
+        raise InvalidDocument(
+            f"{part.strip()[:40]!r} is neither a language nor `under`.", path=path, hint="Write it like `es: viajes`."
+        )
+    _add_names(concept, values)
+    return []
+
+
+def _add_names(concept: _Concept, names: str) -> None:
+    for name in filter(None, map(str.strip, names.split(","))):
+        concept.add(fold_tag(name.removeprefix("~")), is_spoken=not name.startswith("~"))
+
+
+def _relate(concepts: dict[str, _Concept], label: str, over: str) -> None:
+    if label != over:
+        concepts[label].broader.setdefault(over)
+        concepts[over].narrower.setdefault(label)
