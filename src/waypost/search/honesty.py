@@ -33,9 +33,14 @@ class Fields(NamedTuple):
 
     name: str
     description: str
-    tags: tuple[str, ...]
+    tags: tuple[str, ...]  # its own and those of its examples: where a tag is put makes it no truer
     examples: tuple[str, ...]
     description_words: int  # before function words were dropped
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What a fingerprint is made of: all but the name, which costs nothing to change."""
+        return (self.description, *self.examples, *self.tags)
 
 
 class Damping(NamedTuple):
@@ -50,10 +55,11 @@ class Damping(NamedTuple):
 
 def fields_of(record: AgentRecord) -> Fields:
     description = visible_text(record.description)
+    tags = dict.fromkeys((*record.tags, *(tag for example in record.examples for tag in example.tags)))
     return Fields(
         name=analyse(visible_text(record.name)),
         description=analyse(description),
-        tags=tuple(analyse(visible_text(tag)) for tag in record.tags),
+        tags=tuple(analyse(visible_text(tag)) for tag in tags),
         examples=tuple(analyse(visible_text(example.text)) for example in record.examples),
         description_words=len(words_of(description)),
     )

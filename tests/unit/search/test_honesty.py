@@ -43,6 +43,13 @@ def test_thirty_one_unrelated_tags_are_worth_nothing_and_cost_a_little() -> None
     assert weights(PROSE, ("weather", *UNRELATED[:7])).tags == 1.0
 
 
+def test_tags_hidden_in_examples_are_tags() -> None:
+    examples = (Example(text="Will it rain?", tags=UNRELATED),)
+    fields = fields_of(AgentRecord(id="w", name="Weather", description=PROSE, tags=("weather",), examples=examples))
+    assert damping(fields).tags == 0.0
+    assert fields.said == (fields.description, "rain", "weather", *fields.tags[1:])
+
+
 def test_tags_lose_weight_one_by_one_never_gain() -> None:
     steps = [weights(PROSE, ("weather", *UNRELATED[:count])).tags for count in range(32)]
     assert steps == sorted(steps, reverse=True)
