@@ -184,10 +184,10 @@ class Registry:
             self.ranker.remove(event.id)
         elif event.type == "renewed" and self.catalogue.is_alive(event.id):
             self._cache.put(event.id, registration)
-            self.catalogue.renew(decisions.entry_of(registration))
+            self.catalogue.renew(committed.entry or decisions.entry_of(registration))
         else:
             self._cache.put(event.id, registration)
-            self.catalogue.put(decisions.entry_of(registration), event.at)
+            self.catalogue.put(committed.entry or decisions.entry_of(registration), event.at)
             self.ranker.put(registration)
             if registration.hosted:
                 self._domains[registration.hosted] = event.id

@@ -97,6 +97,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
     event: Event
     registration: Registration | None  # None when the record was removed
+    entry: Entry | None = None  # of the registration, where the store has made it for itself
 
 
 class Store(Protocol):

@@ -8,17 +8,18 @@ from waypost.errors import IdempotencyConflict, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
-from waypost.registry.decisions import expiry_of
+from waypost.registry.decisions import entry_of, expiry_of
 from waypost.registry.ports import Answer, Change, Committed, Idempotency
 from waypost.registry.publication import shown_etag
 
 
 def commit_change(change: Change, revision: int) -> Committed:
     """The change with its revision: the registration after it, and the event that tells of it."""
-    registration = change.registration
-    if registration is not None:
-        registration = msgspec.structs.replace(registration, revision=revision)
-    return Committed(event=_event_of(change, revision), registration=registration)
+    event = _event_of(change, revision)
+    if change.registration is None:
+        return Committed(event=event, registration=None)
+    registration = msgspec.structs.replace(change.registration, revision=revision)
+    return Committed(event=event, registration=registration, entry=entry_of(registration))
 
 
 def _event_of(change: Change, revision: int) -> Event:

@@ -11,7 +11,6 @@ import msgspec
 
 from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration, Source
-from waypost.registry.decisions import entry_of
 from waypost.registry.ports import Answer, Tombstone
 from waypost.stores.outcome import logged_event, without_documents
 from waypost.stores.sqlite_faults import damaged
@@ -66,10 +65,10 @@ def checked(decoder: msgspec.json.Decoder[T], data: bytes, crc: int, what: str) 
 # --- Entries and registrations --------------------------------------------------------------------
 
 
-def entry_row(registration: Registration) -> bytes:
+def entry_row(entry: Entry, registration: Registration) -> bytes:
     return _encode(
         (
-            entry_of(registration),
+            entry,
             registration.renewed_at,
             registration.ttl_seconds,
             registration.lease_expires_at,

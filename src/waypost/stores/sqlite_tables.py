@@ -108,10 +108,11 @@ class Tables:
         if event.id not in command.keys and event.id not in held.registrations:
             held = self._held((event.id,))
         before, number = held.registrations.get(event.id), self._numbers.get(event.id)
-        if after is None:
+        if after is None or committed.entry is None:
             self._remove(before, number)
         else:
-            number = self._put(before, after, number)
+            entry = rows.entry_row(committed.entry, after)
+            number = self._put(before, after, number, entry)
         self._bury(event.id, change.tombstone, held)
         self._failpoint("after_row")
         self._append(committed)
@@ -145,8 +146,7 @@ class Tables:
 
     # --- Registrations ---------------------------------------------------------------------------
 
-    def _put(self, before: Registration | None, after: Registration, number: int | None) -> int:
-        entry = rows.entry_row(after)
+    def _put(self, before: Registration | None, after: Registration, number: int | None, entry: bytes) -> int:
         self.written_bytes += len(entry)
         if number is None:
             number = self._number + 1
