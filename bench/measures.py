@@ -13,7 +13,7 @@ def ndcg(found: Sequence[str], relevant: Set[str], depth: int = 10) -> float:
 
 
 def recall(found: Sequence[str], relevant: Set[str], depth: int = 5) -> float:
-    return len(relevant.intersection(found[:depth])) / min(depth, len(relevant))
+    return len(relevant & set(found[:depth])) / min(depth, len(relevant))
 
 
 def reciprocal_rank(found: Sequence[str], relevant: Set[str]) -> float:

@@ -48,4 +48,5 @@ class Composed:
             words = _WORD.findall(text.lower()) or [""]
             rows += [self._row.get(word) or hash(word) % _STRANGE for word in words]
         summed: Vectors = np.add.reduceat(self._table[rows], starts, axis=0)
-        return summed / np.maximum(np.linalg.norm(summed, axis=1, keepdims=True), 1e-9)
+        summed /= np.maximum(np.linalg.norm(summed, axis=1, keepdims=True), 1e-9)
+        return summed

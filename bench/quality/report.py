@@ -42,6 +42,15 @@ GOALS: tuple[tuple[str, Path_, float, bool], ...] = (  # text, figure, bound, at
 )  # fmt: skip
 
 
+def own(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a regression is looked for in: the product as it is, without its peers and without what was taken away."""
+    found = results["retrieval"]
+    return {
+        "retrieval": {who: found[who] for who in found if who.startswith(DEFAULT)},
+        "checks": results.get("checks", {}),
+    }
+
+
 def retrieval_table(results: Mapping[str, Any]) -> str:
     """nDCG@10 / recall@5 / MRR of everybody on everything that was run."""
     found = results["retrieval"]
@@ -63,7 +72,10 @@ def ablation_table(results: Mapping[str, Any]) -> str:
     columns = [name for name in COLUMNS if any(name in row for row in found.values())]
     lines = [f"| taken away | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for who, row in found.items():
-        cells = [f"{row[name]['ndcg10'] - base[name]['ndcg10']:+.1f}" if name in row else "–" for name in columns]
+        cells = [
+            f"{row[name]['ndcg10'] - base[name]['ndcg10']:+.1f}" if name in row and name in base else "–"
+            for name in columns
+        ]
         lines.append(f"| {who} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -54,6 +54,16 @@ GOALS: tuple[Goal, ...] = (
 )  # fmt: skip
 
 
+def own(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a regression is looked for in: the product's own figures."""
+    return {
+        "sizes": {
+            size: {name: part for name, part in found.items() if name in (OURS, "served")}
+            for size, found in results["sizes"].items()
+        }
+    }
+
+
 def speed_table(results: Mapping[str, Any]) -> str:
     sizes = results["sizes"]
     lines = [f"| figure | {' | '.join(f'{int(size):,}' for size in sizes)} |", "|---|" + "---|" * len(sizes)]

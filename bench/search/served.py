@@ -140,7 +140,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _processor(process: psutil.Process) -> float:
-    return sum(each.cpu_times().user + each.cpu_times().system for each in _family(process))
+    return float(sum(each.cpu_times().user + each.cpu_times().system for each in _family(process)))
 
 
 def _own_processor() -> float:
