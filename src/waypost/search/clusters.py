@@ -26,9 +26,7 @@ WINDOW: Final = 10  # results that are looked at together
 PER_CLUSTER: Final = 2
 PER_OWNER: Final = 2
 COMPARABLE: Final = 0.9  # of a score: another owner's candidate this good goes before the third of one owner
-ORIGINAL: Final = (
-    0.7  # of a cluster's best score: the earliest registration this good keeps its place among those shown
-)
+ORIGINAL: Final = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
 
 _BITS: Final = 248
 _TERMS: Final = 4096  # more than any record within its bounds says
@@ -166,8 +164,9 @@ class Ranked(NamedTuple):
 def spread(ranked: Ranked, limit: int, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Positions:
     """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others are as good.
 
-    Of a cluster the earliest registration and the best score are shown first, so that copies cannot push out what they
-    were copied from. The rest is pushed behind the ten, never lost: where nothing else is left, it is shown after all.
+    Of a crowded cluster the best is shown, and right behind it the earliest registration, so that two hundred copies
+    cannot push out what they were copied from, however they were tuned to the question. The rest is pushed behind the
+    ten, never lost: where nothing else is left, it is shown after all.
     The owner's bound yields to relevance: it holds only for a candidate of another owner with a comparable score. So a
     registry of one owner, or with one who knows the matter best, still lists ten different agents.
     """
@@ -178,9 +177,9 @@ def spread(ranked: Ranked, limit: int, *, per_cluster: int = PER_CLUSTER, per_ow
     is_crowded = max(Counter(rows.labels).values(), default=0) > per_cluster
     if not is_crowded and (len(owners) == 1 or max(owners.values(), default=0) <= per_owner):
         return np.arange(limit, dtype=np.intp)
-    if is_crowded:
-        _give_turns(rows, ranked.registered.tolist(), per_cluster)
     waiting = list(range(count))
+    if is_crowded:
+        waiting = _with_turns(rows, ranked.registered.tolist(), per_cluster)
     shown: list[int] = []
     while len(shown) < limit:
         window = _Window(rows, len(shown) // WINDOW, per_cluster, per_owner)
@@ -196,18 +195,23 @@ class _Rows(NamedTuple):
     turns: list[int]  # the first window in which each may be shown
 
 
-def _give_turns(rows: _Rows, registered: list[Any], per_cluster: int) -> None:
-    """Of each cluster two a window: first the original and the best, then by rank."""
+def _with_turns(rows: _Rows, registered: list[Any], per_cluster: int) -> list[int]:
+    """Give each of a crowded cluster its turn: first the best and the original, then by rank. Returns all in the order in
+    which they wait, each original right behind the best of its copies and as good."""
     clusters: dict[int, list[int]] = {}
     for at, label in enumerate(rows.labels):
         clusters.setdefault(label, []).append(at)
+    places = [float(at) for at in range(len(rows.labels))]
     for members in clusters.values():
         if len(members) > per_cluster:
-            floor = ORIGINAL * rows.scores[members[0]]
+            best = members[0]
+            floor = ORIGINAL * rows.scores[best]
             original = min(members, key=lambda at: (rows.scores[at] < floor, registered[at], at))
-            queue = sorted(members, key=lambda at: (at != original, at))
-            for place, at in enumerate(queue):
-                rows.turns[at] = place // per_cluster
+            places[original] = max(best, min(original, best + 0.5))
+            rows.scores[original] = rows.scores[best]
+            for turn, at in enumerate(sorted(members, key=places.__getitem__)):
+                rows.turns[at] = turn // per_cluster
+    return sorted(range(len(places)), key=places.__getitem__)
 
 
 class _Window:

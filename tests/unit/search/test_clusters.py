@@ -114,16 +114,25 @@ def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
     assert shown[:4] == [0, 1, 12, 13]
 
 
-def test_what_was_copied_is_shown_beside_the_best_of_its_copies() -> None:
-    scores = [0.9] * 50 + [0.8] + [0.7] * 20
-    labels = [0] * 51 + list(range(51, 71))
-    candidates = ranked(labels, scores=scores)._replace(registered=np.array([*range(1, 51), 0, *range(51, 71)]))
-    assert spread(candidates, 3).tolist() == [0, 50, 51]
+def test_what_was_copied_is_shown_right_behind_the_best_of_its_copies() -> None:
+    scores = [0.9] * 50 + [0.7] * 20 + [0.3]
+    labels = [0] * 50 + list(range(50, 70)) + [0]
+    candidates = ranked(labels, scores=scores)._replace(registered=np.array([*range(1, 71), 0]))
+    assert spread(candidates, 4).tolist() == [0, 70, 50, 51]
 
 
-def test_an_early_registration_of_little_relevance_has_no_claim() -> None:
-    candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.1, 0.05])._replace(registered=np.array([3, 2, 1, 0]))
+def test_the_best_that_is_also_the_original_is_followed_by_the_next_best() -> None:
+    assert spread(ranked([0, 0, 0, 3, 4]), 5).tolist() == [0, 1, 3, 4, 2]
+
+
+def test_an_early_registration_of_no_relevance_has_no_claim() -> None:
+    candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.05, 0.04])._replace(registered=np.array([3, 2, 1, 0]))
     assert spread(candidates, 4).tolist() == [0, 1, 3, 2]
+
+
+def test_two_of_a_kind_keep_their_places() -> None:
+    candidates = ranked([0, 1, 0, 3])._replace(registered=np.array([9, 1, 0, 2]))
+    assert spread(candidates, 4).tolist() == [0, 1, 2, 3]
 
 
 def test_nothing_is_lost_when_all_are_of_one_cluster() -> None:
