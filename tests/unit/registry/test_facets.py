@@ -1,0 +1,97 @@
+"""Facets are exact, whatever way they are counted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from waypost.model.principal import SCOPE_ADMIN, SCOPE_READ, Principal, audience
+from waypost.model.query import FACETS
+from waypost.model.registration import Entry
+from waypost.registry.catalogue import Catalogue
+from waypost.registry.facets import FacetCounter
+
+ADMIN = Principal(subject="root", scopes=frozenset((SCOPE_ADMIN,)))
+ALICE = Principal(subject="alice", scopes=frozenset((SCOPE_READ,)))
+NOBODY = Principal()
+
+
+def entry(number: int, *, tags: Sequence[str], owner: str = "alice", visibility: str = "public") -> Entry:
+    return Entry(
+        f"agent-{number}", f"Agent {number}", owner, visibility, "active", "e", number, 1.0, None, (), (),
+        tuple(tags), ("https",),
+    )  # fmt: skip
+
+
+def population(count: int, tags: int, seed: int = 1) -> list[Entry]:
+    chance = random.Random(seed)
+    return [
+        entry(
+            number,
+            tags=sorted({f"t{int(tags * chance.random() ** 3)}" for _ in range(3)}),
+            owner=f"owner-{number % 40}",
+            visibility=chance.choice(("public", "internal", "private")),
+        )
+        for number in range(count)
+    ]
+
+
+def expected(entries: Sequence[Entry], kind: str) -> list[tuple[str, int]]:
+    values = (value for each in entries for value in (each.tags if kind == "tag" else (each.owner,)))
+    return sorted(Counter(values).items(), key=lambda pair: (-pair[1], pair[0]))[:20]
+
+
+@pytest.mark.parametrize(("agents", "tags"), [(300, 50), (6000, 300), (6000, 5000)])
+def test_the_most_frequent_values_are_counted_exactly(agents: int, tags: int) -> None:
+    entries = population(agents, tags)
+    catalogue = Catalogue()
+    catalogue.load(entries)
+    counter = FacetCounter(catalogue)
+    for principal in (ADMIN, NOBODY):
+        tokens = audience(principal)
+        seen = [each for each in entries if tokens is None or tokens.intersection(each.scopes)]
+        found = counter.count(("tag",), catalogue.select(tokens), principal)["tag"]
+        assert [(item.value, item.count) for item in found] == expected(seen, "tag")
+    owners = counter.count(("owner",), catalogue.select(None), ADMIN)["owner"]
+    assert [(item.value, item.count) for item in owners] == expected(entries, "owner")
+
+
+def test_counts_stay_exact_while_agents_come_change_and_go() -> None:
+    entries = {each.id: each for each in population(5000, 4000)}
+    catalogue = Catalogue()
+    catalogue.load(list(entries.values()))
+    counter = FacetCounter(catalogue)
+    chance = random.Random(3)
+    for turn in range(60):
+        number = chance.randrange(5200)
+        if turn % 3 == 0:
+            catalogue.remove(f"agent-{number}", 2.0)
+            entries.pop(f"agent-{number}", None)
+        else:
+            changed = entry(number, tags=[f"new-{turn % 4}", f"t{turn}"], owner="bob")
+            catalogue.put(changed, 2.0)
+            entries[changed.id] = changed
+        found = counter.count(("tag",), catalogue.select(None), ADMIN)["tag"]
+        assert [(item.value, item.count) for item in found] == expected(list(entries.values()), "tag")
+
+
+def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
+    catalogue = Catalogue()
+    catalogue.load([entry(1, tags=["a"]), entry(2, tags=["a"], owner="bob"), entry(3, tags=["b"], owner="bob")])
+    counter = FacetCounter(catalogue)
+
+    def owners(principal: Principal) -> list[tuple[str, int]]:
+        found = counter.count(("owner",), catalogue.select(audience(principal)), principal)["owner"]
+        return [(item.value, item.count) for item in found]
+
+    assert owners(ADMIN) == [("bob", 2), ("alice", 1)]
+    assert owners(ALICE) == [("alice", 1)]
+    assert owners(NOBODY) == []
+
+
+def test_every_facet_has_a_place_even_when_nothing_is_there() -> None:
+    counter = FacetCounter(Catalogue())
+    assert counter.count(FACETS, Catalogue().select(None), ADMIN) == dict.fromkeys(FACETS, ())
