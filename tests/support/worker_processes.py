@@ -1,0 +1,69 @@
+"""The processes of one service: how to reach each of them, and how to wait for what one of them does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+
+from support.server import RunningServer
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 20.0
+_CONNECTIONS = 128  # the system deals them out by chance; so many never end up in one place
+
+
+def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
+    """Ask until it is so; a service that is away for a moment has not said no."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            found = what()
+        except httpx.TransportError:
+            found = None  # type: ignore[assignment]
+        if found:
+            return found
+        assert time.monotonic() < ends, "it did not come about in time"
+        threading.Event().wait(0.02)
+
+
+def workers(server: RunningServer) -> list[dict[str, Any]]:
+    """As the writer tells of them; [] while it is away."""
+    answer = httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=10)
+    return answer.json()["workers"] if answer.status_code == 200 else []
+
+
+def all_ready(server: RunningServer) -> list[dict[str, Any]]:
+    found = workers(server)
+    return found if found and all(each["ready"] for each in found) else []
+
+
+def process_of(answer: httpx.Response) -> str:
+    """Which process answered: each puts its own name before the numbers of its requests."""
+    return answer.headers["x-request-id"].split("-")[0]
+
+
+@contextmanager
+def both(server: RunningServer) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """A connection to the writer, and one to the follower, of a service with two processes."""
+    with ExitStack() as stack:
+        found: dict[str, httpx.Client] = {}
+        writer = process_of(httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=10))
+        for _ in range(_CONNECTIONS):
+            http = stack.enter_context(httpx.Client(base_url=server.url, headers=server.headers, timeout=20))
+            found.setdefault(process_of(http.get("/healthz")), http)
+            if len(found) == 2:
+                break
+        assert writer in found, "no connection reached the writer"
+        (follower,) = (http for process, http in found.items() if process != writer)
+        yield found[writer], follower
+
+
+def children(server: RunningServer) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children(recursive=True)
