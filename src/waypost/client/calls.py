@@ -218,12 +218,7 @@ def document_of(response: httpx.Response, dialect: str) -> Document:
 
 def page_of(document: Mapping[str, Any]) -> Page:
     agents = tuple(Agent.from_document(item) for item in document.get("agents", ()))
-    return Page(
-        agents=agents,
-        next_cursor=document.get("next_cursor"),
-        suggestions=document.get("suggestions", {}),
-        warnings=tuple(document.get("warnings", ())),
-    )
+    return msgspec.structs.replace(msgspec.convert({**document, "agents": ()}, Page), agents=agents)
 
 
 def change_of(event: ServerEvent) -> Change:

@@ -45,6 +45,7 @@ class Catalogue:
         self._expired: list[str] = []
         self._unordered: list[Entry] = []  # loaded, and not in the orders yet
         self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
+        self._unstated: list[str] = []  # agents whose entries do not tell what they state
         self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
         self._tags = TagIndex()
         self._stated = StatedIndex()
@@ -113,8 +114,21 @@ class Catalogue:
         ordinals = (self._tags.ordinal(entry.id) for entry in part)
         newest = (self._entries.get(entry.id, entry) for entry in part)  # a renewal may have come in between
         self._stated.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)
+        self._unstated += [entry.id for entry in part if entry.facts is None]
         if not self._untagged:
             self._unspelt = list(self._tags.by_tag)
+
+    def take_unstated(self) -> list[str]:
+        taken, self._unstated = self._unstated, []
+        return taken
+
+    def restate(self, entry: Entry) -> None:
+        """The entry of an agent once more, with what it states, unless it changed meanwhile."""
+        held, ordinal = self._entries.get(entry.id), self.tags.ordinal(entry.id)
+        if held is not None and ordinal is not None and held.revision == entry.revision:
+            self._entries[entry.id] = entry
+            self._stated.remove(ordinal, held)
+            self._stated.put(ordinal, entry)
 
     def _make_orders(self) -> None:
         """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for

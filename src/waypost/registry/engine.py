@@ -36,6 +36,7 @@ from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Page, Publication, Receipt, shown_etag
 from waypost.registry.reasons import suggest
+from waypost.registry.restating import restate
 from waypost.trust.policy import may_see, no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
 
@@ -147,6 +148,7 @@ class Registry:
         """What the first answers can do without, in small turns between them."""
         while self.catalogue.prepare():  # noqa: ASYNC110 - it gives way to others, it does not poll
             await asyncio.sleep(0.001)
+        await restate(self.catalogue, self.store)
 
     async def _recall_removals(self, revision: int) -> None:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""

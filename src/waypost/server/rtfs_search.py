@@ -6,7 +6,7 @@ Matching many cards gives way to other requests every few milliseconds, and one 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from waypost.model.query import Query
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import LISTED
 from waypost.registry.engine import Registry
+from waypost.registry.reasons import suggestion_warnings
 from waypost.server.pace import Pace
 from waypost.server.rtfs_cards import card_to_match, card_to_show
 from waypost.server.rtfs_index import CapabilityIndex
@@ -81,8 +82,12 @@ class CardSearch:
             cards=await self._shown(criteria, page),
             total=total,
             next_cursor=self._cursor(page[-1][0], context) if more else None,
-            warnings=candidates.warnings,
+            warnings=(*candidates.warnings, *(() if total else self._suggestions(criteria, principal))),
         )
+
+    def _suggestions(self, criteria: Criteria, principal: Principal) -> Iterable[str]:
+        """What may have been meant by tags that nobody carries; told where nothing else is."""
+        return suggestion_warnings(self._registry.suggest(principal, tuple(criteria.tags)))
 
     async def _best(
         self, criteria: Criteria, ids: Sequence[str], after: Order | None, budget: Budget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,10 @@ PATHS = (
     "/api/v1/agents/secret",
     "/api/v1/agents:export",
     "/api/v1/stats",
+    "/api/v1/facets",
+    "/api/v1/facets?tag=hush",
+    "/api/v1/agents?tag=hushh",
+    "/api/v1/agents?owner=alice",
     "/profile/v1/agents",
     "/profile/v1/agents/secret",
     "/.well-known/agentframework/v1/agents",
@@ -27,14 +32,25 @@ PATHS = (
 )
 
 
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"query": "falcon hush"},
+    {"query": "falcon", "required_tags": ["hushh"], "facets": ["tag", "protocol", "status", "owner"]},
+    {"query": "shown", "preferred_tags": ["hus"], "excluded_tags": ["loudd"], "facets": ["tag"]},
+    {"query": "shown", "constraints": {"region": "eu"}, "min_score": 0.9},
+    {"query": "shown", "constraints": {"region": "us", "max_latency_ms": 5}},
+    {"query": "short factual questions", "client_context": {"domain": "hush", "region": "eu"}},
+)
+
+
 async def answers(client: httpx.AsyncClient) -> list[tuple[str, int, str, str | None, str | None]]:
     seen = []
     for path in PATHS:
         answer = await client.get(path, headers={"X-Request-Id": "r"})
         text = answer.text.replace("secret", "unknown") if answer.status_code == 404 else answer.text
         seen.append((path, answer.status_code, text, answer.headers.get("etag"), answer.headers.get("last-modified")))
-    found = await client.post("/profile/v1/discover", json={"query": "falcon hush"}, headers={"X-Request-Id": "r"})
-    seen.append(("discover", found.status_code, found.text, None, None))
+    for asked in QUESTIONS:
+        found = await client.post("/profile/v1/discover", json=asked, headers={"X-Request-Id": "r"})
+        seen.append((f"discover {asked}", found.status_code, found.text, None, None))
     return seen
 
 
@@ -51,6 +67,7 @@ async def test_a_hidden_agent_changes_no_answer(tmp_path: Path, visibility: str,
         for bench in (without, with_hidden):
             await fill(bench)
         secret = profile("secret", name="Secret", description="About falcon.", tags=["hush", "loud"])
+        secret |= {"constraints": {"region": "eu", "max_latency_ms": 1}}
         await with_hidden.as_("alice").post("/api/v1/agents", json=secret, headers={"Waypost-Visibility": visibility})
 
         def client(bench: Bench) -> httpx.AsyncClient:

@@ -1,0 +1,44 @@
+"""A store of an earlier release: entries without facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from support.service import profile, service
+from waypost.model.principal import Principal
+from waypost.model.query import Query
+from waypost.registry.catalogue import Catalogue
+from waypost.registry.decisions import entry_of
+from waypost.registry.restating import restate
+
+ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
+
+
+async def test_what_an_older_entry_does_not_tell_is_read_from_the_record(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for name, region in (("here", "eu"), ("there", "us"), ("changed", "eu")):
+            document = profile(name, constraints={"region": region})
+            assert (await bench.admin().post("/api/v1/agents", json=document)).status_code == 201
+        registry = bench.registry
+        held = [entry_of(found) for found in await registry.registrations(["here", "there", "changed"])]
+        catalogue = Catalogue()
+        catalogue.load([msgspec.structs.replace(entry, facts=None) for entry in held])
+        assert not catalogue.stated.stating("region", ["eu"])
+        newer = msgspec.structs.replace(held[2], revision=99, facts=())
+        catalogue.put(newer, 1.0)
+        await restate(catalogue, registry.store)
+        assert catalogue.tags.ids_of(catalogue.stated.stating("region", ["eu"])) == ["here"]
+        assert catalogue.find("changed") == newer
+        assert catalogue.take_unstated() == []
+
+
+async def test_a_restart_keeps_what_agents_state(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        document = profile("here", constraints={"region": "eu", "latency_ms_p95": 20})
+        assert (await bench.admin().post("/api/v1/agents", json=document)).status_code == 201
+    async with service(tmp_path, store="sqlite") as bench:
+        query = Query(text="short factual questions", constraints={"region": "eu", "max_latency_ms": 20})
+        found = await bench.registry.find(query, ADMIN)
+        assert [candidate.record.id for candidate in found.candidates] == ["here"]
