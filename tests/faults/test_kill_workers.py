@@ -1,0 +1,69 @@
+"""kill -9 of the writer and of a follower, again and again under writers: nothing answered is lost, and all agree."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+
+from support.kill_clients import Watcher, document, found_by_search, listed, steps_of
+from support.server import RunningServer, start_server, stop_server
+from support.worker_clients import PatientClient
+from support.worker_processes import all_ready, both, wait_for, workers
+
+ROUNDS = 8
+CLIENTS = 4
+
+
+def _kill_one(server: RunningServer, place: int) -> None:
+    victim = workers(server)[place]["pid"]
+    psutil.Process(victim).send_signal(signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        found = all_ready(server)
+        return bool(found) and found[place]["pid"] != victim
+
+    wait_for(is_replaced)
+
+
+def test_no_answered_write_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
+    server = start_server("--workers", "2", folder=tmp_path)
+    clients = [PatientClient(number) for number in range(CLIENTS)]
+    stop, choice = threading.Event(), random.Random(2)
+    threads = [
+        threading.Thread(target=client.run_until, args=(stop, server.url, server.headers), daemon=True)
+        for client in clients
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for round_ in range(ROUNDS):
+            threading.Event().wait(choice.uniform(0.05, 0.4))
+            _kill_one(server, 0 if round_ % 2 else 1)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert all(client.answers > ROUNDS for client in clients)
+        assert sum(client.interruptions for client in clients) > 0
+        with both(server) as processes:
+            for http in processes:
+                agents = listed(http)
+                steps = steps_of(agents)
+                for client in clients:
+                    client.settle({agent: steps[agent] for agent in client.agents if agent in steps})
+                assert found_by_search(http) == agents, "the index and the table differ"
+                for agent, step in steps.items():
+                    assert http.get(f"/profile/v1/agents/{agent}").content == document(agent, step)
+            marker = "marker-1"
+            assert processes[1].put(f"/profile/v1/agents/{marker}", content=document(marker, 1)).is_success
+            watchers = [Watcher(), Watcher()]
+            for http, watcher in zip(processes, watchers, strict=True):
+                watcher.read_until(http, marker)
+                assert watcher.steps == {**steps, marker: 1}, "the log and the table differ"
+    finally:
+        stop.set()
+        assert stop_server(server) == 0
