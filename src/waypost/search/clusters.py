@@ -137,16 +137,27 @@ def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
 
 
 def _joined(near: npt.NDArray[np.bool_]) -> Positions:
-    """Connected components: each takes the smallest label around it until nothing moves. Everyone has a neighbour."""
-    rows, neighbours = np.nonzero(near)
-    starts = np.searchsorted(rows, np.arange(len(near)))
-    labels = np.arange(len(near), dtype=np.intp)
-    while True:
-        lowest = np.minimum(labels, np.minimum.reduceat(labels[neighbours], starts))
-        lowest = lowest[lowest]
-        if np.array_equal(lowest, labels):
-            return labels
-        labels = lowest
+    """Connected components, each by the position of its first member. Rows become whole numbers, one bit a neighbour: a
+    few hundred of them are walked faster than arrays are made."""
+    packed = np.packbits(near, axis=1, bitorder="little")
+    width, rows = packed.shape[1], packed.tobytes()
+    neighbours = [int.from_bytes(rows[at : at + width], "little") for at in range(0, len(rows), width)]
+    labels = np.empty(len(near), dtype=np.intp)
+    unseen = (1 << len(near)) - 1
+    while unseen:
+        first = _lowest(unseen)
+        reached = waiting = 1 << first
+        while waiting:
+            at = _lowest(waiting)
+            labels[at] = first
+            waiting = (waiting ^ 1 << at) | neighbours[at] & ~reached
+            reached |= neighbours[at]
+        unseen &= ~reached
+    return labels
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
 
 
 # --- Spreading ------------------------------------------------------------------------------------
