@@ -6,23 +6,45 @@ each sign by how far the query lies from its plane: a sign that the query itself
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.centroids import F32, packed
+from waypost.search.centroids import F32, SKETCH_BITS, packed
 
 Ids = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Signs = npt.NDArray[np.uint64]
+Members = npt.NDArray[np.uint32]
 Seen = Callable[[Ids], Mask]
 
-_ROUGH = 6  # sketches of the first look for each that the second keeps
+_WORDS = SKETCH_BITS // 64
+_ROUGH = 8  # sketches that the first look leaves, for each that the second keeps
 _LEVELS = 3  # binary digits of a weight
 _SAMPLE = 2_048
-_ABREAST = 64  # sketches compared in one inner loop
-_MOST = 256
+_FEW_TWICE, _MANY_TWICE = 1.15, 2.2  # how many spots hold a number of vectors: as they are, or under several lists
+_ABREAST = 64  # sketches compared in one inner loop: short loops are slow
+_SPARE = 1 << 20  # sketches for which memory is kept between calls; more is rare, and given back
+
+
+class _Memory(threading.local):
+    """Room to work in, per thread: fresh memory of this size costs more than the work itself."""
+
+    signs: Signs = np.empty((0, _WORDS), np.uint64)
+    counts: npt.NDArray[np.uint8] = np.empty((0, _WORDS), np.uint8)
+
+    def room(self, size: int) -> tuple[Signs, npt.NDArray[np.uint8]]:
+        if size > len(self.signs):
+            signs, counts = np.empty((2 * size, _WORDS), np.uint64), np.empty((2 * size, _WORDS), np.uint8)
+            if size > _SPARE:
+                return signs[:size], counts[:size]
+            self.signs, self.counts = signs, counts
+        return self.signs[:size], self.counts[:size]
+
+
+_memory = _Memory()
 
 
 class Sketch:
@@ -30,58 +52,103 @@ class Sketch:
 
     def __init__(self, sides: F32) -> None:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
-        self._signs = packed(sides > 0)
-        top = float(np.abs(sides).max()) or 1.0
-        weights = np.minimum(np.abs(sides) * (1.25 * 2**_LEVELS / top), 2**_LEVELS - 1).astype(np.uint8)
-        self._digits = packed((weights >> np.arange(_LEVELS, dtype=np.uint8)[:, None]) & 1 > 0)
+        size = np.abs(sides)
+        weights = np.minimum(size * (2.5 / (float(size.mean()) or 1.0)), 2**_LEVELS - 1).astype(np.uint8)
+        levels = np.arange(_LEVELS, dtype=np.uint8)[:, None]
+        words = np.concatenate([sides[None] > 0, (weights >> levels) & 1 > 0])
+        many = np.tile(packed(words), _ABREAST)
+        self._signs, self._digits = many[0], many[1:]
 
-    def nearest(self, signs: Signs, size: int, seen: Seen | None) -> Ids:
-        """The `size` spots among `signs` [n, 4] that lie nearest and are seen; of equal ones the first."""
-        mixed = self._mixed(signs)
-        spots = _least(_counted(mixed), _ROUGH * size, seen)
-        if len(spots) <= size:
-            return spots
-        spots.sort()
-        differing = mixed.take(spots, axis=0)
-        weights = np.zeros(len(spots), np.uint32)
-        for level, digit in enumerate(self._digits):
-            weights += _counted(_apart(differing, digit, np.bitwise_and)) << np.uint32(level)
-        return spots[np.argsort(weights, kind="stable")[:size]]
+    def nearest(self, pieces: Sequence[Signs], members: Members | None, size: int, seen: Seen | None) -> Ids:
+        """The `size` vectors that lie nearest and are seen, ascending; of equally near ones the first.
 
-    def _mixed(self, signs: Signs) -> Signs:
-        return _apart(signs, self._signs, np.bitwise_xor)
+        `members[spot]` is the vector whose sketch stands there in the joined pieces [n, 4]; None: the spot itself.
+        """
+        signs, counts = _memory.room(sum(map(len, pieces)))
+        np.concatenate(pieces, out=signs)
+        _combine(np.bitwise_xor, signs, self._signs)
+        ids, spots = _least_seen(_counted(signs, counts), members, _ROUGH * size, seen)
+        if len(ids) <= size:
+            return ids
+        return ids[_least(self._weighed(signs.take(spots, axis=0)), size)]
 
-
-def _apart(signs: Signs, word: Signs, operation: np.ufunc) -> Signs:
-    """The operation on every sketch and one: over many abreast, as short inner loops are slow."""
-    found = np.empty(signs.shape, np.uint64)
-    many, whole = np.tile(word, _ABREAST), len(signs) - len(signs) % _ABREAST
-    operation(signs[:whole].reshape(-1, many.size), many, out=found[:whole].reshape(-1, many.size))
-    operation(signs[whole:], word, out=found[whole:])
-    return found
+    def _weighed(self, differing: Signs) -> npt.NDArray[np.uint16]:
+        weights = np.zeros(len(differing), np.uint16)
+        counts = np.empty(differing.shape, np.uint8)
+        for level in reversed(range(_LEVELS)):
+            weights += weights
+            digits = differing.copy()
+            _combine(np.bitwise_and, digits, self._digits[level])
+            weights += _counted(digits, counts).astype(np.uint16)
+        return weights
 
 
-def _counted(signs: Signs) -> npt.NDArray[np.uint32]:
+def _combine(operation: np.ufunc, signs: Signs, many: Signs) -> None:
+    """In place: the operation on every sketch and one that stands in `many` over and over."""
+    whole = len(signs) - len(signs) % _ABREAST
+    abreast = signs[:whole].reshape(-1, many.size)
+    rest = signs[whole:].reshape(-1)
+    operation(abreast, many, out=abreast)
+    operation(rest, many[: rest.size], out=rest)
+
+
+def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """How many of the 256 signs are set. All of them count as none, which measuring corrects."""
-    counts = np.bitwise_count(signs).view(np.uint32).reshape(-1)
-    counts *= np.uint32(0x0101_0101)  # the highest byte becomes the sum of the four
-    counts >>= np.uint32(24)
-    return counts
+    np.bitwise_count(signs, out=counts)
+    sums = counts.view(np.uint32).reshape(-1)
+    sums *= np.uint32(0x0101_0101)  # the highest byte becomes the sum of the four
+    sums >>= np.uint32(24)
+    return sums
 
 
-def _least(differences: npt.NDArray[np.uint32], size: int, seen: Seen | None) -> Ids:
-    """The `size` spots of the least differences among those seen, of equal ones the first.
+def _least_seen(
+    differences: npt.NDArray[np.uint32], members: Members | None, size: int, seen: Seen | None
+) -> tuple[Ids, Ids]:
+    """The `size` vectors of the least differences among those seen, each once, and a spot of each.
 
-    A sample says where to cut, so that few spots are asked whether they are seen; it never decides which are taken.
+    A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.
     """
-    sample = np.arange(0, len(differences), max(1, len(differences) // _SAMPLE))
-    shown = differences[sample if seen is None else sample[seen(sample)]]
-    wanted = int(1.2 * size * len(sample) / max(1, len(differences))) + 4
-    cut = int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else _MOST
+    cut = _first_cut(differences, members, size, seen)
     while True:
         spots = np.flatnonzero(differences <= cut)
+        ids = spots if members is None else members[spots].astype(np.intp)
         if seen is not None:
-            spots = spots[seen(spots)]
-        if len(spots) >= size or cut >= _MOST:
-            return spots[np.argsort(differences[spots].astype(np.uint16), kind="stable")[:size]]
-        cut = min(_MOST, cut + 4)
+            shown = seen(ids)
+            ids, spots = ids[shown], spots[shown]
+        if members is not None:
+            ids, spots = _once(ids, spots)
+        if len(ids) >= size or cut >= SKETCH_BITS:
+            taken = _least(differences[spots].astype(np.uint16), size)
+            return ids[taken], spots[taken]
+        cut = min(SKETCH_BITS, cut + 4)
+
+
+def _first_cut(differences: npt.NDArray[np.uint32], members: Members | None, size: int, seen: Seen | None) -> int:
+    sample = np.arange(0, len(differences), max(1, len(differences) // _SAMPLE))
+    shown = differences[sample]
+    if seen is not None:
+        shown = shown[seen(sample if members is None else members[sample].astype(np.intp))]
+    share = len(sample) / max(1, len(differences))
+    wanted = int((_FEW_TWICE if members is None else _MANY_TWICE) * size * share) + 4
+    return int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else SKETCH_BITS
+
+
+def _once(ids: Ids, spots: Ids) -> tuple[Ids, Ids]:
+    """Each vector once, ascending. One sort of both numbers in one is faster than an argsort."""
+    both = (ids << 32) | spots
+    both.sort()
+    ids = both >> 32
+    first = np.ones(len(ids), np.bool_)
+    np.not_equal(ids[1:], ids[:-1], out=first[1:])
+    return ids[first], both[first] & 0xFFFF_FFFF
+
+
+def _least(values: npt.NDArray[np.uint16], size: int) -> Ids:
+    """Where the `size` least values stand, ascending; of equal ones the first."""
+    if len(values) <= size:
+        return np.arange(len(values))
+    last = np.partition(values, size - 1)[size - 1]
+    taken = values < last
+    ties = np.flatnonzero(values == last)
+    taken[ties[: size - int(np.count_nonzero(taken))]] = True
+    return np.flatnonzero(taken)

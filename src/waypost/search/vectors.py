@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.centroids import F32, Landmarks
-from waypost.search.sketch import Ids, Mask, Sketch
+from waypost.search.sketch import Ids, Mask, Seen, Sketch
 
+Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 VERSION = 1
@@ -27,18 +28,21 @@ GONE = 0xFFFF_FFFF
 SCAN_ROWS = 16_384
 """Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
 
-PROBES = 64
-"""Lists looked at per query, once not every row is."""
+_PROBES = ((65_536, 64), (262_144, 40))
+PROBES = 24
+"""Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
-_SHORTLIST = 640  # sketches whose vectors are measured, per query
+_SHORTLIST = 480  # vectors measured per query
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 
 def reach(visible_rows: int) -> int | None:
     """How many lists to probe, by the number of rows the caller may see: never by what is hidden."""
-    return None if visible_rows <= SCAN_ROWS else PROBES
+    if visible_rows <= SCAN_ROWS:
+        return None
+    return next((probes for most, probes in _PROBES if visible_rows <= most), PROBES)
 
 
 class Block:
@@ -49,9 +53,10 @@ class Block:
         "_scales", "_signs", "_spots", "arrays",
     )  # fmt: skip
 
-    def __init__(self, arrays: Arrays, landmarks: Landmarks) -> None:
+    def __init__(self, arrays: Arrays, landmarks: Landmarks | None = None) -> None:
+        """`landmarks` are those with which the block was built; a space that has none needs none."""
         self.arrays = arrays
-        self._landmarks = landmarks
+        self._landmarks = landmarks or Landmarks.single(arrays["codes"].shape[1])
         self._codes = np.asarray(arrays["codes"], np.int8)
         self._scales = np.asarray(arrays["scales"], np.float32)
         self._places = np.asarray(arrays["places"], np.uint16)
@@ -63,9 +68,18 @@ class Block:
         self._spots = np.asarray(arrays["spots"], np.uint32)
         self._list_starts = np.asarray(arrays["list_starts"], np.uint32)
         self._is_filed = len(self._list_starts) > 0
+        if self._is_filed and len(self._list_starts) != self._landmarks.lists + 1:
+            raise ValueError("these vectors were filed under other landmarks")
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many vectors there are."""
         return len(self._codes)
+
+    @property
+    def covered(self) -> Mask:
+        """The rows that have vectors."""
+        return np.diff(self._row_starts) > 0
 
     @property
     def row_count(self) -> int:
@@ -78,9 +92,10 @@ class Block:
         rows: npt.NDArray[np.uint32],
         places: npt.NDArray[np.uint16],
         row_count: int,
-        landmarks: Landmarks,
+        landmarks: Landmarks | None,
     ) -> Block:
         """Of unit vectors [n, dims], each with its row and its place."""
+        landmarks = landmarks or Landmarks.single(vectors.shape[1])
         largest = np.abs(vectors).max(axis=1) if len(vectors) else np.zeros(0, np.float32)
         scales = (np.where(largest > 0, largest, 1) / 127).astype(np.float32)
         kept = {
@@ -112,7 +127,7 @@ class Block:
         size = max(_SHORTLIST, 2 * k)
         while True:
             found = [self._shortlist(query, mask, visible, size, probes) for query in queries]
-            ids = np.unique(np.concatenate(found)) if len(found) > 1 else np.sort(found[0])
+            ids = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
             rows, similarities = self._best(ids, queries)
             if len(rows) >= k or all(len(part) < size for part in found):
                 order = np.argsort(-similarities, kind="stable")[:k]
@@ -176,26 +191,30 @@ class Block:
             visible = visible[flags[self._lists[visible]].any(axis=1)]
         if len(visible) <= max(size, _MEASURED):
             return visible
-        return visible[self._sketched(query).nearest(self._signs.take(self._spots[visible], axis=0), size, None)]
+        signs = self._signs.take(self._spots[visible], axis=0)
+        return visible[self._sketched(query).nearest([signs], None, size, None)]
 
     def _among_lists(self, query: F32, lists: Ids, mask: Mask | None, size: int) -> Ids:
         starts, ends = self._list_starts[lists].tolist(), self._list_starts[lists + 1].tolist()
-        pieces = list(zip(starts, ends, strict=True))
-        members = np.concatenate([self._members[start:end] for start, end in pieces])
-
-        def seen(spots: Ids) -> Mask:
-            return np.ones(len(spots), np.bool_) if mask is None else mask[self._rows[members[spots]]]
-
-        signs = np.concatenate([self._signs[start:end] for start, end in pieces])
-        return np.unique(members[self._sketched(query).nearest(signs, size, seen)]).astype(np.intp)
+        pieces = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+        members = np.concatenate([self._members[piece] for piece in pieces])
+        signs = [self._signs[piece] for piece in pieces]
+        return self._sketched(query).nearest(signs, members, size, self._seen(mask, None))
 
     def _among_all(self, query: F32, flags: Mask | None, mask: Mask | None, size: int) -> Ids:
-        def seen(spots: Ids) -> Mask:
-            ids = self._members[spots]
-            shown = np.ones(len(spots), np.bool_) if mask is None else mask[self._rows[ids]]
+        members = self._members if self._is_filed else None
+        return self._sketched(query).nearest([self._signs], members, size, self._seen(mask, flags))
+
+    def _seen(self, mask: Mask | None, flags: Mask | None) -> Seen | None:
+        """Whether vectors are of visible rows, and stand in one of the flagged lists."""
+        if mask is None and flags is None:
+            return None
+
+        def seen(ids: Ids) -> Mask:
+            shown = np.ones(len(ids), np.bool_) if mask is None else mask[self._rows[ids]]
             return shown if flags is None else shown & flags[self._lists[ids]].any(axis=1)
 
-        return np.unique(self._members[self._sketched(query).nearest(self._signs, size, seen)]).astype(np.intp)
+        return seen
 
     def _sketched(self, query: F32) -> Sketch:
         return Sketch(self._landmarks.sides_of(query[None])[0])
@@ -230,17 +249,17 @@ def _arranged(
     kept: dict[str, npt.NDArray[np.generic]], row_count: int, lists: int
 ) -> dict[str, npt.NDArray[np.generic]]:
     """All arrays of a block, from those with one entry per vector in any order."""
-    rows, places = kept["rows"], kept["places"]
-    order = np.lexsort((places, rows))
+    rows = kept["rows"]
+    order = np.lexsort((kept["places"], rows))
     if not np.array_equal(order, np.arange(len(order))):
         kept = {name: array.take(order, axis=0) for name, array in kept.items()}
     row_starts = np.searchsorted(kept["rows"], np.arange(row_count + 1)).astype(np.uint32)
     filed = _filed(kept["lists"], lists) if len(rows) > _SORTED_FROM and lists > 1 else _unfiled(len(rows))
-    signs = kept["signs"] if len(filed["members"]) == len(rows) else kept["signs"].take(filed["members"], axis=0)
+    signs = kept["signs"].take(filed["members"], axis=0) if len(filed["list_starts"]) else kept["signs"]
     return {**kept, **filed, "signs": signs, "row_starts": row_starts}
 
 
-def _filed(lists_of: npt.NDArray[np.generic], lists: int) -> dict[str, npt.NDArray[np.generic]]:
+def _filed(lists_of: npt.NDArray[np.generic], lists: int) -> Filing:
     """Where each sketch stands: under every list of its vector, within a list by vector."""
     flat = lists_of.reshape(-1)
     order = np.argsort(flat, kind="stable")
@@ -255,6 +274,6 @@ def _filed(lists_of: npt.NDArray[np.generic], lists: int) -> dict[str, npt.NDArr
     }
 
 
-def _unfiled(count: int) -> dict[str, npt.NDArray[np.generic]]:
+def _unfiled(count: int) -> Filing:
     numbers = np.arange(count, dtype=np.uint32)
     return {"members": numbers, "spots": numbers, "list_starts": np.zeros(0, np.uint32)}
