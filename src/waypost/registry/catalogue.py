@@ -285,6 +285,11 @@ class Catalogue:
     def is_alive(self, agent_id: str) -> bool:
         return agent_id in self._entries
 
+    def is_reachable(self, agent_id: str) -> bool:
+        """Alive, and with a place where it can be called: without one an agent is no answer (PRO-3)."""
+        entry = self._entries.get(agent_id)
+        return entry is not None and bool(entry.protocols)
+
     def ids(self) -> Iterator[str]:
         return iter(self._entries)
 

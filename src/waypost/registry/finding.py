@@ -49,7 +49,6 @@ class Search:
     # --- Before records are read -----------------------------------------------------------------
 
     def rank(self, ranker: Ranker, facets: FacetCounter) -> Ranking:
-        alive = self._catalogue.is_alive
         if self._constraints or self._query.facets:
             selection = self._selection()
             if self._query.facets:
@@ -57,7 +56,7 @@ class Search:
             if self._constraints:
                 self._rejected = selection.rejected()
                 return self._worth_reading(self._ranked(ranker, selection.admits(), len(selection.admitted)))
-        return self._worth_reading(self._asked(ranker, alive, self._wanted))
+        return self._worth_reading(self._asked(ranker, self._catalogue.is_reachable, self._wanted))
 
     @property
     def _wanted(self) -> int:
@@ -84,9 +83,11 @@ class Search:
         floor = self._query.min_score
         if not floor or not ranking.hits:
             return ranking
-        self._best_score = ranking.hits[0].score
         most = 1.0 + BOOST if self._wishes else 1.0
-        return msgspec.structs.replace(ranking, hits=tuple(hit for hit in ranking.hits if hit.score * most >= floor))
+        worth = tuple(hit for hit in ranking.hits if hit.score * most >= floor)
+        if len(worth) < len(ranking.hits):
+            self._best_score = max(hit.score for hit in ranking.hits)
+        return msgspec.structs.replace(ranking, hits=worth)
 
     def _selection(self) -> Selection:
         return Selection(self._catalogue, audience(self._principal), self._query, self._constraints)
@@ -97,7 +98,7 @@ class Search:
         held = {registration.id: registration for registration in registrations}
         chosen = self._chosen(ranking, held)
         empty = None if chosen else explain_emptiness(self._selection(), self._best_score)
-        suggestions = self._suggestions(is_empty=not chosen)
+        suggestions = self._suggestions([held[hit.id].record for hit, _ in chosen])
         return Findings(
             candidates=tuple(self._candidate(hit, share, held[hit.id], trust) for hit, share in chosen),
             applied_filters=self._applied(),
@@ -111,17 +112,20 @@ class Search:
         )
 
     def _chosen(self, ranking: Ranking, held: dict[str, Registration]) -> list[tuple[Hit, float]]:
-        """Hits with the share of preference that is in their scores. An agent that says nowhere how to be reached is not
-        even D0."""
-        fit = [hit for hit in ranking.hits if (found := held.get(hit.id)) is not None and found.record.bindings]
+        """Hits with the share of preference that is in their scores."""
+        fit = [hit for hit in ranking.hits if hit.id in held]
         if not self._wishes:
             return [(hit, 0.0) for hit in fit[: self._query.limit]]
-        weighed = []
+        weighed: list[tuple[float, Hit, float]] = []
+        place = 1.0  # the lowest score so far: the ranker may have put one behind for more than its score
         for hit in fit:
+            place = min(place, hit.score)
             share = preference(held[hit.id].record, self._wishes)
-            weighed.append((Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.evidence), share))
-        weighed.sort(key=lambda pair: (-pair[0].score, pair[0].id))
-        return [pair for pair in weighed if pair[0].score >= self._query.min_score][: self._query.limit]
+            shown = Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.evidence)
+            weighed.append((-preferred(place, share), shown, share))
+        weighed.sort(key=lambda item: item[0])
+        chosen = [(hit, share) for _, hit, share in weighed if hit.score >= self._query.min_score]
+        return chosen[: self._query.limit]
 
     def _candidate(self, hit: Hit, share: float, registration: Registration, trust: Trust) -> Candidate:
         told = self._query.include_evidence
@@ -131,23 +135,26 @@ class Search:
             etag=registration.etag,
             changed_at=registration.changed_at,
             expires_at=expiry_of(registration),
-            evidence=self._evidence(hit, share, registration.record) if told else None,
+            evidence=self._evidence(share, registration.record) if told else None,
             trust=trust(registration) if told else {},
         )
 
-    def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
-        evidence = hit.evidence or explain(self._query, _shareable(record), self._now)
+    def _evidence(self, share: float, record: AgentRecord) -> Evidence:
+        evidence = explain(self._query, _shareable(record), self._now)
         if not self._wishes:
             return evidence
         components = {**evidence.components, "preference": round(share, _PLACES)}
         return msgspec.structs.replace(evidence, components=components)
 
-    def _suggestions(self, *, is_empty: bool) -> Suggestions:
-        """An answer that is not empty does not wait for what a start has yet to prepare."""
-        tags = (*self._query.required_tags, *self._query.preferred_tags, *self._query.excluded_tags)
-        if not tags or not (is_empty or self._catalogue.is_prepared):
+    def _suggestions(self, found: list[AgentRecord]) -> Suggestions:
+        """Of tags that were asked for and that nobody carries. What was found carries every required tag, and an answer
+        that is not empty does not wait for what a start has yet to prepare."""
+        query = self._query
+        tags = {*query.preferred_tags, *query.excluded_tags, *(() if found else query.required_tags)}
+        tags = {tag for tag in tags if not any(tag in record.tags for record in found)}
+        if not tags or (found and not self._catalogue.is_prepared):
             return {}
-        return suggest(self._catalogue, tags, self._selection().visible)
+        return suggest(self._catalogue, sorted(tags), self._selection().visible)
 
     def _warnings(self, empty: Emptiness | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:

@@ -27,8 +27,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.languages or self.domains or self.regions)
 
 
+_NO_WISHES: Final = Wishes()
+
+
 def wishes_of(context: Mapping[str, Any]) -> Wishes:
     """What a context says that can be preferred. Other members, and other shapes, say nothing."""
+    if not context:
+        return _NO_WISHES
     languages = texts_of(context.get("language")) or texts_of(context.get("locale"))
     return Wishes(
         languages=tuple(map(language_tag, languages)),

@@ -13,10 +13,11 @@ from support.service import Bench, profile, service
 from waypost.server.shapes import DISCOVERY_RESPONSE
 
 AGENTS = (
-    profile("silent", description="Checks invoices.", tags=["invoice"]),
+    profile("silent", name="Ledger", description="Checks an invoice and books it in the ledger.", tags=["invoice"]),
     profile(
         "vienna",
-        description="Checks invoices.",
+        name="Tax Desk Vienna",
+        description="Knows the tax law of Austria and checks whether an invoice keeps to it.",
         tags=["invoice", "finance"],
         constraints={"region": "eu-west-1", "latency_ms_p95": 80, "cost": {"amount": 0.02, "currency": "EUR"}},
         auth={"schemes": [{"type": "oauth2"}], "required": True},
@@ -24,14 +25,16 @@ AGENTS = (
     ),
     profile(
         "tokyo",
-        description="Checks invoices.",
+        name="Tokyo Import Clerk",
+        description="Reads the papers of a shipment: customs forms, freight bills, and the invoice, which it checks.",
         tags=["invoice", "translation"],
         constraints={"regions": ["apac"], "max_latency_ms": 900, "cost": "$0.50 per call", "languages": ["ja", "en"]},
         auth={"schemes": [{"type": "http", "scheme": "bearer"}, {"type": "apiKey"}], "required": True},
     ),
     profile(
         "anywhere",
-        description="Checks invoices.",
+        name="Double Entry",
+        description="Finds an invoice that was paid twice. Check it before the month ends.",
         tags=["invoice"],
         constraints={"region": "global", "cost": "free"},
         auth={"required": False},
@@ -157,7 +160,10 @@ async def test_results_are_as_young_as_was_asked_for_by_change_or_renewal(tmp_pa
 @pytest.mark.req("PRO-28")
 async def test_a_context_orders_equals_and_leaves_nobody_out(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        client = await filled(bench)
+        client = bench.as_("alice")
+        for agent in AGENTS[1:3]:
+            twin = {**agent, "name": "Invoice Checker", "description": "Checks invoices."}
+            assert (await client.post("/api/v1/agents", json=twin)).status_code == 201
         for context, first in (
             ({"locale": "de-AT"}, "vienna"),
             ({"language": "ja"}, "tokyo"),
@@ -166,7 +172,7 @@ async def test_a_context_orders_equals_and_leaves_nobody_out(tmp_path: Path) -> 
             found = await discover(client, client_context={**context, "device": 7}, include_evidence=True)
             assert found["candidates"][0]["id"] == first
             assert found["candidates"][0]["score_components"]["preference"] == 1.0
-            assert ids(found) == {agent["id"] for agent in AGENTS}
+            assert ids(found) == {"vienna", "tokyo"}
             scores = [candidate["score"] for candidate in found["candidates"]]
             assert scores == sorted(scores, reverse=True)
         plain = await discover(client, include_evidence=True)
