@@ -5,6 +5,7 @@ Commands are loaded by name when they are used, so that `waypost version` does n
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from difflib import get_close_matches
@@ -51,7 +52,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"waypost.cli.commands.{cmd_name}_command")
+        gc.disable()  # what is loaded stays: there is nothing to collect in it
+        try:
+            module = import_module(f"waypost.cli.commands.{cmd_name}_command")
+        finally:
+            gc.enable()
         command: click.Command = module.command
         return command
 
