@@ -73,7 +73,8 @@ class Application(msgspec.Struct, kw_only=True):
     metrics: Metrics
     base_url: str
     app: Any  # what answers: the service, or what stands before it in a process that follows
-    reporter: Reporter | None = None  # of a process that follows
+    upstream: Upstream | None = None  # of a process that follows
+    reporter: Reporter | None = None
     reporting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -98,6 +99,8 @@ class Application(msgspec.Struct, kw_only=True):
             self.reporting.cancel()
             with contextlib.suppress(WaypostError):
                 await self.reporter.report()
+        if self.upstream is not None:
+            self.upstream.close()
         await self.registry.stop()
 
 
@@ -175,7 +178,7 @@ def build(
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
         upstream = Upstream(inner_path(data))
-        application.app = Follower(service, registry, upstream)
+        application.upstream, application.app = upstream, Follower(service, registry, upstream)
         application.reporter = Reporter(metrics, upstream, lambda: watch.watchers, place.number)
     return application
 
@@ -346,9 +349,9 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
         await application.stop()
 
 
-async def work(settings: Settings, place: Place, port: int, started_at: float) -> None:
-    """One of several processes, at its place: the first one writes, the others follow it."""
-    application = build(settings, port=port, place=place, started_at=started_at)
+async def work(settings: Settings, place: Place, port: int, clock: Clock, started_at: float) -> None:
+    """One of several processes, at its place: the first one writes, the others follow it. They have one clock."""
+    application = build(settings, clock=clock, port=port, place=place, started_at=started_at)
     if place.writes:
         _warn(settings)
     await application.start()
@@ -388,11 +391,12 @@ def _run_workers(settings: Settings, ready: Callable[[str], None]) -> None:
     """Returns in each of the processes: in those that were started, when their work is done; in the first, after all."""
     reserved = reserve(settings.host, settings.port)
     port: int = reserved.getsockname()[1]
-    started_at = SystemClock().now()
+    clock = SystemClock()
+    started_at = clock.now()
     supervisor = Supervisor(Board(settings.workers), lambda: ready(settings.public_url(port)))
     place = supervisor.run()
     if place is not None:
-        _run(work(settings, place, port, started_at))
+        _run(work(settings, place, port, clock, started_at))
     elif supervisor.exit_code:
         sys.exit(supervisor.exit_code)
 

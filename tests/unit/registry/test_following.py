@@ -1,0 +1,180 @@
+"""A registry that follows the log of another: never behind what was told, never ahead of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from support.service import Bench, profile, service
+from waypost.errors import StoreUnavailable
+from waypost.model.principal import Principal
+from waypost.model.query import Query
+from waypost.registry.changes import CutOff, Seen
+from waypost.registry.following import FollowingRegistry
+from waypost.registry.ports import Command
+from waypost.search.ranker import LexicalRanker
+from waypost.server.auth import ADMIN
+from waypost.stores.sqlite_following import SqliteFollower
+
+READER = Principal(subject="reader", scopes=frozenset(("discover:read",)))
+
+
+class Pair:
+    """A service that writes, a registry that follows it, and the head between them, moved by hand."""
+
+    def __init__(self, bench: Bench, data: Path) -> None:
+        self.bench = bench
+        self.head = 0
+        self.told: list[int] = []
+        self.follower = FollowingRegistry(
+            SqliteFollower(data),
+            LexicalRanker(None),
+            bench.registry.clock,
+            head=lambda: self.head,
+            announce=self.told.append,
+        )
+
+    async def put(self, name: str, **members: object) -> None:
+        answer = await self.bench.as_("alice").post("/api/v1/agents", json=profile(name, **members))
+        assert answer.status_code < 300, answer.text
+
+    async def announce(self) -> None:
+        self.head = self.bench.registry.changes.revision
+        await self.follower.catch_up()
+
+    def listed(self) -> list[str]:
+        return [entry.id for entry in self.follower.page(READER).entries]
+
+    async def found(self, query: str) -> list[str]:
+        findings = await self.follower.find(Query(text=query), READER)
+        return [candidate.record.id for candidate in findings.candidates]
+
+
+@asynccontextmanager
+async def following(data: Path, **settings: object) -> AsyncIterator[Pair]:
+    async with service(data, store="sqlite", **settings) as bench:
+        pair = Pair(bench, data)
+        await pair.follower.start()
+        try:
+            yield pair
+        finally:
+            await pair.follower.stop()
+
+
+async def test_what_was_there_at_the_start_is_there(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        pair = Pair(bench, tmp_path)
+        await pair.put("a", description="Sorts letters.")
+        pair.head = bench.registry.changes.revision
+        await pair.follower.start()
+        assert pair.listed() == ["a"]
+        assert await pair.found("sorts letters") == ["a"]
+        await pair.follower.stop()
+
+
+async def test_a_change_is_there_once_it_was_told_and_not_before(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        await pair.put("a", description="Sorts letters.")
+        await pair.follower.catch_up()
+        assert pair.listed() == []
+        await pair.announce()
+        assert pair.listed() == ["a"]
+        assert await pair.found("sorts letters") == ["a"]
+        assert pair.told[-1] == pair.head
+
+
+async def test_many_changes_of_one_agent_end_in_the_last_state(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        for number in range(5):
+            await pair.put("a", description=f"Counts to {number}.", tags=[f"t{number}"])
+        await pair.put("b", description="Stays not.")
+        await pair.bench.as_("alice").delete("/api/v1/agents/b")
+        await pair.announce()
+        registration = await pair.follower.get(READER, "a")
+        assert registration.record.description == "Counts to 4."
+        assert [entry.id for entry in pair.follower.page(READER, tags=("t4",)).entries] == ["a"]
+        assert pair.follower.page(READER, tags=("t0",)).entries == []
+        assert pair.listed() == ["a"]
+
+
+async def test_an_update_before_a_renewal_is_not_lost(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        await pair.put("a", description="Sorts letters.")
+        await pair.announce()
+        alice = pair.bench.as_("alice")
+        changed = profile("a", description="Folds napkins.")
+        assert (await alice.post("/api/v1/agents?ttl_seconds=60", json=changed)).status_code == 200
+        assert (await alice.post("/api/v1/agents/a:renew", json={"ttl_seconds": 600})).status_code == 200
+        await pair.announce()
+        assert await pair.found("folds napkins") == ["a"]
+        entry = pair.follower.resolve(READER, "a")
+        assert entry.expires_at == pair.bench.registry.resolve(READER, "a").expires_at
+
+
+async def test_a_removal_that_was_not_told_yet_removes_nothing(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        await pair.put("a")
+        await pair.announce()
+        await pair.put("a", description="Changed.")
+        told = pair.bench.registry.changes.revision
+        await pair.bench.as_("alice").delete("/api/v1/agents/a")
+        pair.head = told
+        await pair.follower.catch_up()
+        assert pair.listed() == ["a"]
+        await pair.announce()
+        assert pair.listed() == []
+
+
+async def test_a_log_that_was_cut_is_made_up_for(tmp_path: Path) -> None:
+    async with following(tmp_path, watch_keep_changes=0, watch_keep_seconds=0) as pair:
+        for name in ("stays", "goes", "changes"):
+            await pair.put(name, description=f"It {name}.")
+        await pair.announce()
+        items = await pair.follower.watch(ADMIN)
+        await pair.put("changes", description="Was mended.", tags=["mended"])
+        await pair.bench.as_("alice").delete("/api/v1/agents/goes")
+        await pair.put("comes", description="Arrived late.")
+        pair.bench.clock.advance(1)
+        await pair.bench.registry.prune()
+        assert await pair.follower.store.events(0, 10) == []
+        await pair.announce()
+        assert pair.listed() == ["changes", "comes", "stays"]
+        assert await pair.found("was mended") == ["changes"]
+        assert await pair.found("arrived late") == ["comes"]
+        assert pair.follower.page(READER, tags=("mended",)).total == 1
+        async with asyncio.timeout(5):
+            assert isinstance(await anext(items), CutOff)
+
+
+async def test_a_watcher_here_sees_what_was_told(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        items = await pair.follower.watch(READER)
+        await pair.put("a")
+        await pair.put("b")
+        await pair.announce()
+        async with asyncio.timeout(5):
+            seen = [await anext(items), await anext(items)]
+        assert [item.event.id for item in seen if isinstance(item, Seen)] == ["a", "b"]
+
+
+async def test_both_give_the_same_set_the_same_name(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        tokens = frozenset(("public",))
+        writer, follower = pair.bench.registry.catalogue, pair.follower.catalogue
+        names = {follower.fingerprint(tokens)}
+        for step in ("a", "b", "c"):
+            await pair.put(step)
+            await pair.announce()
+            assert writer.fingerprint(tokens) == follower.fingerprint(tokens)
+            names.add(follower.fingerprint(tokens))
+        assert len(names) == 4
+
+
+async def test_it_refuses_to_write(tmp_path: Path) -> None:
+    async with following(tmp_path) as pair:
+        with pytest.raises(StoreUnavailable):
+            await pair.follower.store.execute(Command(keys=("a",), decide=lambda held: 1 / 0))  # type: ignore[arg-type, return-value]

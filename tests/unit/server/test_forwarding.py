@@ -1,0 +1,196 @@
+"""What a process that follows passes on, to the letter; and what the process that writes believes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from waypost.app import Application, build
+from waypost.server.asgi import Message, Receive, Scope, Send
+from waypost.server.forwarding import Forwarded
+from waypost.server.listening import INNER_SOCKET
+from waypost.server.metrics import Metrics
+from waypost.settings import Settings
+from waypost.workers.board import Board
+
+ANSWER = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\ndate: then\r\nx-own: yes\r\n\r\nok"
+
+
+class Writer:
+    """The other side of the socket: keeps what it is sent, and answers it all alike."""
+
+    def __init__(self, answer: bytes = ANSWER) -> None:
+        self.answer = answer
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.tasks.append(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not reader.at_eof():
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                break
+            if b"transfer-encoding: chunked" in head:
+                head += await reader.readuntil(b"0\r\n\r\n")
+            elif b"content-length: " in head:
+                head += await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+            self.requests.append(head)
+            writer.write(self.answer)
+        writer.close()
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[Writer]:
+    writer = Writer(answer)
+    server = await asyncio.start_unix_server(writer.take, data / INNER_SOCKET)
+    try:
+        yield writer
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, Writer]]:
+    """A process that follows, and what it takes for the one that writes."""
+    application = build(Settings(data=data, workers=2), place=Board(2).place(1))
+    assert application.upstream is not None
+    async with writing(data, answer) as writer:
+        try:
+            yield application, writer
+        finally:
+            application.upstream.close()
+            async with asyncio.timeout(10):
+                await asyncio.gather(*writer.tasks)
+
+
+async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Message]:
+    """One request through the application; what it sent."""
+    sent: list[Message] = []
+    waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    waiting[-1]["more_body"] = False
+
+    async def receive() -> Message:
+        return waiting.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    whole = {
+        "type": "http",
+        "method": "PUT",
+        "scheme": "http",
+        "path": "/profile/v1/agents/a/b",
+        "raw_path": b"/profile/v1/agents/a%2Fb",
+        "query_string": b"",
+        "headers": [(b"host", b"agents.example")],
+        "client": ("192.0.2.7", 4711),
+        **scope,
+    }
+    async with asyncio.timeout(10):
+        await application.app(whole, receive, send)
+    return sent
+
+
+async def test_a_request_is_passed_on_as_it_came_with_its_origin(tmp_path: Path) -> None:
+    headers = [(b"host", b"agents.example"), (b"content-length", b"5"), (b"connection", b"keep-alive")]
+    async with following(tmp_path) as (application, writer):
+        sent = await ask(application, b"hello", headers=headers, query_string=b"ttl_seconds=60")
+    assert writer.requests == [
+        b"PUT /profile/v1/agents/a%2Fb?ttl_seconds=60 HTTP/1.1\r\nhost: agents.example\r\ncontent-length: 5\r\n"
+        b"waypost-origin: http 4711 192.0.2.7\r\n\r\nhello"
+    ]
+    assert sent[0]["status"] == 201
+    assert sent[0]["headers"] == [(b"content-length", b"2"), (b"x-own", b"yes")]
+    assert b"".join(message["body"] for message in sent[1:]) == b"ok"
+
+
+async def test_an_origin_that_a_client_claims_is_thrown_away(tmp_path: Path) -> None:
+    headers = [(b"host", b"agents.example"), (b"waypost-origin", b"https 1 10.0.0.1")]
+    async with following(tmp_path) as (application, writer):
+        await ask(application, b"", headers=headers, method="DELETE")
+    assert writer.requests[0].count(b"waypost-origin") == 1
+    assert b"waypost-origin: http 4711 192.0.2.7\r\n" in writer.requests[0]
+
+
+async def test_a_body_of_unknown_length_goes_on_in_parts(tmp_path: Path) -> None:
+    headers = [(b"host", b"agents.example"), (b"transfer-encoding", b"chunked")]
+    async with following(tmp_path) as (application, writer):
+        await ask(application, b"one", b"", b"three", headers=headers)
+    assert writer.requests[0].endswith(b"\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n")
+
+
+async def test_a_connection_is_used_again(tmp_path: Path) -> None:
+    async with following(tmp_path) as (application, writer):
+        for _ in range(5):
+            await ask(application, b"", method="DELETE")
+    assert (writer.connections, len(writer.requests)) == (1, 5)
+
+
+async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> None:
+    closing = ANSWER.replace(b"x-own: yes", b"connection: close")
+    async with following(tmp_path, closing) as (application, writer):
+        for _ in range(3):
+            sent = await ask(application, b"", method="DELETE")
+            assert (b"connection", b"close") in sent[0]["headers"]
+    assert writer.connections == 3
+
+
+async def test_nobody_at_the_other_side_is_told_as_a_passing_trouble(tmp_path: Path) -> None:
+    application = build(Settings(data=tmp_path, workers=2), place=Board(2).place(1))
+    sent = await ask(application, b"", method="DELETE")
+    assert sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in sent[0]["headers"]
+
+
+async def test_an_answer_without_a_body_is_whole(tmp_path: Path) -> None:
+    async with following(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (application, writer):
+        for _ in range(2):
+            sent = await ask(application, b"", method="DELETE")
+            assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert writer.connections == 1
+
+
+# --- On the other side ----------------------------------------------------------------------------
+
+
+class Seen:
+    """In the place of the service: keeps what it is asked."""
+
+    scope: Scope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+
+
+async def test_the_origin_is_believed_on_the_inner_socket() -> None:
+    seen = Seen()
+    scope = {
+        "type": "http",
+        "raw_path": b"/",
+        "client": None,
+        "scheme": "http",
+        "headers": [(b"waypost-origin", b"https 4711 2001:db8::7"), (b"host", b"agents.example")],
+    }
+    await Forwarded(seen, Metrics())(scope, None, None)  # type: ignore[arg-type]
+    assert (seen.scope["scheme"], seen.scope["client"]) == ("https", ("2001:db8::7", 4711))
+    assert seen.scope["headers"] == [(b"host", b"agents.example")]
+
+
+def test_what_ended_processes_counted_stays_counted() -> None:
+    shown, first, second = Metrics(), Metrics(), Metrics()
+    for metrics, times in ((shown, 1), (first, 2), (second, 4)):
+        for _ in range(times):
+            metrics.count("GET", "/healthz", 200)
+    shown.take_over(first.report(1, 100, 3))
+    shown.take_over(second.report(1, 101, 5))
+    assert b'route="/healthz",status="200"} 7\n' in shown.render({})
+    assert shown.watchers_elsewhere == 5
