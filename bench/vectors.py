@@ -1,13 +1,15 @@
-"""Vectors for very many texts in a bearable time: a text is the mean of its words, which the real model embeds once each.
+"""Vectors for very many texts in a bearable time: made of the vectors of their words, which the real model embeds once each.
 
-For speed only. Lengths, angles and their spread are like the model's, so that an index works as hard; what is found by them
-is not what the model would find. A single text, as a question is, goes to the real model and costs what it costs.
+For speed only. A linear map, fitted to texts that the model did embed, carries the mean of the words to where the model puts
+such a text; what it cannot explain is replaced by chance of the same size. So angles spread as the model's do and an index
+works as hard; what is found by them is not what the model would find. A single text, as a question is, goes to the model itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -16,37 +18,64 @@ Vectors = npt.NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
 _WORD = re.compile(r"\w+")
-_WORDS = 50_000  # that are embedded by the model; any further word gets a direction of its own
+_LONGEST = 32  # words of a text that count
 _STEP = 2048
-_STRANGE = 4096  # directions for words beyond those
+_STRANGE = 4096  # directions for words that the model was not asked for
+_RIDGE = 0.5  # of the mean variance
 
 
 class Composed:
-    """As `search.embedding.Embedder` asks."""
+    """As `search.embedding.Embedder` asks. `words` come by their frequency; `samples` are texts like those to come."""
 
-    def __init__(self, encode: Encode, dims: int, words: Sequence[str] = ()) -> None:
+    def __init__(self, encode: Encode, dims: int, words: Sequence[str], samples: Sequence[str]) -> None:
         self._encode = encode
         self.name = f"composed-{dims}"
         self.dims = dims
-        known = list(dict.fromkeys(words))[:_WORDS]
-        strange = np.random.default_rng(7).standard_normal((_STRANGE, dims), dtype=np.float32)
-        strange /= np.linalg.norm(strange, axis=1, keepdims=True)
-        self._table = np.vstack([strange, encode(known)]) if known else strange
-        self._row = {word: at for at, word in enumerate(known, _STRANGE)}
+        self._row = {word: at for at, word in enumerate(words, 1 + _STRANGE)}
+        chance = np.random.default_rng(7).standard_normal((_STRANGE, dims), dtype=np.float32) / np.float32(dims**0.5)
+        rarity = np.log(np.arange(2, len(words) + 2, dtype=np.float32))[:, None] / np.log(len(words) + 2)
+        known = encode(words)
+        known = (known - known.mean(axis=0)) * rarity
+        self._table: Vectors = np.vstack([np.zeros((1, dims), np.float32), chance, known]).astype(np.float32)
+        self._offset = np.zeros(dims, np.float32)
+        self._noise: Vectors = np.zeros((1, dims), np.float32)
+        self._fit(samples)
+
+    def _fit(self, samples: Sequence[str]) -> None:
+        """Least squares from the words' mean to the model's vector; then the table itself is carried over."""
+        wanted, had = self._encode(samples), self._sums(samples)
+        centre = wanted.mean(axis=0)
+        square = had.T @ had
+        square += _RIDGE * np.trace(square) / self.dims * np.eye(self.dims, dtype=np.float32)
+        carried = np.linalg.solve(square, had.T @ (wanted - centre)).astype(np.float32)
+        self._noise = wanted - centre - had @ carried
+        self._table, self._offset = self._table @ carried, centre
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         if len(texts) == 1:
             return self._encode(texts)
-        made = [self._means(texts[start : start + _STEP]) for start in range(0, len(texts), _STEP)]
+        made = [self._made(texts[start : start + _STEP]) for start in range(0, len(texts), _STEP)]
         return np.vstack(made) if made else np.zeros((0, self.dims), np.float32)
 
-    def _means(self, texts: Sequence[str]) -> Vectors:
-        rows: list[int] = []
-        starts: list[int] = []
-        for text in texts:
-            starts.append(len(rows))
-            words = _WORD.findall(text.lower()) or [""]
-            rows += [self._row.get(word) or hash(word) % _STRANGE for word in words]
-        summed: Vectors = np.add.reduceat(self._table[rows], starts, axis=0)
-        summed /= np.maximum(np.linalg.norm(summed, axis=1, keepdims=True), 1e-9)
+    def _made(self, texts: Sequence[str]) -> Vectors:
+        chance = self._noise[[crc32(text.encode()) % len(self._noise) for text in texts]]
+        made = self._sums(texts) + self._offset + chance
+        made /= np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-9)
+        return made
+
+    def _sums(self, texts: Sequence[str]) -> Vectors:
+        """The mean of the words of each text, a column of words at a time."""
+        rows = np.zeros((len(texts), _LONGEST), np.intp)
+        counts = np.ones((len(texts), 1), np.float32)
+        for at, text in enumerate(texts):
+            words = _WORD.findall(text.lower())[:_LONGEST]
+            rows[at, : len(words)] = [self._row.get(word) or 1 + crc32(word.encode()) % _STRANGE for word in words]
+            counts[at] = max(1, len(words))
+        summed = np.zeros((len(texts), self.dims), np.float32)
+        for column in range(_LONGEST):
+            held = np.flatnonzero(rows[:, column])
+            if not len(held):
+                break
+            summed[held] += self._table[rows[held, column]]
+        summed /= counts
         return summed

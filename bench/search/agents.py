@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, islice
 
+import msgspec
+
 from bench.sets import ORIGIN, haystack, public_set, registered
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
@@ -116,6 +118,13 @@ def agents(count: int, *, seed: int = 7, first: int = 0) -> Iterator[Registratio
     source = material()
     for number in range(first, first + count):
         yield _agent(source, number, random.Random((seed << 40) | number))
+
+
+def unmistakable(count: int, first: int) -> Iterator[Registration]:
+    """Agents whose name nobody else bears, so that a question with it has one answer."""
+    for agent in agents(count, first=first):
+        name = new_word(_MOST_WORDS + int(agent.id.rsplit("/", 1)[1]))
+        yield msgspec.structs.replace(agent, record=msgspec.structs.replace(agent.record, name=name))
 
 
 def _agent(source: Material, number: int, dice: random.Random) -> Registration:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from itertools import islice
 
 import psutil
 
 from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
 from bench.search.agents import agents
 from bench.search.inside import Figures, timed
-from bench.search.likeness import words_of
 from bench.search.questions import distinct
 from bench.searchers import Searcher
-from bench.vectors import Composed
+from bench.vectors import Composed, Encode
 
 PEERS = ("sentence model, brute force", "BM25 alone", "RRF of the two")
 _COMMON_WORDS = 4000
+_SAMPLED = 3000
+_FAR = 90_000_000  # agents that no run reaches
+_WORD = re.compile(r"\w+")
 _MEGA = 1 << 20
 
 
@@ -40,12 +42,16 @@ def _made(name: str) -> Searcher:
     if name == PEERS[1]:
         return Bm25()
     model = SentenceModel(remembered=0)
-    vectors = BruteForce(Composed(model, 512, common_words()).encode)
+    vectors = BruteForce(composed(model, 512).encode)
     return vectors if name == PEERS[0] else Rrf(vectors, Bm25())
 
 
-def common_words() -> list[str]:
+def composed(encode: Encode, dims: int) -> Composed:
+    """Vectors like those that `encode` would make of the agents here."""
     counted: Counter[str] = Counter()
-    for agent in islice(agents(5000), 5000):
-        counted.update(words_of(agent))
-    return [word for word, _ in counted.most_common(_COMMON_WORDS)]
+    samples: list[str] = []
+    for agent in agents(_SAMPLED, first=_FAR):
+        texts = [f"{agent.record.name}. {agent.record.description}", *(each.text for each in agent.record.examples)]
+        counted.update(word for text in texts for word in _WORD.findall(text.lower()))
+        samples.append(texts[len(samples) % len(texts)])
+    return Composed(encode, dims, [word for word, _ in counted.most_common(_COMMON_WORDS)], samples)

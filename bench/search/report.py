@@ -14,9 +14,9 @@ PLOT = DOCS / "search-speed.svg"
 OURS = "waypost"
 
 # Times belong to the machine: a check wants the machine that the figures were kept on, and leaves a good third to its moods.
+# The tail is held by processor time: what other processes take of the machine is most of a p99 by the wall.
 TOLERANCES = {
     "p50_ms": Tolerance(relative=0.35, absolute=0.2, higher_is_better=False),
-    "p99_ms": Tolerance(relative=0.6, absolute=1.0, higher_is_better=False),
     "cpu_p50_ms": Tolerance(relative=0.25, absolute=0.1, higher_is_better=False),
     "cpu_p99_ms": Tolerance(relative=0.35, absolute=0.5, higher_is_better=False),
     "found_percent": Tolerance(absolute=3.0),

@@ -18,7 +18,7 @@ import psutil
 
 from bench.load import measure, request_bytes
 from bench.measures import quantile
-from bench.search.agents import agents, rows
+from bench.search.agents import rows, unmistakable
 from bench.search.questions import distinct, paraphrases, repeated
 from bench.searchers import OverHttp
 from bench.sets import Question
@@ -161,10 +161,10 @@ def _memory(process: psutil.Process) -> Figures:
 def _newly_registered(service: OverHttp, size: int) -> Figures:
     """From the acknowledgement to the answer that has the agent; each question on a new connection, so any worker may answer."""
     times = []
-    for agent in agents(_NEW, first=size + 2_000_000):
+    for agent in unmistakable(_NEW, first=size + 2_000_000):
         service.register([agent])
         acknowledged = time.perf_counter()
-        asked = f"{agent.record.name} {agent.record.examples[0].text}"
+        asked = f"what can {agent.record.name} do"
         while not any(hit.id == agent.id for hit in service.find(asked)):
             service.connect()
             if time.perf_counter() - acknowledged > _PATIENCE_SECONDS:
