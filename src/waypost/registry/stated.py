@@ -19,7 +19,7 @@ from waypost.model.facts import COST, EVERYWHERE, LANGUAGE, LATENCY, REGION
 from waypost.model.registration import Entry
 from waypost.search.tags import Postings
 
-_STEPS: Final = 4  # buckets of amounts for each doubling: what is on the edge is looked at one by one
+_STEPS: Final = 32  # buckets of amounts for each doubling: what is on the edge is looked at one by one
 _NOTHING: Final = -(2**20)  # the bucket of 0
 
 
@@ -64,20 +64,25 @@ class StatedIndex:
     def load(self, rows: Iterable[tuple[int, Entry]]) -> None:
         """`put` for many new agents at once."""
         owned: defaultdict[str, list[int]] = defaultdict(list)
-        for ordinal, entry in rows:
+        taken = list(rows)
+        self._make_room(max((ordinal for ordinal, _ in taken), default=0))
+        for ordinal, entry in taken:
             owned[entry.owner].append(ordinal)
             if entry.facts or not entry.protocols:
                 self._state(ordinal, entry)
-            self.touch(ordinal, entry)
+            self._times[ordinal] = heard_of(entry)
         for owner, ordinals in owned.items():
             self.owners.add_many(owner, ordinals)
 
     def touch(self, ordinal: int, entry: Entry) -> None:
         """Note when the agent was last heard of."""
+        self._make_room(ordinal)
+        self._times[ordinal] = heard_of(entry)
+
+    def _make_room(self, ordinal: int) -> None:
         missing = ordinal + 1 - len(self._times)
         if missing > 0:
             self._times.extend([0.0] * missing)
-        self._times[ordinal] = heard_of(entry)
 
     def remove(self, ordinal: int, entry: Entry) -> None:
         self.owners.discard(entry.owner, ordinal)

@@ -46,12 +46,16 @@ class Postings:
             held.add(ordinal)
 
     def add_many(self, key: str, ordinals: list[int]) -> None:
-        """Take over ordinals, in order. The list is kept as it is until somebody asks."""
-        if key not in self._sets:
+        """Take over new ordinals, in order. A list is kept as it is until somebody asks."""
+        held = self._sets.get(key)
+        if held is None:
             self._sets[key] = ordinals if len(ordinals) > 1 else ordinals[0]
-            return
-        for ordinal in ordinals:
-            self.add(key, ordinal)
+        elif isinstance(held, int):
+            self._sets[key] = [held, *ordinals]
+        elif isinstance(held, list):
+            held += ordinals
+        else:
+            held.update(ordinals)
 
     def discard(self, key: str, ordinal: int) -> None:
         held = self._held(key)
@@ -78,7 +82,7 @@ class Postings:
         return sets[0] if len(sets) == 1 else BitMap.union(BitMap(), *sets)
 
     def count(self, key: str) -> int:
-        held = self._held(key)
+        held = self._sets.get(key)
         if held is None:
             return 0
         return 1 if isinstance(held, int) else len(held)
