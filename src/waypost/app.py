@@ -389,6 +389,12 @@ def run(settings: Settings, *, ready: Callable[[str], None]) -> None:
 
 def _run_workers(settings: Settings, ready: Callable[[str], None]) -> None:
     """Returns in each of the processes: in those that were started, when their work is done; in the first, after all."""
+    if sys.platform != "linux":
+        raise ConfigurationError(
+            "Several processes need Linux: elsewhere the system does not deal connections out to them.",
+            path="workers",
+            hint="Leave `workers` at 1.",
+        )
     reserved = reserve(settings.host, settings.port)
     port: int = reserved.getsockname()[1]
     clock = SystemClock()
