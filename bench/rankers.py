@@ -5,6 +5,7 @@ The one place of the benchmarks that knows how a ranker is made. A row of `ABLAT
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 from bench.searchers import MakeRanker
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
+from waypost.search.embedding import Embedder
 from waypost.search.ranker import LexicalRanker
 
 DEFAULT = "waypost"
@@ -23,8 +25,9 @@ def default_ranker(folder: Path | None = None) -> Ranker:
     return LexicalRanker(folder)
 
 
-def bulk_ranker(folder: Path | None = None) -> Ranker:
-    """The same for very many agents: where the default's vectors would take hours, those of `bench.vectors.Composed`."""
+def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ranker:
+    """The same, to be filled with very many agents: each embedder is replaced by what `compose` makes of it, which bears its
+    name, so that the default ranker opens what was filled."""
     return LexicalRanker(folder)
 
 

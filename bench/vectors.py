@@ -27,14 +27,14 @@ _RIDGE = 0.5  # of the mean variance
 class Composed:
     """As `search.embedding.Embedder` asks. `words` come by their frequency; `samples` are texts like those to come."""
 
-    def __init__(self, encode: Encode, dims: int, words: Sequence[str], samples: Sequence[str]) -> None:
+    def __init__(self, encode: Encode, name: str, words: Sequence[str], samples: Sequence[str]) -> None:
         self._encode = encode
-        self.name = f"composed-{dims}"
-        self.dims = dims
+        self.name = name  # the model's own: it opens what was filled by this
+        known = encode(words)
+        self.dims = dims = known.shape[1]
         self._row = {word: at for at, word in enumerate(words, 1 + _STRANGE)}
         chance = np.random.default_rng(7).standard_normal((_STRANGE, dims), dtype=np.float32) / np.float32(dims**0.5)
         rarity = np.log(np.arange(2, len(words) + 2, dtype=np.float32))[:, None] / np.log(len(words) + 2)
-        known = encode(words)
         known = (known - known.mean(axis=0)) * rarity
         self._table: Vectors = np.vstack([np.zeros((1, dims), np.float32), chance, known]).astype(np.float32)
         self._offset = np.zeros(dims, np.float32)

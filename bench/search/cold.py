@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.rankers import bulk_ranker
+from bench.rankers import default_ranker
 from waypost.model.query import Query
 from waypost.registry.ports import Ranker
 
@@ -20,7 +20,7 @@ from waypost.registry.ports import Ranker
 def main() -> None:
     folder, text = Path(sys.argv[1]), sys.argv[2]
     started = time.perf_counter()
-    ranker = bulk_ranker(folder)
+    ranker = default_ranker(folder)
     revision = ranker.open()
     if text == "--held":
         for line in sys.stdin:

@@ -17,8 +17,9 @@ from typing import Any
 import psutil
 
 from bench.measures import quantile
-from bench.rankers import bulk_ranker
+from bench.rankers import default_ranker, filling_ranker
 from bench.search.agents import agents, unmistakable
+from bench.search.composing import composed
 from bench.search.questions import distinct, paraphrases, repeated
 from bench.searchers import ask, settle
 from bench.sets import Question
@@ -34,7 +35,7 @@ _MEGA = 1 << 20
 
 def build(size: int, folder: Path) -> Figures:
     """Fill a new index with `size` agents and save it; making the agents is not counted."""
-    ranker = bulk_ranker(folder)
+    ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name))
     ranker.open()
     making = 0.0
     started = at = time.perf_counter()
@@ -72,7 +73,7 @@ def cold(size: int, folder: Path) -> Figures:
 
 def answer(size: int, folder: Path, count: int) -> Figures:
     """Open the saved index, answer, and say how long each took, and how much memory that holds."""
-    ranker = bulk_ranker(folder)
+    ranker = default_ranker(folder)
     ranker.open()
     asked = distinct(size, count + 100)
     for question in asked[:100]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections import Counter
 
 import psutil
 
 from bench.peers import Bm25, BruteForce, Rrf, SentenceModel
 from bench.search.agents import agents
+from bench.search.composing import composed
 from bench.search.inside import Figures, timed
 from bench.search.questions import distinct
 from bench.searchers import Searcher
-from bench.vectors import Composed, Encode
 
 PEERS = ("sentence model, brute force", "BM25 alone", "RRF of the two")
-_COMMON_WORDS = 4000
-_SAMPLED = 3000
-_FAR = 90_000_000  # agents that no run reaches
-_WORD = re.compile(r"\w+")
 _MEGA = 1 << 20
 
 
@@ -42,16 +36,5 @@ def _made(name: str) -> Searcher:
     if name == PEERS[1]:
         return Bm25()
     model = SentenceModel(remembered=0)
-    vectors = BruteForce(composed(model, 512).encode)
+    vectors = BruteForce(composed(model, PEERS[0]).encode)
     return vectors if name == PEERS[0] else Rrf(vectors, Bm25())
-
-
-def composed(encode: Encode, dims: int) -> Composed:
-    """Vectors like those that `encode` would make of the agents here."""
-    counted: Counter[str] = Counter()
-    samples: list[str] = []
-    for agent in agents(_SAMPLED, first=_FAR):
-        texts = [f"{agent.record.name}. {agent.record.description}", *(each.text for each in agent.record.examples)]
-        counted.update(word for text in texts for word in _WORD.findall(text.lower()))
-        samples.append(texts[len(samples) % len(texts)])
-    return Composed(encode, dims, [word for word, _ in counted.most_common(_COMMON_WORDS)], samples)
