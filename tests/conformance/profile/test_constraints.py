@@ -179,6 +179,7 @@ async def test_a_context_orders_equals_and_leaves_nobody_out(tmp_path: Path) -> 
         assert "preference" not in plain["candidates"][0]["score_components"]
 
 
+@pytest.mark.req("PRO-19")
 async def test_candidates_below_the_floor_are_left_out_and_the_reason_is_told(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
@@ -195,6 +196,7 @@ async def test_candidates_below_the_floor_are_left_out_and_the_reason_is_told(tm
             assert (answer.status_code, answer.json()["path"]) == (400, "$.min_score")
 
 
+@pytest.mark.req("PRO-19")
 async def test_facets_count_all_that_the_hard_filters_admit_not_only_the_candidates(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = await filled(bench)
@@ -213,6 +215,7 @@ async def test_facets_count_all_that_the_hard_filters_admit_not_only_the_candida
         assert (refused.status_code, refused.json()["path"]) == (400, "$.facets[1]")
 
 
+@pytest.mark.req("PRO-19", "PRO-24")
 @pytest.mark.parametrize("member", ["required_tags", "preferred_tags", "excluded_tags"])
 async def test_a_tag_that_nobody_carries_brings_a_suggestion(tmp_path: Path, member: str) -> None:
     async with service(tmp_path) as bench:
@@ -224,6 +227,7 @@ async def test_a_tag_that_nobody_carries_brings_a_suggestion(tmp_path: Path, mem
         assert "suggestions" not in await discover(client, **{member: ["xylophone"]})
 
 
+@pytest.mark.req("PRO-24")
 async def test_an_empty_answer_says_which_filter_left_nobody(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         client = bench.as_("alice")
