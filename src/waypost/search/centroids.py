@@ -23,12 +23,13 @@ SPILL = 4
 _TURN_SEED = 20_260_101
 _ROUNDS = 8
 _CHUNK = 4096
+_FEW = 256  # vectors whose nearness to all centres stays in the cache
 
 
 class Landmarks:
     """Unit centres of the lists, the origin of the space, and the turn that spreads its dimensions over the signs."""
 
-    __slots__ = ("centres", "codes", "origin", "turn")
+    __slots__ = ("centres", "codes", "origin", "signs", "turn")
 
     def __init__(self, codes: npt.NDArray[np.int8]) -> None:
         """`codes` [lists, dims] are the centres up to a positive factor each: what is kept in a file."""
@@ -36,6 +37,7 @@ class Landmarks:
         self.centres = _unit(codes.astype(np.float32))
         self.origin: F32 = self.centres.mean(axis=0)
         self.turn = _turn(codes.shape[1])
+        self.signs = self.signs_of(self.centres)
 
     @classmethod
     def single(cls, dims: int) -> Landmarks:
@@ -54,8 +56,8 @@ class Landmarks:
         """The lists [n, spill] in which the vectors stand, closest first."""
         spill = min(SPILL, self.lists)
         found = np.zeros((len(vectors), spill), np.uint16)
-        for start in range(0, len(vectors) if self.lists > 1 else 0, _CHUNK):
-            found[start : start + _CHUNK] = _highest(vectors[start : start + _CHUNK] @ self.centres.T, spill)
+        for start in range(0, len(vectors) if self.lists > 1 else 0, _FEW):
+            found[start : start + _FEW] = _highest(vectors[start : start + _FEW] @ self.centres.T, spill)
         return found
 
     def signs_of(self, vectors: F32) -> npt.NDArray[np.uint64]:
@@ -69,11 +71,11 @@ class Landmarks:
         """How far [n, 256] the vectors lie on either side of the planes."""
         return np.asarray((vectors - self.origin) @ self.turn)
 
-    def closest(self, query: F32, probes: int) -> npt.NDArray[np.intp]:
-        """The `probes` lists closest to the query, in the order of their number."""
-        if probes >= self.lists:
-            return np.arange(self.lists)
-        found = np.argpartition(self.centres @ query, -probes)[-probes:]
+    def closest(self, query: F32, lists: npt.NDArray[np.intp], probes: int) -> npt.NDArray[np.intp]:
+        """Of these lists, given ascending, the `probes` closest to the query, ascending."""
+        if probes >= len(lists):
+            return lists
+        found = lists[np.argpartition(self.centres[lists] @ query, -probes)[-probes:]]
         found.sort()
         return found
 

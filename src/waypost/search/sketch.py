@@ -21,10 +21,10 @@ Members = npt.NDArray[np.uint32]
 Seen = Callable[[Ids], Mask]
 
 _WORDS = SKETCH_BITS // 64
-_ROUGH = 8  # sketches that the first look leaves, for each that the second keeps
+_ROUGH = 6  # sketches that the first look leaves, for each that the second keeps
 _LEVELS = 3  # binary digits of a weight
 _SAMPLE = 2_048
-_FEW_TWICE, _MANY_TWICE = 1.15, 2.2  # how many spots hold a number of vectors: as they are, or under several lists
+_FEW_TWICE, _MANY_TWICE = 1.15, 1.5  # how many spots hold a number of vectors: as they are, or under several lists
 _ABREAST = 64  # sketches compared in one inner loop: short loops are slow
 _SPARE = 1 << 20  # sketches for which memory is kept between calls; more is rare, and given back
 

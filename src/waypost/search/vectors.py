@@ -35,6 +35,7 @@ PROBES = 24
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
 _SHORTLIST = 480  # vectors measured per query
+_WIDER = 4  # lists held against the query for each that is read
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 
@@ -181,29 +182,30 @@ class Block:
 
     def _shortlist(self, query: F32, mask: Mask | None, visible: Ids | None, size: int, probes: int | None) -> Ids:
         """Up to `size` visible vectors whose sketches lie nearest to the query."""
-        lists = None if probes is None else self._landmarks.closest(query, probes)
+        sketch = Sketch(self._landmarks.sides_of(query[None])[0])
+        lists = None if probes is None else self._closest(query, sketch, probes)
         if visible is None and lists is not None and self._is_filed:
-            return self._among_lists(query, lists, mask, size)
+            return self._among_lists(sketch, lists, mask, size)
         flags = None if lists is None else _flags(lists, self._landmarks.lists)
         if visible is None:
-            return self._among_all(query, flags, mask, size)
+            return self._among_all(sketch, flags, mask, size)
         if flags is not None:
             visible = visible[flags[self._lists[visible]].any(axis=1)]
         if len(visible) <= max(size, _MEASURED):
             return visible
         signs = self._signs.take(self._spots[visible], axis=0)
-        return visible[self._sketched(query).nearest([signs], None, size, None)]
+        return visible[sketch.nearest([signs], None, size, None)]
 
-    def _among_lists(self, query: F32, lists: Ids, mask: Mask | None, size: int) -> Ids:
+    def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> Ids:
         starts, ends = self._list_starts[lists].tolist(), self._list_starts[lists + 1].tolist()
         pieces = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
         members = np.concatenate([self._members[piece] for piece in pieces])
         signs = [self._signs[piece] for piece in pieces]
-        return self._sketched(query).nearest(signs, members, size, self._seen(mask, None))
+        return sketch.nearest(signs, members, size, self._seen(mask, None))
 
-    def _among_all(self, query: F32, flags: Mask | None, mask: Mask | None, size: int) -> Ids:
+    def _among_all(self, sketch: Sketch, flags: Mask | None, mask: Mask | None, size: int) -> Ids:
         members = self._members if self._is_filed else None
-        return self._sketched(query).nearest([self._signs], members, size, self._seen(mask, flags))
+        return sketch.nearest([self._signs], members, size, self._seen(mask, flags))
 
     def _seen(self, mask: Mask | None, flags: Mask | None) -> Seen | None:
         """Whether vectors are of visible rows, and stand in one of the flagged lists."""
@@ -216,8 +218,12 @@ class Block:
 
         return seen
 
-    def _sketched(self, query: F32) -> Sketch:
-        return Sketch(self._landmarks.sides_of(query[None])[0])
+    def _closest(self, query: F32, sketch: Sketch, probes: int) -> Ids:
+        """The lists to read. Where there are many, their sketches say which to hold against the query."""
+        marks = self._landmarks
+        if _WIDER * probes >= marks.lists:
+            return marks.closest(query, np.arange(marks.lists), probes)
+        return marks.closest(query, sketch.nearest([marks.signs], None, _WIDER * probes, None), probes)
 
     def _measure(self, ids: Ids, queries: F32) -> F32:
         """Similarities [ids, queries] on the stored codes."""
