@@ -53,6 +53,8 @@ def _evidence(candidate: Candidate) -> Iterator[Text]:
         yield _fact("like its example", f"“{clean(example.text)}”{score}")
     for snippet in candidate.snippets:
         yield _fact("in its words", short(snippet, 160))
+    if candidate.trust.get("level"):
+        yield _fact("trust", str(candidate.trust["level"]).replace("_", " "))
     updated = candidate.freshness.get("metadata_updated_at")
     if updated:
         yield _fact("updated", str(updated))

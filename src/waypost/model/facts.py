@@ -24,7 +24,7 @@ EVERYWHERE: Final = "*"
 DEFAULT_CURRENCY: Final = "usd"
 
 _FACTS: Final = 64  # of one record; nobody serves more regions and languages than that by name
-_CHARS: Final = 64
+FACT_CHARS: Final = 64
 _REGIONS: Final = ("region", "regions")
 _LANGUAGES: Final = ("language", "languages", "locale", "locales")
 _ANY: Final = frozenset(("*", "global", "worldwide", "any", "all", "multilingual"))
@@ -82,7 +82,7 @@ def values_of(facts: Iterable[str], kind: str) -> list[str]:
 def texts_of(value: Any) -> list[str]:
     """A text (commas part it), an array of texts, or an object that allows some: folded, in order."""
     if isinstance(value, str):
-        items = value[: 4 * _CHARS].split(",")
+        items = value[: 4 * FACT_CHARS].split(",")
     elif isinstance(value, list | tuple):
         items = [item for item in value[:_FACTS] if isinstance(item, str)]
     elif isinstance(value, dict) and not isinstance(value.get("allowed"), dict):
@@ -90,7 +90,7 @@ def texts_of(value: Any) -> list[str]:
     else:
         return []
     folded = (fold(item.strip()) for item in items)
-    return [EVERYWHERE if item in _ANY else item for item in folded if item and len(item) <= _CHARS]
+    return [EVERYWHERE if item in _ANY else item for item in folded if item and len(item) <= FACT_CHARS]
 
 
 def language_tag(folded: str) -> str:
@@ -99,7 +99,7 @@ def language_tag(folded: str) -> str:
 
 def auth_name(text: str) -> str:
     """One name for the spellings of a way to authenticate: `apiKey`, `api_key` and `api-key` are `apikey`."""
-    plain = "".join(filter(str.isalnum, fold(text)))[:_CHARS]
+    plain = "".join(filter(str.isalnum, fold(text)))[:FACT_CHARS]
     return _AUTH_NAMES.get(plain, plain)
 
 
@@ -139,7 +139,7 @@ def _milliseconds(value: Any) -> float | None:
         found = (amount_of(value.get(part)) for part in _LATENCY_PARTS)
         return next((amount for amount in found if amount is not None), None)
     if isinstance(value, str):
-        match = _DURATION.match(fold(value.strip()[:_CHARS]))
+        match = _DURATION.match(fold(value.strip()[:FACT_CHARS]))
         return None if match is None else float(match[1]) * (1000.0 if match[2] == "s" else 1.0)
     return amount_of(value)
 
@@ -169,7 +169,7 @@ def _priced(value: Any, currency: Any) -> tuple[str, float] | None:
         amount = next((found for found in amounts if found is not None), None)
         return _with_currency(amount, value.get("currency", currency))
     if isinstance(value, str):
-        return _written_price(fold(value.strip()[:_CHARS]), currency)
+        return _written_price(fold(value.strip()[:FACT_CHARS]), currency)
     return _with_currency(amount_of(value), currency)
 
 

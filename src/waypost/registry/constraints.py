@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 from pyroaring import BitMap
 
+from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.facts import (
     AUTH,
     COST,
     DEFAULT_CURRENCY,
     EVERYWHERE,
+    FACT_CHARS,
     LANGUAGE,
     LATENCY,
     REGION,
@@ -119,11 +121,14 @@ def _amount(value: Any, path: str, what: str) -> float:
 
 
 def _texts(value: Any, path: str, hint: str) -> list[str]:
-    found = texts_of(value) if isinstance(value, str | list) else []
-    if not found or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
-        error = _wrong(value, path, "a text or an array of texts")
+    """What is asked for, whole: a value that nobody reads would be a filter ignored."""
+    given = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    if not given or not all(isinstance(item, str) and 0 < len(item.strip()) <= FACT_CHARS for item in given):
+        error = _wrong(value, path, f"a text or an array of texts of 1 to {FACT_CHARS} characters")
         raise InvalidParameter(error.message, path=path, hint=hint)
-    return found
+    if len(given) > limits.FILTER_VALUES:
+        raise InvalidParameter(f"{len(given)} values; at most {limits.FILTER_VALUES} are read.", path=path)
+    return texts_of(given)
 
 
 def _wrong(value: Any, path: str, what: str) -> InvalidParameter:

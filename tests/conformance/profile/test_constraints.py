@@ -109,6 +109,9 @@ async def test_unknown_constraints_are_named_beside_those_that_are_applied(tmp_p
     [
         ({"region": 5}, "$.constraints.region"),
         ({"language": []}, "$.constraints.language"),
+        ({"region": ["eu", " "]}, "$.constraints.region"),
+        ({"region": "x" * 65}, "$.constraints.region"),
+        ({"language": ["de"] * 65}, "$.constraints.language"),
         ({"auth": ["oauth2", 7]}, "$.constraints.auth"),
         ({"max_latency_ms": "fast"}, "$.constraints.max_latency_ms"),
         ({"latency": {"max_ms": -1}}, "$.constraints.latency.max_ms"),
