@@ -75,7 +75,7 @@ class Landmarks:
         """Of these lists, given ascending, the `probes` closest to the query, ascending."""
         if probes >= len(lists):
             return lists
-        found = lists[np.argpartition(self.centres[lists] @ query, -probes)[-probes:]]
+        found = lists[np.argpartition(self.centres.take(lists, axis=0) @ query, -probes)[-probes:]]
         found.sort()
         return found
 

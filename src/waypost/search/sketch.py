@@ -22,7 +22,7 @@ Seen = Callable[[Ids], Mask]
 
 _WORDS = SKETCH_BITS // 64
 _ROUGH = 6  # sketches that the first look leaves, for each that the second keeps
-_LEVELS = 3  # binary digits of a weight
+_HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
 _FEW_TWICE, _MANY_TWICE = 1.15, 1.5  # how many spots hold a number of vectors: as they are, or under several lists
 _ABREAST = 64  # sketches compared in one inner loop: short loops are slow
@@ -48,38 +48,44 @@ _memory = _Memory()
 
 
 class Sketch:
-    __slots__ = ("_digits", "_signs")
+    __slots__ = ("_heavy", "_signs")
 
     def __init__(self, sides: F32) -> None:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
-        size = np.abs(sides)
-        weights = np.minimum(size * (2.5 / (float(size.mean()) or 1.0)), 2**_LEVELS - 1).astype(np.uint8)
-        levels = np.arange(_LEVELS, dtype=np.uint8)[:, None]
-        words = np.concatenate([sides[None] > 0, (weights >> levels) & 1 > 0])
-        many = np.tile(packed(words), _ABREAST)
-        self._signs, self._digits = many[0], many[1:]
+        far = np.abs(sides)
+        bounds = float(far.mean()) * _HEAVY
+        many = np.tile(packed(np.concatenate([sides[None] > 0, far > bounds])), _ABREAST)
+        self._signs, self._heavy = many[0], many[1:]
 
     def nearest(self, pieces: Sequence[Signs], members: Members | None, size: int, seen: Seen | None) -> Ids:
         """The `size` vectors that lie nearest and are seen, ascending; of equally near ones the first.
 
         `members[spot]` is the vector whose sketch stands there in the joined pieces [n, 4]; None: the spot itself.
         """
+        signs, differences = self._compared(pieces)
+        ids, spots = _least_seen(differences, members, _ROUGH * size, seen)
+        if len(ids) <= size:
+            return ids
+        weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
+        return ids[_least(weights, size)]
+
+    def roughly_nearest(self, signs: Signs, size: int) -> Ids:
+        """The `size` spots of the first look."""
+        return _least(self._compared([signs])[1].astype(np.uint16), size)
+
+    def _compared(self, pieces: Sequence[Signs]) -> tuple[Signs, npt.NDArray[np.uint32]]:
         signs, counts = _memory.room(sum(map(len, pieces)))
         np.concatenate(pieces, out=signs)
         _combine(np.bitwise_xor, signs, self._signs)
-        ids, spots = _least_seen(_counted(signs, counts), members, _ROUGH * size, seen)
-        if len(ids) <= size:
-            return ids
-        return ids[_least(self._weighed(signs.take(spots, axis=0)), size)]
+        return signs, _counted(signs, counts)
 
-    def _weighed(self, differing: Signs) -> npt.NDArray[np.uint16]:
-        weights = np.zeros(len(differing), np.uint16)
-        counts = np.empty(differing.shape, np.uint8)
-        for level in reversed(range(_LEVELS)):
-            weights += weights
-            digits = differing.copy()
-            _combine(np.bitwise_and, digits, self._digits[level])
-            weights += _counted(digits, counts).astype(np.uint16)
+    def _weighed(self, differing: Signs, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        """A sign weighs 1; one that the query has clearly 3, very clearly 5."""
+        counts, part = np.empty(differing.shape, np.uint8), np.empty_like(differing)
+        for heavy in self._heavy:
+            part[:] = differing
+            _combine(np.bitwise_and, part, heavy)
+            weights += 2 * _counted(part, counts).astype(np.uint16)
         return weights
 
 

@@ -28,14 +28,14 @@ GONE = 0xFFFF_FFFF
 SCAN_ROWS = 16_384
 """Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
 
-_PROBES = ((65_536, 64), (262_144, 40))
+_PROBES = ((65_536, 64), (262_144, 48))
 PROBES = 24
 """Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
 _SHORTLIST = 480  # vectors measured per query
-_WIDER = 4  # lists held against the query for each that is read
+_WIDER = 6  # lists held against the query for each that is read
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 
@@ -223,7 +223,7 @@ class Block:
         marks = self._landmarks
         if _WIDER * probes >= marks.lists:
             return marks.closest(query, np.arange(marks.lists), probes)
-        return marks.closest(query, sketch.nearest([marks.signs], None, _WIDER * probes, None), probes)
+        return marks.closest(query, sketch.roughly_nearest(marks.signs, _WIDER * probes), probes)
 
     def _measure(self, ids: Ids, queries: F32) -> F32:
         """Similarities [ids, queries] on the stored codes."""
