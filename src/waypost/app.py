@@ -37,7 +37,7 @@ from waypost.server.documents import DocumentFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
-from waypost.server.listening import Server, bind, bind_inner, bind_shared, inner_path, reserve
+from waypost.server.listening import Server, bind, bind_inner, bind_shared, forget_inner, inner_path, reserve
 from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
 from waypost.server.own import OwnFace
@@ -357,7 +357,8 @@ async def work(settings: Settings, place: Place, port: int, clock: Clock, starte
     await application.start()
     inner = None
     if place.writes:
-        inner = (Forwarded(application.service, application.metrics), bind_inner(inner_path(settings.data)))
+        path = inner_path(settings.data)
+        inner = (Forwarded(application.service, application.metrics), bind_inner(path))
     bound = bind_shared(settings.host, port)
     server = Server(
         application.app,
@@ -369,6 +370,8 @@ async def work(settings: Settings, place: Place, port: int, clock: Clock, starte
     try:
         await server.serve(sockets=[bound])
     finally:
+        if place.writes:
+            forget_inner(path)
         await application.stop()
 
 

@@ -17,6 +17,8 @@ import pytest
 
 from support.server import RunningServer, clean_environment, running_server, start_server, stop_server
 from support.worker_processes import PATIENCE_SECONDS, all_ready, both, children, process_of, wait_for, workers
+from waypost.errors import ConfigurationError
+from waypost.stores.folder_lock import FolderLock
 
 ENDS_SECONDS = 15.0
 
@@ -75,7 +77,7 @@ def test_every_connection_may_ask_anew(server: RunningServer) -> None:
         register(http, "anew", "knows the word obstreperous")
     answered: Counter[str] = Counter()
     for _ in range(200):
-        with httpx.Client(base_url=server.url, headers=server.headers) as http:
+        with httpx.Client(base_url=server.url, headers=server.headers, verify=False) as http:
             answer = http.post("/profile/v1/discover", json={"query": "obstreperous", "limit": 1})
             assert [each["id"] for each in answer.json()["candidates"]] == ["anew"]
             answered[process_of(answer)] += 1
@@ -161,6 +163,7 @@ def test_each_face_answers_through_a_follower_as_it_does_itself(server: RunningS
             lambda http: http.post("/api/v1/tokens", json={"sub": "a", "scopes": ["unknown"]}),
             lambda http: http.head("/metrics"),
             lambda http: http.post("/nowhere"),
+            lambda http: http.post("/report", json=[1, 1, 1_000_000, []]),
         ):
             own, passed = map(send, processes)
             assert own.status_code == passed.status_code
@@ -259,6 +262,29 @@ def test_while_the_writer_is_away_reads_are_answered_and_writes_are_told_to_wait
 def _refusal(http: httpx.Client) -> httpx.Response | None:
     answer = http.put("/profile/v1/agents/refused", json=document("refused"))
     return answer if answer.status_code not in (200, 201) else None
+
+
+def test_a_writer_that_cannot_be_started_anew_ends_the_service_with_its_reason(tmp_path: Path) -> None:
+    server = start_server("--workers", "2", folder=tmp_path)
+    processes, supervisor = children(server), psutil.Process(server.process.pid)
+    supervisor.suspend()
+    psutil.Process(workers(server)[0]["pid"]).send_signal(signal.SIGKILL)
+    lock = FolderLock(server.data)
+    wait_for(lambda: _is_taken(lock))
+    supervisor.resume()
+    assert server.process.wait(60) == 78
+    lock.release()
+    stop_server(server)
+    assert not any(process.is_running() for process in processes)
+    assert server.log.read_text().count("is in use by another process") == 6
+
+
+def _is_taken(lock: FolderLock) -> bool:
+    try:
+        lock.take()
+    except ConfigurationError:
+        return False
+    return True
 
 
 # --- Refused --------------------------------------------------------------------------------------

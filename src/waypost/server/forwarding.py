@@ -18,7 +18,6 @@ from waypost.server.service import Service
 from waypost.server.upstream import Link, Upstream
 
 ORIGIN = b"waypost-origin"  # scheme, address and port of whoever asks
-REPORT = b"/worker/report"  # on the socket only
 
 _REPORT_SECONDS = 1.0
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -181,18 +180,20 @@ class Forwarded:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("raw_path") == REPORT:
-            await self._take_report(Request(scope, receive), send)
-            return
         headers: Headers = []
+        is_passed_on = False
         for name, value in scope["headers"]:
             if name == ORIGIN:
+                is_passed_on = True
                 scheme, port, host = value.decode("latin-1").split(" ", 2)
                 scope["scheme"], scope["client"] = scheme, (host, int(port)) if host else None
             else:
                 headers.append((name, value))
         scope["headers"] = headers
-        await self._service(scope, receive, send)
+        if is_passed_on:
+            await self._service(scope, receive, send)
+        else:  # the other process speaks for itself: whatever it passes on says from whom it comes
+            await self._take_report(Request(scope, receive), send)
 
     async def _take_report(self, request: Request, send: Send) -> None:
         self._metrics.take_over(await request.body())
@@ -224,7 +225,7 @@ class Reporter:
             return
         link = await self._upstream.borrow()
         try:
-            head = b"POST %s HTTP/1.1\r\nhost: worker\r\ncontent-length: %d\r\n\r\n" % (REPORT, len(told))
+            head = b"POST /report HTTP/1.1\r\nhost: worker\r\ncontent-length: %d\r\n\r\n" % len(told)
             await link.write(head + told)
             await link.head()
             async for _ in link.parts():

@@ -146,9 +146,13 @@ def inner_path(folder: Path) -> str:
 
 def bind_inner(path: str) -> socket.socket:
     """For this user alone, before anybody can connect. By the process that holds the folder, so an old one is of nobody."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    forget_inner(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(path)
     os.chmod(path, 0o600)
     return bound
+
+
+def forget_inner(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -185,6 +185,19 @@ async def test_the_origin_is_believed_on_the_inner_socket() -> None:
     assert seen.scope["headers"] == [(b"host", b"agents.example")]
 
 
+async def test_a_client_cannot_speak_as_a_process(tmp_path: Path) -> None:
+    forged = Metrics().report(1, 100, 1_000_000)
+    headers = [(b"host", b"agents.example"), (b"content-length", str(len(forged)).encode())]
+    async with following(tmp_path) as (application, writer):
+        await ask(application, forged, headers=headers, method="POST", raw_path=b"/report", path="/report")
+    passed = [tuple(line.split(b": ", 1)) for line in writer.requests[0].split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
+    seen, metrics = Seen(), Metrics()
+    scope = {"type": "http", "raw_path": b"/report", "headers": passed}
+    await Forwarded(seen, metrics)(scope, None, None)  # type: ignore[arg-type]
+    assert seen.scope["raw_path"] == b"/report"
+    assert metrics.watchers_elsewhere == 0
+
+
 def test_what_ended_processes_counted_stays_counted() -> None:
     shown, first, second = Metrics(), Metrics(), Metrics()
     for metrics, times in ((shown, 1), (first, 2), (second, 4)):
