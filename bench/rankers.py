@@ -15,20 +15,20 @@ from bench.searchers import MakeRanker
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
 from waypost.search.embedding import Embedder
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 
 DEFAULT = "waypost"
 
 
 def default_ranker(folder: Path | None = None) -> Ranker:
     """As the service makes it; saved in `folder`, or in memory."""
-    return LexicalRanker(folder)
+    return HybridRanker(folder)
 
 
 def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ranker:
     """The same, to be filled with very many agents: each embedder is replaced by what `compose` makes of it, which bears its
     name, so that the default ranker opens what was filled."""
-    return LexicalRanker(folder)
+    return HybridRanker(folder)
 
 
 @dataclass(frozen=True)

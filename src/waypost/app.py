@@ -27,7 +27,7 @@ from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
@@ -205,7 +205,7 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
 
 def make_ranker(settings: Settings, *, reader: bool = False) -> Ranker:
     """The index of this service. A `reader` never saves: it reads what the process that writes has saved."""
-    return LexicalRanker(None if settings.store == "memory" or reader else settings.data / "index")
+    return HybridRanker(None if settings.store == "memory" or reader else settings.data / "index")
 
 
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:

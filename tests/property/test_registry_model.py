@@ -29,7 +29,7 @@ from waypost.registry.changes import Seen
 from waypost.registry.engine import Registry
 from waypost.registry.ports import Store
 from waypost.registry.publication import Publication, content_part
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 from waypost.server.auth import ADMIN
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
@@ -128,7 +128,7 @@ class RegistryMachine(RuleBasedStateMachine):
     async def _start(self) -> None:
         data = Path(self.folder.name)
         store: Store = SqliteStore(data) if self.durable else MemoryStore()
-        self.registry = Registry(store, LexicalRanker(data / "index" if self.durable else None), self.clock)
+        self.registry = Registry(store, HybridRanker(data / "index" if self.durable else None), self.clock)
         await self.registry.start()
         for watcher in self.watchers:
             await watcher.open(self.registry)

@@ -14,7 +14,7 @@ from waypost.model.json import dump_json
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.registry.engine import Registry
 from waypost.registry.publication import Publication
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_provider import StaticProvider
 from waypost.server.af_registry import RegistryDirectory
@@ -169,7 +169,7 @@ async def application(agents: Iterable[Mapping[str, Any]] = (), **options: Any) 
 @asynccontextmanager
 async def service(agents: Iterable[Mapping[str, Any]] = (), **options: Any) -> AsyncIterator[ServedRegistry]:
     clock = Clock()
-    registry = Registry(MemoryStore(), LexicalRanker(None), clock)
+    registry = Registry(MemoryStore(), HybridRanker(None), clock)
     await registry.start()
     served = ServedRegistry(registry, clock, options)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from waypost.model.query import Hit, Query
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 
 PUBLIC = frozenset({"public"})
 _WORDS = (
@@ -57,9 +57,9 @@ def some_agent(agent_id: str, dice: random.Random, **members: Any) -> Registrati
     )
 
 
-def opened(*registrations: Registration, maintained: bool = False) -> LexicalRanker:
+def opened(*registrations: Registration, maintained: bool = False) -> HybridRanker:
     """A ranker in memory that holds these, in the delta or in the index."""
-    ranker = LexicalRanker()
+    ranker = HybridRanker()
     ranker.open()
     for registration in registrations:
         ranker.put(registration)
@@ -69,7 +69,7 @@ def opened(*registrations: Registration, maintained: bool = False) -> LexicalRan
 
 
 def ask(
-    ranker: LexicalRanker, text: str = "", audience: frozenset[str] | None = PUBLIC, **filters: Any
+    ranker: HybridRanker, text: str = "", audience: frozenset[str] | None = PUBLIC, **filters: Any
 ) -> tuple[Hit, ...]:
     return ranker.rank(Query(text=text, **filters), audience, alive=lambda _: True, now=0.0).hits
 

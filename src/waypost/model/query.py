@@ -23,6 +23,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = limits.DISCOVER_LIMIT_DEFAULT
     detail: Detail = "summary"
     include_evidence: bool = False
+    diversity: bool = True  # at most two near duplicates in each ten
     client_context: dict[str, Any] = msgspec.field(default_factory=dict)
     facets: tuple[str, ...] = ()  # of FACETS
     min_score: float = 0.0  # candidates below it are left out

@@ -2,11 +2,13 @@
 
 A term's impact is fielded BM25 with fixed yardsticks instead of the corpus's average lengths:
 
-    tf  = Σ over fields  WEIGHT · count / (1 − B + B · length / YARDSTICK)
+    tf = Σ over name, description, tags:  WEIGHT · count / (½ + ½ · length / YARDSTICK)
+       + EXAMPLES · (examples with the term) / (examples + SHRINK) / (½ + ½ · mean example length / YARDSTICK)
     impact = tf / (K1 + tf)        as one byte, 1..255
 
 so that a record weighs the same while it waits, when it is folded in, and whatever else is registered. Only the rarity of a
-term comes from the corpus, at the moment of the question.
+term comes from the corpus, at the moment of the question. Examples count by how many of them hold a term: one long list of
+examples is no better than a short one. Stuffing and repetition are damped field by field (see `honesty`).
 """
 
 from __future__ import annotations
@@ -16,22 +18,30 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES, record_scopes
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
+from waypost.search.clusters import fingerprint
+from waypost.search.honesty import Damping, Fields, damping, fields_of
+from waypost.search.language import language_of
 from waypost.search.question import RANKED_STATUSES
-from waypost.search.text import analyse
+from waypost.search.taxonomy import spellings
+from waypost.search.visible import visible_text
 
 VERSION: Final = 1  # raise it when the same record gives other numbers: saved segments are then built anew
 
-FIELDS: Final = ("name", "description", "tags", "examples")
-WEIGHTS: Final = (2.0, 1.0, 0.7, 1.0)
-YARDSTICKS: Final = (4.0, 20.0, 6.0, 30.0)
-B: Final = 0.6
-K1: Final = 1.2
+NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words
+DESCRIPTION: Final = (1.0, 10.0)
+TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
+EXAMPLES: Final = (6.0, 10.0)
+SHRINK: Final = 4.0
+K1: Final = 2.0
+SAID: Final = 256  # added to the impact of a term that the description says
 
 _HASH_CACHE: Final = 262_144
 
@@ -66,6 +76,10 @@ def id_key(agent_id: str) -> int:
     return int.from_bytes(blake2b(agent_id.encode(), digest_size=8).digest(), "little")
 
 
+def alike_key(spelling: str) -> int:
+    return hash_of("alike\0" + spelling)
+
+
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One agent, ready for a segment."""
 
@@ -75,9 +89,13 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_deprecated: bool
     since: float  # registered
     updated: float  # by its own word, or when it was registered
-    impacts: dict[int, int]  # term → 1..255
-    keys: tuple[int, ...]  # of tags, protocols and private scopes
+    impacts: dict[int, int]  # term → 1..255, and SAID
+    said: int  # distinct terms of the description
+    keys: tuple[int, ...]  # of tags, their spellings, protocols and private scopes
     texts: tuple[str, ...]  # to embed: what it is, then each example
+    worth: float  # what stuffing leaves of its score
+    language: int
+    fingerprint: npt.NDArray[np.uint64]
 
 
 def prepare(registration: Registration) -> Prepared | None:
@@ -85,8 +103,11 @@ def prepare(registration: Registration) -> Prepared | None:
     record = registration.record
     if (record.status or "active") not in RANKED_STATUSES:
         return None
-    scopes = record_scopes(registration.owner, registration.visibility, registration.invitees)
     updated = find_instant(record.updated_at)
+    fields = fields_of(record)
+    damped = damping(fields)
+    texts = embedded_texts(record)
+    impacts, said = impacts_of(fields, damped)
     return Prepared(
         id=record.id,
         tier=VISIBILITIES.index(registration.visibility),
@@ -94,34 +115,68 @@ def prepare(registration: Registration) -> Prepared | None:
         is_deprecated=record.status == "deprecated",
         since=registration.created_at,
         updated=registration.changed_at if updated is None else updated,
-        impacts=impacts_of(texts_of(record)),
-        keys=tuple(
-            {
-                *(tag_key(fold_tag(tag)) for tag in record.tags),
-                *map(protocol_key, protocols_of(record)),
-                *(scope_key(scope) for scope in scopes if scope not in VISIBILITIES),
-            }
-        ),
-        texts=embedded_texts(record),
+        impacts=impacts,
+        said=said,
+        keys=_keys(registration, has_tags=damped.tags > 0),
+        texts=texts,
+        worth=damped.whole,
+        language=language_of(" ".join(texts)),
+        fingerprint=fingerprint(_hashes(fields.said)),
     )
 
 
+def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
+    """What hard filters ask for, as written; and spellings of tags, for those that are only preferred."""
+    record = registration.record
+    scopes = record_scopes(registration.owner, registration.visibility, registration.invitees)
+    keys = {tag_key(fold_tag(tag)) for tag in record.tags}
+    if has_tags:
+        keys.update(alike_key(spelling) for tag in record.tags for spelling in spellings(tag))
+    keys.update(map(protocol_key, protocols_of(record)))
+    keys.update(scope_key(scope) for scope in scopes if scope not in VISIBILITIES)
+    return tuple(keys)
+
+
 def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
-    """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough."""
-    return (f"{record.name}. {record.description}", *(example.text for example in record.examples))
+    """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough.
+    No tags: a vector cannot tell a stuffed one."""
+    whole = f"{visible_text(record.name)}. {visible_text(record.description)}"
+    return (whole, *(visible_text(example.text) for example in record.examples))
 
 
-def texts_of(record: AgentRecord) -> tuple[str, str, str, str]:
-    """The analysed text of each of FIELDS. Examples follow each other in one field, with the tags they carry."""
-    examples = " ".join(part for example in record.examples for part in (example.text, *example.tags))
-    return analyse(record.name), analyse(record.description), analyse(" ".join(record.tags)), analyse(examples)
+def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
+    """The impact of each term, and how many distinct terms the description has."""
+    found: dict[str, float] = {}
+    _add(found, fields.name.split(), NAME, damped.name)
+    _add(found, fields.description.split(), DESCRIPTION, damped.description)
+    _add(found, " ".join(fields.tags).split(), TAGS, damped.tags)
+    _add_examples(found, [example.split() for example in fields.examples], damped.examples)
+    said = set(fields.description.split())
+    impacts = {
+        hash_of(term): max(1, round(255 * tf / (K1 + tf))) + (SAID if term in said else 0)
+        for term, tf in found.items()
+        if tf > 0
+    }
+    return impacts, len(said)
 
 
-def impacts_of(texts: Iterable[str]) -> dict[int, int]:
-    frequencies: dict[str, float] = {}
-    for text, weight, yardstick in zip(texts, WEIGHTS, YARDSTICKS, strict=True):
-        terms = text.split()
-        step = weight / (1 - B + B * len(terms) / yardstick)
-        for term in terms:
-            frequencies[term] = frequencies.get(term, 0.0) + step
-    return {hash_of(term): max(1, round(255 * tf / (K1 + tf))) for term, tf in frequencies.items()}
+def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:
+    weight, yardstick = field
+    step = damped * weight / (0.5 + 0.5 * len(terms) / yardstick)
+    for term in terms:
+        found[term] = found.get(term, 0.0) + step
+
+
+def _add_examples(found: dict[str, float], examples: list[list[str]], damped: float) -> None:
+    if not examples:
+        return
+    weight, yardstick = EXAMPLES
+    length = sum(map(len, examples)) / len(examples)
+    step = damped * weight / (len(examples) + SHRINK) / (0.5 + 0.5 * length / yardstick)
+    for example in examples:
+        for term in dict.fromkeys(example):
+            found[term] = found.get(term, 0.0) + step
+
+
+def _hashes(texts: Iterable[str]) -> npt.NDArray[np.uint64]:
+    return np.array([hash_of(term) for text in texts for term in text.split()], dtype=np.uint64)

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from waypost.search.centroids import Landmarks
+
 Vectors = npt.NDArray[np.float32]
 
 
@@ -29,7 +31,7 @@ class Space(NamedTuple):
     """An embedder and how its vectors are kept."""
 
     embedder: Embedder
-    centroids: Vectors | None = None  # fixed, so that where a vector is filed depends on nothing but itself
+    landmarks: Landmarks  # fixed, so that where a vector is filed depends on nothing but itself
     is_quick: bool = True  # vectors are made with the first question; else in the background, from the store
 
     @property

@@ -28,11 +28,11 @@ class Weighted:
     def __init__(self, segment: Segment, terms: list[int], weights: list[float]) -> None:
         self.segment = segment
         numbers = [segment.terms.find(term) for term in terms]
-        self._asked = [
-            (segment.terms.span(number), np.float32(weight) * _UNIT)
+        self._places = [
+            (segment.terms.span(number), np.float32(weight) * _UNIT) if number >= 0 and weight > 0 else None
             for number, weight in zip(numbers, weights, strict=True)
-            if number >= 0 and weight > 0
         ]
+        self._asked = [place for place in self._places if place is not None]
         bounds = [
             weight * float(segment.tops[number]) * float(_UNIT)
             for number, weight in zip(numbers, weights, strict=True)
@@ -87,6 +87,23 @@ class Weighted:
     def score(self, rows: Rows) -> Scores:
         """The exact score of each row, added up in the order of the question: the same in any segment."""
         return _added(self.segment, self._asked, rows)
+
+    def measured(self, rows: Rows) -> tuple[Scores, Mask]:
+        """What each term of the question adds to each row's score, and whether the row's description says it:
+        [rows, terms], in the order of the question."""
+        scores = np.zeros((len(self._places), len(rows)), dtype=np.float32)
+        said = np.zeros(scores.shape, dtype=np.bool_)
+        for at, place in enumerate(self._places):
+            if place is not None:
+                span, weight = place
+                holders = self.segment.terms.rows[span]
+                places = holders.searchsorted(rows)
+                places[places == len(holders)] = 0
+                found = holders[places] == rows
+                chosen = places[found]
+                scores[at, found] = self.segment.impacts[span][chosen] * weight
+                said[at, found] = self.segment.said[span][chosen]
+        return scores.T, said.T
 
     def _largest(self, rows: Rows, scores: Scores, limit: int) -> Rows:
         """The best. Among those that tie with the last, the marks decide: a common word has many equals."""

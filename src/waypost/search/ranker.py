@@ -1,64 +1,95 @@
-"""The ranker: signals asked, fused, ordered. The engine knows it by `registry.ports.Ranker`.
+"""The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
 
-Scores are absolute: `score = S / (S + U)` (see `weighing`), so that 0.1 means that little of what was asked was found,
-however it ranks. A deprecated agent keeps half of its score. Order: score to four places, then id.
+Order: the fused score, then the id. A deprecated agent keeps half of it, a stuffed one what `honesty` leaves. Near
+duplicates and floods by one owner are spread so that each ten stays open to others (see `clusters`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from waypost.model.query import Hit, Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search.fusion import Signal, fuse
-from waypost.search.lexical import LexicalIndex
-from waypost.search.question import Found, Question, question_of
+from waypost.search import calibration
+from waypost.search.asked import Asked, Rarity, asked_of
+from waypost.search.candidates import F32, Signals, cut, gather, joined
+from waypost.search.clusters import Ranked, cluster, spread
+from waypost.search.embedding import Space, Vectors
+from waypost.search.filters import admitted
+from waypost.search.fusion import Names, Weights, fused
+from waypost.search.index import Index
+from waypost.search.language import UNKNOWN
+from waypost.search.live import Live, Mask
+from waypost.search.question import Question, question_of
+from waypost.search.taxonomy import Taxonomy, standard
 
-_SPARE: Final = 2  # candidates beyond the limit; one shows that nothing unseen ties with the last
-_WIDER: Final = 4
-_CANDIDATES: Final = 512  # PRO-31: no question looks further than this, or twice its limit
-_DEPRECATED: Final = 0.5
 _PLACES: Final = 4  # a finer difference is noise, and would part equals
+_DEPRECATED: Final = 0.5
+_SPREAD: Final = 100  # of the best: those that a flood could fill
+_SPARE: Final = 24  # candidates beyond the limit that may turn out dead
+_KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
+_NOISE: Final = 0.04  # a score below this says that nothing was found
+_FRESH_HALF_LIFE: Final = 182 * 86_400.0
+_FRESH: Final = 0.01  # of the fused score: parts near equals
 
 
-class LexicalRanker:
-    """Fielded BM25 with tags. `signals` adds others, each with its weight."""
+class HybridRanker:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        spaces: Iterable[Space] = (),
+        weights: Weights | None = None,
+        taxonomy: Taxonomy | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.index = Index(folder, tuple(spaces))
+        self._weights = weights or Weights()
+        self._taxonomy = taxonomy
+        self._warnings = tuple(warnings)
 
-    def __init__(self, folder: Path | None = None, signals: Sequence[tuple[float, Signal]] = ()) -> None:
-        self._signals: list[tuple[float, Signal]] = [(1.0, LexicalIndex(folder)), *signals]
+    # --- The index -------------------------------------------------------------------------------
 
     def open(self) -> int:
-        return min(signal.open() for _, signal in self._signals)
+        return self.index.open()
 
     def clear(self) -> None:
-        for _, signal in self._signals:
-            signal.clear()
+        self.index.clear()
 
     def put(self, registration: Registration) -> None:
-        for _, signal in self._signals:
-            signal.put(registration)
+        self.index.put(registration)
 
-    def remove(self, agent_id: str) -> None:
-        for _, signal in self._signals:
-            signal.remove(agent_id)
+    def remove(self, agent_id: str, revision: int = 0) -> None:
+        self.index.remove(agent_id, revision)
 
     @property
     def pending(self) -> int:
-        return max(signal.pending for _, signal in self._signals)
+        return self.index.pending
+
+    @property
+    def unsaved(self) -> int:
+        return self.index.unsaved
 
     def maintain(self, revision: int) -> None:
-        for _, signal in self._signals:
-            signal.maintain(revision)
+        self.index.maintain(revision)
 
     def follow(self) -> int:
-        """This index is shared with nobody."""
-        return 0
+        return self.index.follow()
+
+    def lacking(self, limit: int) -> list[str]:
+        return self.index.lacking(limit)
+
+    def embed(self, registrations: Sequence[Registration]) -> None:
+        self.index.embed(registrations)
 
     def close(self) -> None:
-        for _, signal in self._signals:
-            signal.close()
+        self.index.close()
+
+    # --- Questions -------------------------------------------------------------------------------
 
     def rank(
         self, query: Query, audience: frozenset[str] | None, *, alive: Callable[[str], bool], now: float
@@ -66,40 +97,153 @@ class LexicalRanker:
         question = question_of(query, audience)
         if not (question.terms or question.required or question.preferred or question.protocols):
             return Ranking(hits=(), warnings=("The query holds no word to search for.",))
-        wanted, most = query.limit + _SPARE, max(_CANDIDATES, 2 * query.limit)
-        while True:
-            found = self._ask(question, wanted)
-            hits = _order(found, query.limit, alive)
-            if wanted >= most or _is_settled(found, hits, query.limit):
-                return Ranking(hits=tuple(hits), warnings=_warnings(found))
-            wanted = min(wanted * _WIDER, most)
+        lives, skipped = self.index.look()
+        moment = self._moment(lives, query, question)
+        order = _Order(moment, now)
+        hits = order.hits(query.limit, alive, is_spread=query.diversity)
+        if question.selects and len(hits) < query.limit:
+            hits += _rest(moment, hits, query.limit, alive)
+        return Ranking(hits=tuple(hits), warnings=(*self._warnings, *_waiting(skipped)))
 
-    def _ask(self, question: Question, limit: int) -> Found:
-        return fuse([(weight, signal.search(question, limit)) for weight, signal in self._signals])
+    def _moment(self, lives: Sequence[Live], query: Query, question: Question) -> _Moment:
+        taxonomy = self._taxonomy = self._taxonomy or standard()
+        asked = asked_of(query, question.preferred, taxonomy)
+        rarity = Rarity(lives, question.audience)
+        weights = rarity.weights(asked.terms)
+        masks = [admitted(live, question) for live in lives]
+        visible = sum(live.visible(question.audience)[1] for live in lives)
+        vectors = self._vectors(asked)
+        wanted = query.limit + _SPARE
+        parts = [
+            gather(place, live, asked, weights, vectors, mask, count, visible, wanted)
+            for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
+            if count
+        ]
+        signals = cut(joined(parts), wanted) if parts else None
+        names = self._names(vectors)
+        return _Moment(lives, masks, asked, signals, names, self._weights, rarity.known(asked.terms), weights)
+
+    def _vectors(self, asked: Asked) -> Mapping[str, Vectors]:
+        return {
+            name: space.embedder.encode(asked.units)
+            for name, space in self.index.spaces.items()
+            if self._weight_of(space) > 0
+        }
+
+    def _weight_of(self, space: Space) -> float:
+        return self._weights.static if space.is_quick else self._weights.network
+
+    def _names(self, vectors: Mapping[str, Vectors]) -> Names:
+        quick = [name for name in vectors if self.index.spaces[name].is_quick]
+        slow = [name for name in vectors if not self.index.spaces[name].is_quick]
+        return Names(network=slow[0] if slow else None, static=quick[0] if quick else None)
 
 
-def _order(found: Found, limit: int, alive: Callable[[str], bool]) -> list[Hit]:
-    scored = [(-_shown(each.score, each.deprecated), each.id) for each in found.scored]
-    scored.sort()
-    hits: list[Hit] = []
-    for score, agent_id in scored:
-        if len(hits) == limit:
-            break
-        if alive(agent_id):
-            hits.append(Hit(agent_id, -score))
-    return hits
+class _Moment(NamedTuple):
+    """One question against one state of the index."""
+
+    lives: Sequence[Live]
+    masks: Sequence[tuple[Mask, int]]
+    asked: Asked
+    signals: Signals | None
+    names: Names
+    weights: Weights
+    known: Sequence[bool]  # for each term: whether anybody uses it
+    rarity: Sequence[float]  # and its weight
 
 
-def _shown(score: float, is_deprecated: bool) -> float:
-    return round(score * _DEPRECATED if is_deprecated else score, _PLACES)
+class _Order:
+    """The candidates in order, best first."""
+
+    def __init__(self, moment: _Moment, now: float) -> None:
+        self._moment = moment
+        if moment.signals is None:
+            self._signals: Signals | None = None
+            return
+        weighed = fused(moment.signals, moment.names, moment.weights, self._foreign(moment.signals))
+        weighed = weighed * self._worth(moment.signals, now)
+        order = np.lexsort((moment.signals.mark, -np.round(weighed, _PLACES + 2)))
+        self._signals = moment.signals.chosen(order)
+        self._fused: F32 = weighed[order]
+        mass = np.asarray(moment.rarity, dtype=np.float32) @ moment.asked.has
+        found = calibration.figures(self._signals, moment.names, mass)
+        self.scores = calibration.scores(self._fused, found, moment.names)
+
+    def _foreign(self, signals: Signals) -> Mask:
+        """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
+        if self._moment.names.network is None:
+            return np.zeros(len(signals.rows), dtype=np.bool_)
+        known = self._moment.known
+        if known and sum(known) < _KNOWN_SHARE * len(known):
+            return np.ones(len(signals.rows), dtype=np.bool_)
+        mine = self._moment.asked.language
+        theirs = self._column(signals, "language")
+        return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
+
+    def _worth(self, signals: Signals, now: float) -> F32:
+        worth = self._column(signals, "worth") * np.where(self._column(signals, "deprecated"), _DEPRECATED, 1.0)
+        age = np.maximum(0.0, now - self._column(signals, "updated"))
+        return np.asarray(worth * (1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE)), dtype=np.float32)
+
+    def _column(self, signals: Signals, name: str) -> npt.NDArray[Any]:
+        """A trait of each candidate."""
+        columns = [live.segment.arrays[name] for live in self._moment.lives]
+        if len(columns) == 1:
+            return columns[0][signals.rows]
+        found = np.empty((len(signals.rows), *columns[0].shape[1:]), dtype=columns[0].dtype)
+        for place in np.unique(signals.place):
+            here = signals.place == place
+            found[here] = columns[int(place)][signals.rows[here]]
+        return found
+
+    def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool) -> list[Hit]:
+        if self._signals is None:
+            return []
+        found: list[Hit] = []
+        for at in self._spread(limit) if is_spread else range(len(self.scores)):
+            score = round(float(self.scores[at]), _PLACES)
+            if len(found) == limit:
+                break
+            if score >= _NOISE and alive(agent_id := self._id(int(at))):
+                found.append(Hit(agent_id, score))
+        return found
+
+    def _id(self, at: int) -> str:
+        signals = self._signals
+        if signals is None:
+            raise IndexError(at)
+        return self._moment.lives[int(signals.place[at])].segment.id_of(int(signals.rows[at]))
+
+    def _spread(self, limit: int) -> Sequence[int]:
+        """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
+        signals = self._signals
+        if signals is None:
+            return []
+        top = signals.chosen(np.arange(min(len(signals.rows), max(_SPREAD, 2 * limit))))
+        labels = cluster(self._column(top, "fingerprint"))
+        ranked = Ranked(self.scores[: len(top.rows)], labels, self._column(top, "owner"), self._column(top, "since"))
+        first = spread(ranked, limit + _SPARE).tolist()
+        seen = set(first)
+        return [*first, *(at for at in range(len(self.scores)) if at not in seen)]
 
 
-def _is_settled(found: Found, hits: list[Hit], limit: int) -> bool:
-    """True when nothing unseen could take a place in the answer."""
-    return found.is_complete or (len(hits) == limit and hits[-1].score > round(found.ceiling, _PLACES))
+def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:
+    """What passes the filters but says nothing of the words: by id, with the least score."""
+    seen = {hit.id for hit in hits}
+    score = min([_BASE, *(hit.score for hit in hits)])
+    ids: list[str] = []
+    for live, (mask, _) in zip(moment.lives, moment.masks, strict=True):
+        rows = np.flatnonzero(mask)
+        most = limit + len(seen) + _SPARE
+        if len(rows) > most:
+            rows = rows[np.argpartition(live.segment.mark[rows], most)[:most]]
+        ids += [live.segment.id_of(int(row)) for row in rows]
+    found = [Hit(agent_id, score) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
+    return found[: limit - len(hits)]
 
 
-def _warnings(found: Found) -> tuple[str, ...]:
-    if not found.skipped:
-        return ()
-    return (f"{found.skipped} agents registered a moment ago are not searched yet.",)
+_BASE: Final = 0.1  # of an agent that passes the filters and no more
+
+
+def _waiting(skipped: int) -> tuple[str, ...]:
+    return (f"{skipped} agents registered a moment ago are not searched yet.",) if skipped else ()

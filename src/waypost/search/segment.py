@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
-from waypost.search.document import Prepared, id_key
+from waypost.search.clusters import WORDS
+from waypost.search.document import SAID, Prepared, id_key
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
@@ -29,6 +30,10 @@ _TRAITS: Final = {
     "deprecated": np.bool_,
     "since": np.float64,
     "updated": np.float64,
+    "said": np.uint16,
+    "worth": np.float32,
+    "language": np.uint8,
+    "fingerprint": np.uint64,
 }
 
 
@@ -62,6 +67,7 @@ class Segment:
         self.count = len(arrays["tier"])
         self.terms = Postings(arrays["terms"], arrays["term_starts"], arrays["term_rows"])
         self.keys = Postings(arrays["keys"], arrays["key_starts"], arrays["key_rows"])
+        self.said: npt.NDArray[np.bool_] = arrays["term_said"]  # whether the description says it
         self.impacts: npt.NDArray[np.uint8] = arrays["term_impacts"]
         self.tops: npt.NDArray[np.uint8] = arrays["term_tops"]  # the highest impact of each term
         self.mark: npt.NDArray[np.uint64] = arrays["mark"]  # of the id: parts equals, the same way wherever the row is
@@ -102,13 +108,17 @@ def build(documents: Sequence[Prepared]) -> Segment:
         "deprecated": [document.is_deprecated for document in documents],
         "since": [document.since for document in documents],
         "updated": [document.updated for document in documents],
+        "said": [min(document.said, 0xFFFF) for document in documents],
+        "worth": [document.worth for document in documents],
+        "language": [document.language for document in documents],
+        "fingerprint": np.array([document.fingerprint for document in documents]).reshape(count, WORDS),
     }
-    arrays: dict[str, Array] = {name: np.array(traits[name], dtype=dtype) for name, dtype in _TRAITS.items()}
+    arrays: dict[str, Array] = {name: np.asarray(traits[name], dtype=dtype) for name, dtype in _TRAITS.items()}
     sizes = np.fromiter((len(document.impacts) for document in documents), dtype=np.int64, count=count)
     total = int(sizes.sum())
     terms = np.fromiter((term for document in documents for term in document.impacts), dtype=np.uint64, count=total)
     impacts = np.fromiter(
-        (impact for document in documents for impact in document.impacts.values()), dtype=np.uint8, count=total
+        (impact for document in documents for impact in document.impacts.values()), dtype=np.uint16, count=total
     )
     key_sizes = np.fromiter((len(document.keys) for document in documents), dtype=np.int64, count=count)
     keys = np.fromiter((key for d in documents for key in d.keys), dtype=np.uint64, count=int(key_sizes.sum()))
@@ -148,7 +158,7 @@ def _posted(name: str, keys: Array, starts: Array, rows: Rows) -> dict[str, Arra
 
 def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) -> dict[str, Array]:
     keys, starts, ordered_rows, order = _grouped(terms, rows)
-    ordered_impacts = impacts[order]
+    ordered_impacts = impacts[order].astype(np.uint8)
     numbers = np.repeat(np.arange(len(keys), dtype=np.uint32), np.diff(starts))
     row_terms = np.empty(len(terms), dtype=np.uint32)
     row_terms[order] = numbers
@@ -157,6 +167,7 @@ def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) 
     return {
         **_posted("term", keys, starts, ordered_rows),
         "term_impacts": ordered_impacts,
+        "term_said": impacts[order] >= SAID,
         "term_tops": np.maximum.reduceat(ordered_impacts, starts[:-1]) if len(keys) else ordered_impacts,
         "row_starts": row_starts,
         "row_terms": row_terms,
@@ -188,7 +199,7 @@ def merge(segments: Sequence[Segment], live: Sequence[npt.NDArray[np.bool_]]) ->
         for name in _TRAITS
     }
     arrays |= _merged_ids(segments, live)
-    keys, starts, rows, _ = _merged_postings([each.keys for each in segments], renumbered, [])
+    keys, starts, rows, _ = _merged_postings([each.keys for each in segments], renumbered, ())
     arrays |= _posted("key", keys, starts, rows)
     arrays |= _merged_terms(segments, live, renumbered, arrays["tier"])
     return Segment(arrays), renumbered
@@ -208,9 +219,9 @@ def _merged_ids(segments: Sequence[Segment], live: Sequence[Array]) -> dict[str,
 
 
 def _merged_postings(
-    parts: Sequence[Postings], renumbered: Sequence[Rows], values: Sequence[Array]
-) -> tuple[Array, Array, Rows, Array]:
-    """Postings under the union of keys, without rows that are gone; and a value that goes along with each posting."""
+    parts: Sequence[Postings], renumbered: Sequence[Rows], values: Sequence[Sequence[Array]]
+) -> tuple[Array, Array, Rows, list[Array]]:
+    """Postings under the union of keys, without rows that are gone; and the values that go along with each posting."""
     kept = [numbers[part.rows] != GONE for part, numbers in zip(parts, renumbered, strict=True)]
     sizes = [_sizes(part, keep) for part, keep in zip(parts, kept, strict=True)]
     known = [part.keys[size > 0] for part, size in zip(parts, sizes, strict=True)]
@@ -222,14 +233,14 @@ def _merged_postings(
     starts = np.zeros(len(keys) + 1, dtype=np.int64)
     np.cumsum(totals, out=starts[1:])
     rows = np.empty(int(starts[-1]), dtype=np.uint32)
-    carried = np.empty(len(rows), dtype=values[0].dtype if values else np.uint8)
+    carried = [np.empty(len(rows), dtype=each[0].dtype) for each in values]
     written = starts[:-1].copy()
     for number, (part, keep) in enumerate(zip(parts, kept, strict=True)):
         size = sizes[number][sizes[number] > 0]
         targets = _targets(written[places[number]], size)
         rows[targets] = renumbered[number][part.rows[keep]]
-        if values:
-            carried[targets] = values[number][keep]
+        for target, each in zip(carried, values, strict=True):
+            target[targets] = each[number][keep]
         written[places[number]] += size
     return keys, starts, rows, carried
 
@@ -250,8 +261,10 @@ def _targets(starts: Array, sizes: Array) -> Array:
 def _merged_terms(
     segments: Sequence[Segment], live: Sequence[Array], renumbered: Sequence[Rows], tier: Array
 ) -> dict[str, Array]:
-    keys, starts, rows, impacts = _merged_postings(
-        [each.terms for each in segments], renumbered, [each.impacts for each in segments]
+    keys, starts, rows, (impacts, said) = _merged_postings(
+        [each.terms for each in segments],
+        renumbered,
+        [[each.impacts for each in segments], [each.said for each in segments]],
     )
     row_sizes, row_terms = [], []
     for segment, alive in zip(segments, live, strict=True):
@@ -266,6 +279,7 @@ def _merged_terms(
     return {
         **_posted("term", keys, starts, rows),
         "term_impacts": impacts,
+        "term_said": said,
         "term_tops": np.maximum.reduceat(impacts, starts[:-1]) if len(keys) else impacts,
         "row_starts": row_starts,
         "row_terms": np.concatenate(row_terms),

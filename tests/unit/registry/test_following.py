@@ -16,7 +16,7 @@ from waypost.model.query import Query
 from waypost.registry.changes import CutOff, Seen
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Command
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 from waypost.server.auth import ADMIN
 from waypost.stores.sqlite_following import SqliteFollower
 
@@ -32,7 +32,7 @@ class Pair:
         self.told: list[int] = []
         self.follower = FollowingRegistry(
             SqliteFollower(data),
-            LexicalRanker(None),
+            HybridRanker(None),
             bench.registry.clock,
             head=lambda: self.head,
             announce=self.told.append,

@@ -12,11 +12,11 @@ import pytest
 from support.agents import PUBLIC, WORDS, agent, ask, ids, some_agent
 from waypost.errors import StoreUnavailable
 from waypost.model.query import Query
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 
 
-def opened_at(folder: Path) -> tuple[LexicalRanker, int]:
-    ranker = LexicalRanker(folder)
+def opened_at(folder: Path) -> tuple[HybridRanker, int]:
+    ranker = HybridRanker(folder)
     return ranker, ranker.open()
 
 
@@ -43,7 +43,7 @@ def test_what_was_maintained_is_there_after_a_restart(folder: Path) -> None:
 
 
 def test_a_change_counts_at_the_next_question() -> None:
-    ranker, _ = LexicalRanker(), None
+    ranker, _ = HybridRanker(), None
     ranker.open()
     ranker.put(agent("a", "Weather"))
     assert ids(ask(ranker, "weather")) == ["a"]
@@ -62,7 +62,7 @@ def test_a_change_counts_at_the_next_question() -> None:
 
 
 def test_only_the_last_of_many_changes_counts() -> None:
-    ranker = LexicalRanker()
+    ranker = HybridRanker()
     ranker.open()
     for word in ("weather", "invoice", "music"):
         ranker.put(agent("a", word))
@@ -188,7 +188,7 @@ def test_when_saving_fails_answers_stay_complete_and_the_next_time_saves_all(fol
 
 
 def test_a_question_in_a_bulk_load_says_what_it_could_not_look_at() -> None:
-    ranker = LexicalRanker()
+    ranker = HybridRanker()
     ranker.open()
     dice = random.Random(6)
     for number in range(2500):

@@ -7,7 +7,7 @@ import pytest
 
 from support.agents import PUBLIC, agent, ask, ids, opened
 from waypost.model.query import Query
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 
 BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 
@@ -26,45 +26,45 @@ both = pytest.mark.parametrize("maintained", [False, True], ids=["fresh", "commi
 
 
 @pytest.fixture(params=[False, True], ids=["fresh", "committed"])
-def ranker(request: pytest.FixtureRequest) -> LexicalRanker:
+def ranker(request: pytest.FixtureRequest) -> HybridRanker:
     return opened(WEATHER, INVOICE, TRAVEL, maintained=request.param)
 
 
-def test_the_agent_that_says_what_was_asked_comes_first(ranker: LexicalRanker) -> None:
+def test_the_agent_that_says_what_was_asked_comes_first(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "will it rain in the city?"))[0] == "weather"
     assert ids(ask(ranker, "translating invoices")) == ["invoice"]
     assert ids(ask(ranker, "trip")) == ["travel"]
 
 
-def test_scores_lie_between_0_and_1_and_fall(ranker: LexicalRanker) -> None:
+def test_scores_lie_between_0_and_1_and_fall(ranker: HybridRanker) -> None:
     scores = [hit.score for hit in ask(ranker, "books rain in a city")]
     assert len(scores) == 3
     assert all(0 < score < 1 for score in scores)
     assert scores == sorted(scores, reverse=True)
 
 
-def test_a_query_of_words_that_barely_occur_scores_low_even_at_the_top(ranker: LexicalRanker) -> None:
+def test_a_query_of_words_that_barely_occur_scores_low_even_at_the_top(ranker: HybridRanker) -> None:
     good = ask(ranker, "weather forecast")[0].score
     poor = ask(ranker, "city zebra quantum haiku obsidian")[0].score
     assert poor < 0.2 < 0.5 < good
 
 
-def test_required_tags_must_all_be_present(ranker: LexicalRanker) -> None:
+def test_required_tags_must_all_be_present(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "city", required_tags=("Forecast",))) == ["travel", "weather"]
     assert ids(ask(ranker, "city", required_tags=("forecast", "travel"))) == ["travel"]
     assert ask(ranker, "city", required_tags=("forecast", "unknown")) == ()
 
 
-def test_an_excluded_tag_is_never_an_answer(ranker: LexicalRanker) -> None:
+def test_an_excluded_tag_is_never_an_answer(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "city", excluded_tags=("WEATHER",))) == ["travel"]
 
 
-def test_any_of_the_protocols_is_enough(ranker: LexicalRanker) -> None:
+def test_any_of_the_protocols_is_enough(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "books", protocols=("MCP", "gopher"))) == ["invoice"]
     assert ask(ranker, "books", protocols=("gopher",)) == ()
 
 
-def test_a_preferred_tag_lifts_but_does_not_filter(ranker: LexicalRanker) -> None:
+def test_a_preferred_tag_lifts_but_does_not_filter(ranker: HybridRanker) -> None:
     plain = {hit.id: hit.score for hit in ask(ranker, "city")}
     lifted = {hit.id: hit.score for hit in ask(ranker, "city", preferred_tags=("travel", "none"))}
     assert lifted["travel"] > plain["travel"]
@@ -72,29 +72,29 @@ def test_a_preferred_tag_lifts_but_does_not_filter(ranker: LexicalRanker) -> Non
     assert ids(ask(ranker, "city", preferred_tags=("travel",)))[0] == "travel"
 
 
-def test_tags_answer_without_a_word(ranker: LexicalRanker) -> None:
+def test_tags_answer_without_a_word(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "", preferred_tags=("forecast", "weather"))) == ["weather", "travel"]
     assert ids(ask(ranker, "the", required_tags=("forecast",))) == ["travel", "weather"]
     assert ids(ask(ranker, "", required_tags=("forecast",), preferred_tags=("weather",))) == ["weather", "travel"]
 
 
-def test_required_tags_without_a_matching_word_answer_with_low_scores(ranker: LexicalRanker) -> None:
+def test_required_tags_without_a_matching_word_answer_with_low_scores(ranker: HybridRanker) -> None:
     hits = ask(ranker, "zebra", required_tags=("forecast",))
     assert ids(hits) == ["travel", "weather"]
     assert all(hit.score < 0.1 for hit in hits)
 
 
-def test_matching_words_come_before_the_rest_of_the_filtered(ranker: LexicalRanker) -> None:
+def test_matching_words_come_before_the_rest_of_the_filtered(ranker: HybridRanker) -> None:
     hits = ask(ranker, "storm", required_tags=("forecast",))
     assert ids(hits) == ["weather", "travel"]
     assert hits[0].score > 0.3 > hits[1].score
 
 
-def test_protocols_alone_answer_by_id(ranker: LexicalRanker) -> None:
+def test_protocols_alone_answer_by_id(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "", protocols=("https",))) == ["travel", "weather"]
 
 
-def test_a_question_without_words_and_tags_says_so(ranker: LexicalRanker) -> None:
+def test_a_question_without_words_and_tags_says_so(ranker: HybridRanker) -> None:
     ranking = ranker.rank(Query(text="the of and"), PUBLIC, alive=lambda _: True, now=0.0)
     assert ranking.hits == ()
     assert ranking.warnings
@@ -170,5 +170,5 @@ def test_no_naughty_string_breaks_a_question(maintained: bool) -> None:
         ask(ranker, "x", required_tags=(text,), preferred_tags=(text,), excluded_tags=("\udfff",), protocols=(text,))
 
 
-def test_nothing_in_a_query_is_syntax(ranker: LexicalRanker) -> None:
+def test_nothing_in_a_query_is_syntax(ranker: HybridRanker) -> None:
     assert ids(ask(ranker, "+weather -oracle AND NOT storm* id:weather")) == ids(ask(ranker, "weather oracle storm id"))

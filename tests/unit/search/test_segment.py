@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.search.document import Prepared, hash_of, impacts_of
+from waypost.search.honesty import Damping, Fields
 from waypost.search.postings import Weighted
 from waypost.search.segment import GONE, build, merge
 
 WORDS = [f"word{number}" for number in range(12)]
+
+
+def _said(text: str) -> dict[str, Any]:
+    fields = Fields("", text, (), (text,), len(text.split()))
+    impacts, said = impacts_of(fields, Damping())
+    return {
+        "impacts": impacts,
+        "said": said,
+        "worth": 1.0,
+        "language": 0,
+        "fingerprint": np.arange(4, dtype=np.uint64),
+    }
 
 
 @st.composite
@@ -24,9 +39,9 @@ def documents(draw: st.DrawFn) -> list[Prepared]:
             is_deprecated=draw(st.booleans()),
             since=float(number),
             updated=0.0,
-            impacts=impacts_of([" ".join(draw(st.lists(st.sampled_from(WORDS), max_size=4))) for _ in range(4)]),
             keys=tuple(draw(st.sets(st.integers(0, 5)))),
             texts=("text",),
+            **_said(" ".join(draw(st.lists(st.sampled_from(WORDS), max_size=8)))),
         )
         for number in range(count)
     ]
@@ -67,7 +82,7 @@ def _many(count: int) -> list[Prepared]:
     random = np.random.default_rng(7)
     zipf = 1 / np.arange(1, 2001)
     words = [f"w{number}" for number in range(2000)]
-    texts = random.choice(words, size=(count, 4, 9), p=zipf / zipf.sum())
+    texts = random.choice(words, size=(count, 30), p=zipf / zipf.sum())
     return [
         Prepared(
             id=f"agent-{number}",
@@ -76,11 +91,11 @@ def _many(count: int) -> list[Prepared]:
             is_deprecated=False,
             since=0.0,
             updated=0.0,
-            impacts=impacts_of([" ".join(field) for field in fields]),
             keys=(),
             texts=(),
+            **_said(" ".join(words)),
         )
-        for number, fields in enumerate(texts)
+        for number, words in enumerate(texts)
     ]
 
 

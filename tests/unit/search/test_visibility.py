@@ -9,7 +9,7 @@ import pytest
 from support.agents import PUBLIC, WORDS, agent, ask, ids, opened, some_agent
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search.ranker import LexicalRanker
+from waypost.search.ranker import HybridRanker
 
 BOB = frozenset({"public", "internal", "private:bob"})
 
@@ -42,7 +42,7 @@ def questions() -> list[Query]:
     ]
 
 
-def answers(ranker: LexicalRanker, audience: frozenset[str]) -> list[Ranking]:
+def answers(ranker: HybridRanker, audience: frozenset[str]) -> list[Ranking]:
     return [ranker.rank(query, audience, alive=lambda _: True, now=0.0) for query in questions()]
 
 

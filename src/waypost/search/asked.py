@@ -1,0 +1,91 @@
+"""A question as the engine works on it: its units, the terms of each, what each term weighs, the tags it is after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost import limits
+from waypost.model.principal import VISIBILITIES
+from waypost.model.query import Query
+from waypost.search.clauses import clauses
+from waypost.search.document import alike_key, hash_of
+from waypost.search.expansion import predict
+from waypost.search.language import language_of
+from waypost.search.live import Live
+from waypost.search.taxonomy import Taxonomy
+from waypost.search.text import query_terms
+from waypost.search.visible import visible_text
+
+_KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
+
+
+class Wished(NamedTuple):
+    """One tag that counts in favour: spellings with what each is worth."""
+
+    keys: tuple[tuple[int, float], ...]
+    is_asked: bool  # by the caller, not read from the words
+
+
+class Asked(NamedTuple):
+    units: tuple[str, ...]  # the whole, then its clauses
+    terms: tuple[int, ...]  # of the whole: every clause has only terms of it
+    has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
+    wishes: tuple[Wished, ...]
+    language: int
+
+
+def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Asked:
+    text = visible_text(query.text[: limits.QUERY_CHARS])
+    words = query_terms(text)
+    units = (text, *clauses(text))
+    places = {word: at for at, word in enumerate(words)}
+    has = np.zeros((len(words), len(units)), dtype=np.float32)
+    has[:, 0] = 1.0
+    for unit, part in enumerate(units[1:], start=1):
+        has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
+    return Asked(
+        units=units,
+        terms=tuple(map(hash_of, words)),
+        has=has,
+        wishes=_wishes(words, preferred, taxonomy),
+        language=language_of(text),
+    )
+
+
+def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[Wished, ...]:
+    named = [(taxonomy.keys_of(tag), 1.0, True) for tag in preferred]
+    named += [(sought.keys, sought.confidence, False) for sought in predict(words, taxonomy)]
+    return tuple(
+        Wished(
+            tuple(
+                (alike_key(spelling), confidence * expansion.weight)
+                for spelling, expansion in sorted(keys.items(), key=lambda item: -item[1].weight)[:_KEYS]
+            ),
+            is_asked,
+        )
+        for keys, confidence, is_asked in named
+    )
+
+
+class Rarity:
+    """What terms weigh for an audience: by the records that all of it may see, never by anybody's private ones (but for
+    an admin, who sees them all)."""
+
+    def __init__(self, lives: Sequence[Live], audience: frozenset[str] | None) -> None:
+        self._lives = lives
+        self._tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
+        self._docs = int(sum(live.docs[self._tiers].sum() for live in lives))
+
+    def weights(self, terms: Sequence[int]) -> list[float]:
+        return [self._idf(sum(live.containing(term, self._tiers) for live in self._lives)) for term in terms]
+
+    def known(self, terms: Sequence[int]) -> list[bool]:
+        return [any(live.containing(term, self._tiers) for live in self._lives) for term in terms]
+
+    def _idf(self, containing: int) -> float:
+        return math.log1p((self._docs - containing + 0.5) / (containing + 0.5))

@@ -1,0 +1,49 @@
+"""Hard filters as masks over the rows of a segment: applied before anything is ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from waypost.search.document import protocol_key, tag_key
+from waypost.search.live import Live, Mask
+from waypost.search.question import Question
+from waypost.search.segment import Rows
+
+
+def admitted(live: Live, question: Question) -> tuple[Mask, int]:
+    """The rows that the caller sees and the question admits, and how many. Not a copy: read it."""
+    mask, count = live.visible(question.audience)
+    if not (question.required or question.excluded or question.protocols):
+        return mask, count
+    narrowed = question.required or question.protocols
+    mask = _only(_wanted(live, question), mask) if narrowed else mask.copy()
+    for tag in question.excluded:
+        mask[live.segment.keys.rows_of(tag_key(tag))] = False
+    return mask, int(np.count_nonzero(mask))
+
+
+def _wanted(live: Live, question: Question) -> Rows:
+    """Rows with every required tag and any of the protocols."""
+    keys = live.segment.keys
+    sets = [keys.rows_of(tag_key(tag)) for tag in question.required]
+    if question.protocols:
+        sets.append(union(keys.rows_of(protocol_key(protocol)) for protocol in question.protocols))
+    sets.sort(key=len)
+    rows = sets[0]
+    for each in sets[1:]:
+        rows = np.intersect1d(rows, each, assume_unique=True)
+    return rows
+
+
+def union(sets: Iterable[Rows]) -> Rows:
+    """Rows of any of the sets, in order, each once."""
+    found = list(sets)
+    return found[0] if len(found) == 1 else np.unique(np.concatenate(found)).astype(np.uint32)
+
+
+def _only(rows: Rows, mask: Mask) -> Mask:
+    result = np.zeros(len(mask), dtype=np.bool_)
+    result[rows[mask[rows]]] = True
+    return result

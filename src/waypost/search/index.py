@@ -1,0 +1,344 @@
+"""The living index: segments, the changes since, and which rows are still true.
+
+A change costs next to nothing when it is made. The first question after it (or the thread that folds) prepares it and makes
+a small segment in memory, so that there is one way to search: segments. Small ones are merged as they come; `maintain`
+writes them to the shelf, and merges with what is there so that sizes grow geometrically and few segments are ever asked.
+
+Segments stand in the order in which their rows came, and only neighbours merge. Nothing here depends on how many records of
+another tier wait or when they were folded: counts are kept by tier, and a row that died is discounted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import numpy as np
+
+from waypost.errors import StoreUnavailable
+from waypost.model.registration import Registration
+from waypost.search import document, segment, text, vectors
+from waypost.search.arrays import Damaged
+from waypost.search.document import Prepared, embedded_texts, prepare
+from waypost.search.embedding import Space, Vectors
+from waypost.search.live import Live, Mask, with_dead
+from waypost.search.segment import GONE, Rows, Segment, build, merge
+from waypost.search.shelf import File, Manifest, Saved, Shelf
+from waypost.search.vectors import Block
+
+_PREPARE_AT_ONCE: Final = 300  # at some 80 µs each: a question in the middle of a bulk load waits no longer
+_GROWTH: Final = 4  # a fold takes along every older segment that is not this many times larger than all it has
+_FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{text.VERSION}.{vectors.VERSION}"
+
+
+class Index:
+    """One thread asks and changes it; another may fold and embed."""
+
+    def __init__(self, folder: Path | None = None, spaces: Sequence[Space] = ()) -> None:
+        self._shelf = Shelf(folder)
+        self.spaces = {space.name: space for space in spaces}
+        self._lock = Lock()  # never held over a merge or a write of more than a few changes
+        self._maintaining = Lock()
+        self._lives: list[Live] = []
+        self._waiting: dict[str, Registration | None] = {}
+        self._since: dict[str, tuple[int, Registration | None]] | None = (
+            None  # a reader's changes that nobody saved yet
+        )
+        self._kept: Manifest | None = None
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Open what was saved. Missing, damaged or made by another version: start empty, at revision 0."""
+        manifest = self._shelf.manifest()
+        if manifest is not None and manifest.format == _FORMAT:
+            try:
+                self._take(manifest)
+            except Damaged:
+                self.clear()
+                return 0
+            return manifest.revision
+        self.clear()
+        return 0
+
+    def follow(self) -> int:
+        """For a reader: open what another process has saved since, and tell it the changes after that. Returns the revision
+        that is open (0: nothing yet). What cannot be read is left for the next time: its writer is at work."""
+        if self._since is None:
+            self._since = {}
+        manifest = self._shelf.manifest()
+        if manifest is None or manifest.format != _FORMAT:
+            return self._kept.revision if self._kept else 0
+        if self._kept is None or manifest != self._kept:
+            try:
+                self._take(manifest)
+            except Damaged:
+                return self._kept.revision if self._kept else 0
+            later = {key: each for key, each in self._since.items() if each[0] > manifest.revision}
+            self._since = later
+            with self._lock:
+                self._waiting = {key: registration for key, (_, registration) in later.items()}
+        return manifest.revision
+
+    def _take(self, manifest: Manifest) -> None:
+        known: dict[File | None, Live] = {live.rows_file: live for live in self._lives}
+        lives = [self._opened(saved, known) for saved in manifest.segments]
+        with self._lock:
+            self._lives, self._waiting, self._kept = lives, {}, manifest
+
+    def _opened(self, saved: Saved, known: dict[File | None, Live]) -> Live:
+        held = known.get(saved.rows)
+        live = Live(held.segment if held else Segment(self._shelf.read(saved.rows)), saved.rows)
+        for space, files in saved.blocks.items():
+            if space in self.spaces:
+                for file in files:
+                    live.add_block(space, Block(self._shelf.read(file), self.spaces[space].landmarks), file)
+        return with_dead(live, saved, self._shelf.read(saved.dead)["dead"] if saved.dead else None)
+
+    def clear(self) -> None:
+        """Forget everything, on the shelf too."""
+        with self._maintaining, self._lock:
+            self._lives, self._waiting, self._kept = [], {}, None
+            if self._since is None:
+                self._shelf.clear()
+
+    def close(self) -> None:
+        with self._maintaining, self._lock:
+            self._lives, self._waiting = [], {}
+
+    # --- Changes ---------------------------------------------------------------------------------
+
+    def put(self, registration: Registration) -> None:
+        self._note(registration.id, registration, registration.revision)
+
+    def remove(self, agent_id: str, revision: int = 0) -> None:
+        self._note(agent_id, None, revision)
+
+    def _note(self, agent_id: str, registration: Registration | None, revision: int) -> None:
+        with self._lock:
+            self._waiting.pop(agent_id, None)  # to the end: the newest is prepared first
+            self._waiting[agent_id] = registration
+            if self._since is not None:
+                self._since[agent_id] = (revision, registration)
+
+    @property
+    def pending(self) -> int:
+        """Changes that are not on the shelf, and agents whose vectors are still to be made."""
+        unsaved = len(self._waiting) + sum(live.count for live in self._lives if not live.is_saved)
+        return unsaved + sum(self._lacking(live, name) for live in self._lives for name in self._slow)
+
+    @property
+    def unsaved(self) -> int:
+        return len(self._waiting) + sum(live.count for live in self._lives if not live.is_saved)
+
+    def look(self) -> tuple[list[Live], int]:
+        """What a question asks: every segment, and how many changes are too fresh to be among them."""
+        if self._waiting:
+            with self._lock:
+                self._absorb(_PREPARE_AT_ONCE)
+        return self._lives, len(self._waiting)
+
+    def _absorb(self, budget: int) -> None:
+        """Prepare what waits, newest first. What a change replaces is dead at once, prepared or not."""
+        self._bury(self._waiting)
+        prepared: list[Prepared] = []
+        while self._waiting and len(prepared) < budget:
+            _, registration = self._waiting.popitem()
+            if registration is not None and (ready := prepare(registration)) is not None:
+                prepared.append(ready)
+        if prepared:
+            prepared.reverse()
+            self._lives = [*self._lives, self._made(prepared)]
+            self._settle()
+
+    def _made(self, prepared: Sequence[Prepared]) -> Live:
+        live = Live(build(prepared))
+        for name, space in self.spaces.items():
+            if space.is_quick:
+                live.add_block(name, _embedded(space, [each.texts for each in prepared], None, len(prepared)))
+        return live
+
+    def _bury(self, ids: Iterable[str]) -> None:
+        wanted = list(ids)
+        for live in self._lives:
+            found = live.segment.rows_by_id(wanted)
+            live.kill(found[found >= 0])
+
+    def _settle(self) -> None:
+        """Merge the newest in memory while they are of like size."""
+        while len(self._lives) > 1:
+            older, newer = self._lives[-2:]
+            if older.is_saved or older.count > 2 * newer.count:
+                break
+            merged, _ = _merged([older, newer], [older.dead, newer.dead])
+            self._lives = [*self._lives[:-2], *([merged] if merged else [])]
+
+    # --- Folding ---------------------------------------------------------------------------------
+
+    def maintain(self, revision: int) -> None:
+        """Save every change made before this call, then note the revision."""
+        with self._maintaining:
+            try:
+                self._prepare_all()
+                self._fold()
+                self._save(revision)
+            except OSError as error:
+                raise StoreUnavailable(
+                    f"The search index could not be saved: {error}",
+                    hint="Free space on the disk of the data folder. Searches go on; the index is saved again soon.",
+                ) from error
+
+    def _prepare_all(self) -> None:
+        """In steps, so that questions come in between. Changes that arrive meanwhile are taken along or left: both right."""
+        for _ in range(len(self._waiting) // _PREPARE_AT_ONCE + 1):
+            with self._lock:
+                self._absorb(_PREPARE_AT_ONCE)
+
+    def _fold(self) -> None:
+        inputs, before = self._chosen()
+        if not inputs:
+            return
+        folded, renumbered = _merged(inputs, before)
+        if folded is not None:
+            folded = self._shelved(folded)
+        with self._lock:
+            for live, dead, numbers in zip(inputs, before, renumbered, strict=True):
+                died = numbers[live.dead & ~dead]
+                if folded is not None:
+                    folded.kill(died[died != GONE])
+            first = self._lives.index(inputs[0])
+            middle = [folded] if folded is not None else []
+            self._lives = [*self._lives[:first], *middle, *self._lives[first + len(inputs) :]]
+
+    def _chosen(self) -> tuple[list[Live], list[Mask]]:
+        """The newest segments: all in memory, older ones as long as they are not much larger than what is gathered, and
+        whatever is mostly dead."""
+        with self._lock:
+            first, gathered = len(self._lives), 0
+            while first and _is_worth(self._lives[first - 1], gathered):
+                first -= 1
+                gathered += self._lives[first].count
+            chosen = self._lives[first:]
+            return chosen, [live.dead.copy() for live in chosen]
+
+    def _shelved(self, live: Live) -> Live:
+        """The same, on the shelf and mapped from there."""
+        if not self._shelf.is_kept:
+            live.rows_file = self._shelf.write("rows", {})
+            return live
+        file = self._shelf.write("rows", live.segment.arrays)
+        kept = Live(Segment(self._shelf.read(file)), file)
+        for space, blocks in live.blocks.items():
+            for block, _ in blocks:
+                written = self._shelf.write("vectors", block.arrays)
+                kept.add_block(space, Block(self._shelf.read(written), self.spaces[space].landmarks), written)
+        return kept
+
+    def _save(self, revision: int) -> None:
+        with self._lock:
+            lives = [live for live in self._lives if live.is_saved]
+            dead = [None if live.is_dead_saved else live.dead.copy() for live in lives]
+            for live in lives:
+                live.is_dead_saved = True
+        for live, mask in zip(lives, dead, strict=True):
+            if mask is not None:
+                live.dead_file = self._shelf.write("dead", {"dead": np.packbits(mask)})
+            for space, blocks in live.blocks.items():
+                for at, (block, file) in enumerate(blocks):
+                    if file is None:
+                        live.replace_file(space, at, self._shelf.write("vectors", block.arrays))
+        segments = tuple(saved for live in lives if (saved := live.saved) is not None)
+        manifest = Manifest(format=_FORMAT, revision=revision, segments=segments)
+        if manifest != self._kept:
+            self._shelf.keep(manifest)
+            self._kept = manifest
+
+    # --- Vectors that are slow to make -----------------------------------------------------------
+
+    @property
+    def _slow(self) -> list[str]:
+        return [name for name, space in self.spaces.items() if not space.is_quick]
+
+    def _lacking(self, live: Live, space: str) -> int:
+        return int((~live.covered(space) & ~live.dead).sum())
+
+    def lacking(self, limit: int) -> list[str]:
+        """Ids of saved agents whose vectors are still to be made, newest segments first."""
+        with self._lock:
+            for live in reversed(self._lives):
+                for space in self._slow:
+                    rows = np.flatnonzero(~live.covered(space) & ~live.dead)[:limit] if live.is_saved else ()
+                    if len(rows):
+                        return [live.segment.id_of(int(row)) for row in rows]
+        return []
+
+    def embed(self, registrations: Sequence[Registration]) -> None:
+        """Make the slow vectors of these agents. Called in a thread; one that changed meanwhile keeps what is newer."""
+        with self._maintaining:
+            for name in self._slow:
+                texts = [embedded_texts(registration.record) for registration in registrations]
+                made = _encoded(self.spaces[name], texts)
+                with self._lock:
+                    self._attach(name, [registration.id for registration in registrations], made)
+
+    def _attach(self, name: str, ids: list[str], made: list[Vectors]) -> None:
+        for live in self._lives:
+            rows = live.segment.rows_by_id(ids)
+            wanted = [
+                at for at, row in enumerate(rows) if row >= 0 and not live.dead[row] and not live.covered(name)[row]
+            ]
+            if wanted and live.is_saved:
+                chosen = [made[at] for at in wanted]
+                live.add_block(
+                    name, _block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)
+                )
+
+
+def _is_worth(live: Live, gathered: int) -> bool:
+    return not live.is_saved or 0 < live.count <= _GROWTH * gathered or 2 * live.count < live.segment.count
+
+
+def _merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, list[Rows]]:
+    """One of all rows that are not dead; None when there are none."""
+    merged, renumbered = merge([live.segment for live in lives], [~mask for mask in dead])
+    if not merged.count:
+        return None, renumbered
+    result = Live(merged)
+    for space in {space: None for live in lives for space in live.blocks}:
+        parts = [
+            (block, numbers)
+            for live, numbers in zip(lives, renumbered, strict=True)
+            for block, _ in live.blocks.get(space, ())
+        ]
+        result.add_block(
+            space, Block.merge([block for block, _ in parts], [numbers for _, numbers in parts], merged.count)
+        )
+    return result, renumbered
+
+
+def _encoded(space: Space, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
+    """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example."""
+    encoded = space.embedder.encode([part for parts in texts for part in parts])
+    ends = np.cumsum([len(parts) for parts in texts])
+    return [_with_centre(own, keeps_examples=not space.is_quick) for own in np.split(encoded, ends[:-1])]
+
+
+def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
+    centre = own.sum(axis=0)
+    length = float(np.linalg.norm(centre))
+    if length:
+        centre /= length
+    return np.vstack((centre, own[1:])) if keeps_examples else centre[None]
+
+
+def _block(space: Space, made: Sequence[Vectors], rows: Rows, count: int) -> Block:
+    sizes = [len(each) for each in made]
+    places = np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes])
+    return Block.build(np.concatenate(made), np.repeat(rows, sizes), places, count, space.landmarks)
+
+
+def _embedded(space: Space, texts: Sequence[tuple[str, ...]], rows: Rows | None, count: int) -> Block:
+    numbers = np.arange(len(texts), dtype=np.uint32) if rows is None else rows
+    return _block(space, _encoded(space, texts), numbers, count)

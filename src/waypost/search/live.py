@@ -1,0 +1,127 @@
+"""A segment in use: which of its rows are still true, what vectors they have, who sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.model.principal import VISIBILITIES
+from waypost.search.document import scope_key
+from waypost.search.segment import Segment
+from waypost.search.shelf import File, Saved
+from waypost.search.vectors import Block
+
+Mask = npt.NDArray[np.bool_]
+
+_MASKS: Final = 64  # audiences remembered for each segment
+
+
+class Live:
+    def __init__(self, segment: Segment, rows_file: File | None = None) -> None:
+        self.segment = segment
+        self.rows_file = rows_file  # None: in memory alone
+        self.dead_file: File | None = None
+        self.blocks: dict[str, list[tuple[Block, File | None]]] = {}
+        self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
+        self.docs = np.bincount(segment.tier, minlength=len(VISIBILITIES))
+        self._containing: npt.NDArray[np.int32] | None = None
+        self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
+        self._covered: dict[str, Mask] = {}
+        self.is_dead_saved = True
+
+    @property
+    def is_saved(self) -> bool:
+        return self.rows_file is not None
+
+    @property
+    def count(self) -> int:
+        return int(self.docs.sum())
+
+    @property
+    def saved(self) -> Saved | None:
+        if self.rows_file is None:
+            return None
+        blocks = {space: [file for _, file in blocks if file] for space, blocks in self.blocks.items()}
+        return Saved(rows=self.rows_file, dead=self.dead_file, blocks=blocks)
+
+    # --- Rows that died --------------------------------------------------------------------------
+
+    def kill(self, rows: npt.NDArray[Any]) -> None:
+        """Their counts go with them at once: a dead row bears on nothing."""
+        rows = rows[~self.dead[rows]]
+        if not len(rows):
+            return
+        if self._containing is None:
+            self._containing = self.segment.containing.copy()
+        for row in rows.tolist():
+            tier = self.segment.tier[row]
+            self._containing[tier, self.segment.terms_of(row)] -= 1
+            self.docs[tier] -= 1
+        self.dead[rows] = True
+        self._visible.clear()
+        self.is_dead_saved = False
+
+    # --- Statistics and visibility ---------------------------------------------------------------
+
+    def containing(self, term: int, tiers: Sequence[int]) -> int:
+        number = self.segment.terms.find(term)
+        if number < 0:
+            return 0
+        counts = self.segment.containing if self._containing is None else self._containing
+        return int(sum(counts[tier, number] for tier in tiers))
+
+    def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
+        """The rows that an audience sees, and how many. Not a copy: read it."""
+        known = self._visible.get(audience)
+        if known is None:
+            if len(self._visible) >= _MASKS:
+                self._visible.clear()
+            mask = self._seen(audience)
+            known = self._visible[audience] = (mask, int(mask.sum()))
+        return known
+
+    def _seen(self, audience: frozenset[str] | None) -> Mask:
+        if audience is None:
+            return ~self.dead
+        tiers = [number for number, tier in enumerate(VISIBILITIES) if tier in audience]
+        seen: Mask = np.isin(self.segment.tier, tiers)
+        for scope in sorted(audience.difference(VISIBILITIES)):
+            seen[self.segment.keys.rows_of(scope_key(scope))] = True
+        seen &= ~self.dead
+        return seen
+
+    # --- Vectors ---------------------------------------------------------------------------------
+
+    def add_block(self, space: str, block: Block, file: File | None = None) -> None:
+        """Vectors of some rows. Small blocks are merged as they come, so that few are asked."""
+        blocks = self.blocks.setdefault(space, [])
+        blocks.append((block, file))
+        while len(blocks) > 1 and blocks[-2][0].size <= 2 * blocks[-1][0].size:
+            parts = [blocks.pop()[0], blocks.pop()[0]][::-1]
+            same = np.arange(self.segment.count, dtype=np.uint32)
+            blocks.append((Block.merge(parts, [same, same], self.segment.count), None))
+        self._covered.pop(space, None)
+
+    def covered(self, space: str) -> Mask:
+        """The rows that have vectors."""
+        known = self._covered.get(space)
+        if known is None:
+            known = np.zeros(self.segment.count, dtype=np.bool_)
+            for block, _ in self.blocks.get(space, ()):
+                known |= block.covered
+            self._covered[space] = known
+        return known
+
+    def replace_file(self, space: str, at: int, file: File) -> None:
+        self.blocks[space][at] = (self.blocks[space][at][0], file)
+
+
+def with_dead(live: Live, saved: Saved, packed: npt.NDArray[np.uint8] | None) -> Live:
+    if packed is not None:
+        live.kill(np.flatnonzero(np.unpackbits(packed, count=live.segment.count)))
+        live.dead_file = saved.dead
+        live.is_dead_saved = True
+    return live
