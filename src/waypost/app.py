@@ -195,7 +195,7 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
         return Registry(store or _store(settings), make_ranker(settings), clock, options, announce=place.note)
     return FollowingRegistry(
         store or SqliteFollower(settings.data),
-        make_ranker(settings, reader=True),
+        make_ranker(settings),
         clock,
         options,
         head=lambda: place.board.head,
@@ -203,9 +203,9 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
     )
 
 
-def make_ranker(settings: Settings, *, reader: bool = False) -> Ranker:
-    """The index of this service. A `reader` never saves: it reads what the process that writes has saved."""
-    return HybridRanker(None if settings.store == "memory" or reader else settings.data / "index")
+def make_ranker(settings: Settings) -> Ranker:
+    """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
+    return HybridRanker(None if settings.store == "memory" else settings.data / "index")
 
 
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:

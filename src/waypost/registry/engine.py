@@ -183,7 +183,7 @@ class Registry:
         if registration is None:
             self._cache.drop(event.id)
             self.catalogue.remove(event.id, event.at)
-            self.ranker.remove(event.id)
+            self.ranker.remove(event.id, event.revision)
         elif event.type == "renewed" and self.catalogue.is_alive(event.id):
             self._cache.put(event.id, registration)
             self.catalogue.renew(committed.entry or decisions.entry_of(registration))

@@ -144,20 +144,18 @@ def _news(kind: EventType, known: Registration | Entry, revision: int) -> Event:
 
 
 class BorrowedIndex(IndexKeeper):
-    """The index of a process that saves none: it reads what the writing process saved, and keeps what came after in memory.
-    A ranker that shares nothing (`follow` says 0) keeps all of it in memory, and folds there."""
+    """The index of a process that saves none: it reads what the writer saved, and keeps in memory what came after. Whatever
+    would save or clear is not called here: those files are the writer's."""
 
     async def catch_up(self, revision: int) -> None:
-        indexed = self._ranker.open()
+        indexed = await asyncio.to_thread(self._ranker.follow)
         if indexed == 0 or indexed + 1 < await self._store.oldest_event():
             await self._feed()
         else:
             await self._replay(indexed, revision)
 
     async def fold(self, revision: int) -> None:
-        if await asyncio.to_thread(self._ranker.follow) == 0:
-            await super().fold(revision)
+        await asyncio.to_thread(self._ranker.follow)
 
     async def fold_in_time(self, revision: int) -> None:
-        if await asyncio.to_thread(self._ranker.follow) == 0:
-            await super().fold_in_time(revision)
+        await self.fold(revision)

@@ -52,7 +52,7 @@ class IndexKeeper:
         for agent_id in changed:
             registration = found.get(agent_id)
             if registration is None:
-                self._ranker.remove(agent_id)
+                self._ranker.remove(agent_id, indexed)
             else:
                 self._ranker.put(registration)
 

@@ -171,13 +171,20 @@ class Ranker(Protocol):
 
     def put(self, registration: Registration) -> None: ...
 
-    def remove(self, agent_id: str) -> None: ...
+    def remove(self, agent_id: str, revision: int = 0) -> None: ...
 
     def rank(
-        self, query: Query, audience: frozenset[str] | None, *, alive: Callable[[str], bool], now: float
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        *,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None = None,
     ) -> Ranking:
         """Hits for `query` that the audience sees, hard filters applied before ranking. `alive` says whether an id still
-        lives (leases end by comparison on read); ids it refuses are passed over, not counted."""
+        lives (leases end by comparison on read); ids it refuses are passed over, not counted. `among` names the only ids
+        that can be answers, where constraints leave few."""
         ...
 
     @property
@@ -190,8 +197,8 @@ class Ranker(Protocol):
         ...
 
     def follow(self) -> int:
-        """Of a ranker that reads what another process saves: open that, if it is newer, and return the revision that it
-        reflects. Changes that were put here stay in force over it. 0: nothing is shared. Called in a thread."""
+        """Instead of `open`, for a reader of what another process saves: open that, if it is newer, and return the revision
+        that it reflects; 0: nothing is saved yet. Changes after it that were put here stay in force. Called in a thread."""
         ...
 
     def close(self) -> None: ...

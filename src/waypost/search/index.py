@@ -10,7 +10,9 @@ another tier wait or when they were folded: counts are kept by tier, and a row t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -42,7 +44,8 @@ class Index:
         self._lock = Lock()  # never held over a merge or a write of more than a few changes
         self._maintaining = Lock()
         self._lives: list[Live] = []
-        self._waiting: dict[str, Registration | None] = {}
+        self._waiting: dict[str, Registration] = {}
+        self._replaced: dict[str, None] = {}  # ids whose older rows are not dead yet
         self._since: dict[str, tuple[int, Registration | None]] | None = (
             None  # a reader's changes that nobody saved yet
         )
@@ -69,24 +72,20 @@ class Index:
         if self._since is None:
             self._since = {}
         manifest = self._shelf.manifest()
-        if manifest is None or manifest.format != _FORMAT:
-            return self._kept.revision if self._kept else 0
-        if self._kept is None or manifest != self._kept:
-            try:
+        if manifest is not None and manifest.format == _FORMAT and manifest != self._kept:
+            with suppress(Damaged):
                 self._take(manifest)
-            except Damaged:
-                return self._kept.revision if self._kept else 0
-            later = {key: each for key, each in self._since.items() if each[0] > manifest.revision}
-            self._since = later
-            with self._lock:
-                self._waiting = {key: registration for key, (_, registration) in later.items()}
-        return manifest.revision
+        self._prepare_all()
+        return self._kept.revision if self._kept else 0
 
     def _take(self, manifest: Manifest) -> None:
         known: dict[File | None, Live] = {live.rows_file: live for live in self._lives}
         lives = [self._opened(saved, known) for saved in manifest.segments]
-        with self._lock:
-            self._lives, self._waiting, self._kept = lives, {}, manifest
+        with self._lock:  # what came after is in force with the same swap: a question must not miss it for a moment
+            later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
+            self._since = None if self._since is None else later
+            self._lives, self._kept = lives, manifest
+            self._waiting = {key: registration for key, (_, registration) in later.items()}
 
     def _opened(self, saved: Saved, known: dict[File | None, Live]) -> Live:
         held = known.get(saved.rows)
@@ -100,7 +99,7 @@ class Index:
     def clear(self) -> None:
         """Forget everything, on the shelf too."""
         with self._maintaining, self._lock:
-            self._lives, self._waiting, self._kept = [], {}, None
+            self._lives, self._waiting, self._replaced, self._kept = [], {}, {}, None
             if self._since is None:
                 self._shelf.clear()
 
@@ -118,38 +117,44 @@ class Index:
 
     def _note(self, agent_id: str, registration: Registration | None, revision: int) -> None:
         with self._lock:
-            self._waiting.pop(agent_id, None)  # to the end: the newest is prepared first
-            self._waiting[agent_id] = registration
+            self._wait(agent_id, registration)
             if self._since is not None:
                 self._since[agent_id] = (revision, registration)
+
+    def _wait(self, agent_id: str, registration: Registration | None) -> None:
+        self._replaced[agent_id] = None
+        self._waiting.pop(agent_id, None)  # to the end: the newest is prepared first
+        if registration is not None:
+            self._waiting[agent_id] = registration
 
     @property
     def pending(self) -> int:
         """Changes that are not on the shelf, and agents whose vectors are still to be made."""
-        unsaved = len(self._waiting) + sum(live.count for live in self._lives if not live.is_saved)
-        return unsaved + sum(self._lacking(live, name) for live in self._lives for name in self._slow)
+        return self.unsaved + sum(self._lacking(live, name) for live in self._lives for name in self._slow)
 
     @property
     def unsaved(self) -> int:
         return len(self._waiting) + sum(live.count for live in self._lives if not live.is_saved)
 
-    def look(self) -> tuple[list[Live], int]:
-        """What a question asks: every segment, and how many changes are too fresh to be among them."""
-        if self._waiting:
-            with self._lock:
-                self._absorb(_PREPARE_AT_ONCE)
-        return self._lives, len(self._waiting)
+    def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
+        """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
+        them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
+        if not self._replaced and not self._waiting:
+            return self._lives, 0
+        with self._lock:
+            fresh = [
+                agent_id
+                for agent_id, registration in reversed(self._waiting.items())
+                if audience is None or not audience.isdisjoint(registration.scopes)
+            ]
+            self._absorb(fresh[:_PREPARE_AT_ONCE])
+        return self._lives, max(0, len(fresh) - _PREPARE_AT_ONCE)
 
-    def _absorb(self, budget: int) -> None:
-        """Prepare what waits, newest first. What a change replaces is dead at once, prepared or not."""
-        self._bury(self._waiting)
-        prepared: list[Prepared] = []
-        while self._waiting and len(prepared) < budget:
-            _, registration = self._waiting.popitem()
-            if registration is not None and (ready := prepare(registration)) is not None:
-                prepared.append(ready)
+    def _absorb(self, ids: Sequence[str]) -> None:
+        """Prepare these. What any change replaces is dead at once, prepared or not."""
+        self._bury()
+        prepared = [ready for agent_id in reversed(ids) if (ready := prepare(self._waiting.pop(agent_id))) is not None]
         if prepared:
-            prepared.reverse()
             self._lives = [*self._lives, self._made(prepared)]
             self._settle()
 
@@ -160,9 +165,10 @@ class Index:
                 live.add_block(name, _embedded(space, [each.texts for each in prepared], None, len(prepared)))
         return live
 
-    def _bury(self, ids: Iterable[str]) -> None:
-        wanted = list(ids)
-        for live in self._lives:
+    def _bury(self) -> None:
+        wanted = list(self._replaced)
+        self._replaced = {}
+        for live in self._lives if wanted else ():
             found = live.segment.rows_by_id(wanted)
             live.kill(found[found >= 0])
 
@@ -194,7 +200,7 @@ class Index:
         """In steps, so that questions come in between. Changes that arrive meanwhile are taken along or left: both right."""
         for _ in range(len(self._waiting) // _PREPARE_AT_ONCE + 1):
             with self._lock:
-                self._absorb(_PREPARE_AT_ONCE)
+                self._absorb([*itertools.islice(reversed(self._waiting), _PREPARE_AT_ONCE)])
 
     def _fold(self) -> None:
         inputs, before = self._chosen()

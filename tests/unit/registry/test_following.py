@@ -26,13 +26,13 @@ READER = Principal(subject="reader", scopes=frozenset(("discover:read",)))
 class Pair:
     """A service that writes, a registry that follows it, and the head between them, moved by hand."""
 
-    def __init__(self, bench: Bench, data: Path) -> None:
+    def __init__(self, bench: Bench, data: Path, ranker: HybridRanker | None = None) -> None:
         self.bench = bench
         self.head = 0
         self.told: list[int] = []
         self.follower = FollowingRegistry(
             SqliteFollower(data),
-            HybridRanker(None),
+            ranker or HybridRanker(None),
             bench.registry.clock,
             head=lambda: self.head,
             announce=self.told.append,
@@ -172,6 +172,46 @@ async def test_both_give_the_same_set_the_same_name(tmp_path: Path) -> None:
             assert writer.fingerprint(tokens) == follower.fingerprint(tokens)
             names.add(follower.fingerprint(tokens))
         assert len(names) == 4
+
+
+async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        pair = Pair(bench, tmp_path, HybridRanker(tmp_path / "index"))
+        for name in ("saved", "gone", "changed"):
+            await pair.put(name, description=f"Is {name} by the writer.")
+        pair.head = bench.registry.changes.revision
+        bench.registry.ranker.maintain(pair.head)
+        await pair.follower.start()
+        assert pair.follower.ranker.follow() == pair.head
+        assert pair.follower.ranker.unsaved == 0
+        await pair.bench.as_("alice").delete("/api/v1/agents/gone")
+        await pair.put("changed", description="Now irons shirts.")
+        await pair.put("fresh", description="Waters plants.")
+        for saves in (False, True):  # before the writer has saved it, and after
+            await pair.announce()
+            if saves:
+                bench.registry.ranker.maintain(pair.head)
+            assert (pair.follower.ranker.follow() == pair.head) is saves
+            assert await pair.found("gone by the writer") == ["saved"]
+            assert await pair.found("irons shirts") == ["changed"]
+            assert await pair.found("waters plants") == ["fresh"]
+        await pair.follower.stop()
+
+
+async def test_a_damaged_index_of_the_writer_is_left_alone(tmp_path: Path) -> None:
+    async with service(tmp_path, store="sqlite") as bench:
+        pair = Pair(bench, tmp_path, HybridRanker(tmp_path / "index"))
+        await pair.put("a", description="Sorts letters.")
+        pair.head = bench.registry.changes.revision
+        bench.registry.ranker.maintain(pair.head)
+        files = sorted(path for path in (tmp_path / "index").rglob("*") if path.is_file())
+        damaged = {path: path.read_bytes()[:-20] for path in files}
+        for path, data in damaged.items():
+            path.write_bytes(data)
+        await pair.follower.start()
+        assert await pair.found("sorts letters") == ["a"]
+        await pair.follower.stop()
+        assert {path: path.read_bytes() for path in files} == damaged
 
 
 async def test_it_refuses_to_write(tmp_path: Path) -> None:
