@@ -25,7 +25,8 @@ from waypost.registry.selection import Selection
 from waypost.search.evidence import explain
 from waypost.search.preferences import BOOST, preference, preferred, wishes_of
 
-_WIDER: Final = (1000, 20_000)  # hits asked for when constraints leave too few; the last bounds the work
+_FEW: Final = 5000  # agents that fit the constraints and are ranked among themselves
+_WIDER: Final = (1000, 20_000)  # hits asked for when too few of the best fit; the last bounds the work
 _NEAR_TIES: Final = 20  # hits beyond the limit that a preference may bring into it
 _PLACES: Final = 4
 
@@ -55,28 +56,34 @@ class Search:
                 self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
             if self._constraints:
                 self._rejected = selection.rejected()
-                return self._worth_reading(self._ranked(ranker, selection.admits(), len(selection.admitted)))
+                return self._worth_reading(self._constrained(ranker, selection))
         return self._worth_reading(self._asked(ranker, self._catalogue.is_reachable, self._wanted))
 
     @property
     def _wanted(self) -> int:
         return self._query.limit + (_NEAR_TIES if self._wishes else 0)
 
-    def _ranked(self, ranker: Ranker, admits: Callable[[str], bool], admitted: int) -> Ranking:
-        """Asked again for more where filters that the ranker does not know took most of its candidates away."""
-        wanted = min(self._wanted, admitted)
-        if not wanted:
+    def _constrained(self, ranker: Ranker, selection: Selection) -> Ranking:
+        """Few that fit are ranked among themselves. Of many the best are looked through for those that fit, and more of
+        them where too few do."""
+        count = len(selection.admitted)
+        if not count:
             return Ranking(hits=())
-        ranking = self._asked(ranker, admits, wanted)
-        for limit in _WIDER:
-            if len(ranking.hits) >= wanted:
+        if count <= _FEW:
+            among = self._catalogue.tags.ids_of(selection.admitted)
+            return self._asked(ranker, self._catalogue.is_reachable, self._wanted, among)
+        ranking = Ranking(hits=())
+        for limit in (self._wanted, *_WIDER):
+            ranking = self._asked(ranker, selection.admits(), limit)
+            if len(ranking.hits) >= self._wanted:
                 break
-            ranking = self._asked(ranker, admits, limit)
-        return msgspec.structs.replace(ranking, hits=ranking.hits[:wanted])
+        return msgspec.structs.replace(ranking, hits=ranking.hits[: self._wanted])
 
-    def _asked(self, ranker: Ranker, alive: Callable[[str], bool], limit: int) -> Ranking:
+    def _asked(
+        self, ranker: Ranker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
+    ) -> Ranking:
         asked = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
-        return ranker.rank(asked, audience(self._principal), alive=alive, now=self._now)
+        return ranker.rank(asked, audience(self._principal), alive=alive, now=self._now, among=among)
 
     def _worth_reading(self, ranking: Ranking) -> Ranking:
         """Without what cannot reach the floor, whatever is preferred."""

@@ -9,12 +9,17 @@ import numpy as np
 from waypost.search.document import protocol_key, tag_key
 from waypost.search.live import Live, Mask
 from waypost.search.question import Question
-from waypost.search.segment import Rows
+from waypost.search.segment import Array, Rows
 
 
-def admitted(live: Live, question: Question) -> tuple[Mask, int]:
-    """The rows that the caller sees and the question admits, and how many. Not a copy: read it."""
+def admitted(live: Live, question: Question, among: Array | None = None) -> tuple[Mask, int]:
+    """The rows that the caller sees and the question admits, and how many. Not a copy: read it. `among` holds the keys of
+    the only ids that can be answers, where filters from elsewhere leave few."""
     mask, count = live.visible(question.audience)
+    if among is not None:
+        rows = live.segment.rows_by_key(among)
+        mask = _only(rows[rows >= 0], mask)
+        count = int(np.count_nonzero(mask))
     if not (question.required or question.excluded or question.protocols):
         return mask, count
     narrowed = question.required or question.protocols

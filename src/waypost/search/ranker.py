@@ -1,6 +1,7 @@
 """The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
 
-Order: the fused score, then the id. A deprecated agent keeps half of it, a stuffed one what `honesty` leaves. Near
+Order: the score to four places; equals always stand in the same order. A deprecated agent keeps half of its score, a
+stuffed one what `honesty` leaves. Near
 duplicates and floods by one owner are spread so that each ten stays open to others (see `clusters`).
 """
 
@@ -26,6 +27,7 @@ from waypost.search.index import Index
 from waypost.search.language import UNKNOWN
 from waypost.search.live import Live, Mask
 from waypost.search.question import Question, question_of
+from waypost.search.segment import Array, id_keys
 from waypost.search.taxonomy import Taxonomy, standard
 
 _PLACES: Final = 4  # a finer difference is noise, and would part equals
@@ -33,7 +35,7 @@ _DEPRECATED: Final = 0.5
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
-_NOISE: Final = 0.04  # a score below this says that nothing was found
+_NOISE: Final = 0.04  # the score of an agent of which nothing speaks but a vector that is not very near
 _FRESH_HALF_LIFE: Final = 182 * 86_400.0
 _FRESH: Final = 0.01  # of the fused score: parts near equals
 
@@ -92,27 +94,33 @@ class HybridRanker:
     # --- Questions -------------------------------------------------------------------------------
 
     def rank(
-        self, query: Query, audience: frozenset[str] | None, *, alive: Callable[[str], bool], now: float
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        *,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None = None,
     ) -> Ranking:
         question = question_of(query, audience)
         if not (question.terms or question.required or question.preferred or question.protocols):
             return Ranking(hits=(), warnings=("The query holds no word to search for.",))
-        lives, skipped = self.index.look()
-        moment = self._moment(lives, query, question)
+        lives, skipped = self.index.look(audience)
+        moment = self._moment(lives, query, question, None if among is None else id_keys(among))
         order = _Order(moment, now)
         hits = order.hits(query.limit, alive, is_spread=query.diversity)
         if question.selects and len(hits) < query.limit:
             hits += _rest(moment, hits, query.limit, alive)
         return Ranking(hits=tuple(hits), warnings=(*self._warnings, *_waiting(skipped)))
 
-    def _moment(self, lives: Sequence[Live], query: Query, question: Question) -> _Moment:
-        taxonomy = self._taxonomy = self._taxonomy or standard()
+    def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
+        taxonomy = self._taxonomy = standard() if self._taxonomy is None else self._taxonomy
         asked = asked_of(query, question.preferred, taxonomy)
         rarity = Rarity(lives, question.audience)
         weights = rarity.weights(asked.terms)
-        masks = [admitted(live, question) for live in lives]
+        masks = [admitted(live, question, among) for live in lives]
         visible = sum(live.visible(question.audience)[1] for live in lives)
-        vectors = self._vectors(asked)
+        vectors = self._vectors(asked) if asked.terms else {}
         wanted = query.limit + _SPARE
         parts = [
             gather(place, live, asked, weights, vectors, mask, count, visible, wanted)
@@ -157,17 +165,21 @@ class _Order:
 
     def __init__(self, moment: _Moment, now: float) -> None:
         self._moment = moment
-        if moment.signals is None:
-            self._signals: Signals | None = None
-            return
-        weighed = fused(moment.signals, moment.names, moment.weights, self._foreign(moment.signals))
-        weighed = weighed * self._worth(moment.signals, now)
-        order = np.lexsort((moment.signals.mark, -np.round(weighed, _PLACES + 2)))
-        self._signals = moment.signals.chosen(order)
-        self._fused: F32 = weighed[order]
+        self._signals: Signals | None = None
+        self.scores: F32 = np.zeros(0, dtype=np.float32)
+        if moment.signals is not None:
+            scores = self._scored(moment.signals, now) * self._worth(moment.signals)
+            order = np.lexsort((moment.signals.mark, -np.round(scores, _PLACES)))
+            self._signals, self.scores = moment.signals.chosen(order), scores[order]
+
+    def _scored(self, signals: Signals, now: float) -> F32:
+        moment = self._moment
+        if not moment.asked.terms:
+            return calibration.by_tags_alone(signals.preferred)
+        weighed = fused(signals, moment.names, moment.weights, self._foreign(signals)) * self._freshness(signals, now)
         mass = np.asarray(moment.rarity, dtype=np.float32) @ moment.asked.has
-        found = calibration.figures(self._signals, moment.names, mass)
-        self.scores = calibration.scores(self._fused, found, moment.names)
+        found = calibration.figures(signals, moment.names, mass)
+        return calibration.scores(weighed, found, signals.preferred, moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
@@ -180,10 +192,13 @@ class _Order:
         theirs = self._column(signals, "language")
         return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
 
-    def _worth(self, signals: Signals, now: float) -> F32:
+    def _worth(self, signals: Signals) -> F32:
         worth = self._column(signals, "worth") * np.where(self._column(signals, "deprecated"), _DEPRECATED, 1.0)
+        return worth.astype(np.float32)
+
+    def _freshness(self, signals: Signals, now: float) -> F32:
         age = np.maximum(0.0, now - self._column(signals, "updated"))
-        return np.asarray(worth * (1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE)), dtype=np.float32)
+        return np.asarray(1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE), dtype=np.float32)
 
     def _column(self, signals: Signals, name: str) -> npt.NDArray[Any]:
         """A trait of each candidate."""
@@ -204,9 +219,14 @@ class _Order:
             score = round(float(self.scores[at]), _PLACES)
             if len(found) == limit:
                 break
-            if score >= _NOISE and alive(agent_id := self._id(int(at))):
+            if (score >= _NOISE or self._is_named(int(at))) and alive(agent_id := self._id(int(at))):
                 found.append(Hit(agent_id, score))
         return found
+
+    def _is_named(self, at: int) -> bool:
+        """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
+        signals = self._signals
+        return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
     def _id(self, at: int) -> str:
         signals = self._signals
@@ -242,7 +262,7 @@ def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str
     return found[: limit - len(hits)]
 
 
-_BASE: Final = 0.1  # of an agent that passes the filters and no more
+_BASE: Final = 0.05  # of an agent that passes the filters and no more
 
 
 def _waiting(skipped: int) -> tuple[str, ...]:

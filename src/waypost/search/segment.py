@@ -81,11 +81,13 @@ class Segment:
 
     def rows_by_id(self, ids: Sequence[str]) -> Array:
         """The row of each id, or -1."""
-        wanted = np.fromiter(map(id_key, ids), dtype=np.uint64, count=len(ids))
+        return self.rows_by_key(id_keys(ids))
+
+    def rows_by_key(self, wanted: Array) -> Array:
         hashes: Array = self.arrays["id_hashes"]
         at = np.minimum(np.searchsorted(hashes, wanted), max(0, len(hashes) - 1))
         if not len(hashes):
-            return np.full(len(ids), -1, dtype=np.int64)
+            return np.full(len(wanted), -1, dtype=np.int64)
         return np.where(hashes[at] == wanted, self.arrays["id_rows"][at].astype(np.int64), -1)
 
     def terms_of(self, row: int) -> Array:
@@ -98,6 +100,10 @@ class Segment:
     def containing(self) -> Array:
         """How many rows hold each term, for each tier: [tier, term]."""
         return self.arrays["containing"]
+
+
+def id_keys(ids: Sequence[str]) -> Array:
+    return np.fromiter(map(id_key, ids), dtype=np.uint64, count=len(ids))
 
 
 def build(documents: Sequence[Prepared]) -> Segment:

@@ -146,6 +146,20 @@ async def test_an_agent_far_behind_the_best_matches_is_found_when_only_it_fits(t
         assert found["rejected_constraints"] == {"region": 1200}
 
 
+@pytest.mark.req("PRO-24", "PRO-31")
+async def test_many_that_fit_are_found_behind_many_better_matches_that_do_not(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice = bench.as_("alice")
+        better = [profile(f"b-{number}", name=f"Invoice {number}", tags=["invoice"]) for number in range(200)]
+        fitting = [profile(f"f-{number}", constraints={"region": "eu"}) for number in range(5001)]
+        fitting[77]["description"] = "Does many things, and an invoice now and then."
+        body = "\n".join(httpx.Response(200, json=line).text for line in [*better, *fitting])
+        assert "error" not in (await alice.post("/api/v1/agents:batch", content=body.encode())).text
+        found = await discover(alice, "invoice", constraints={"region": "eu"}, limit=1)
+        assert ids(found) == {"f-77"}
+        assert found["rejected_constraints"] == {"region": 200}
+
+
 @pytest.mark.req("PRO-21", "PRO-24")
 async def test_results_are_as_young_as_was_asked_for_by_change_or_renewal(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
