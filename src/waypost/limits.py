@@ -135,6 +135,14 @@ AF_SCAN_IDS: Final = 10_000  # an answer longer than this is not kept
 RATE_CALLERS: Final = 10_000  # callers whose rate is remembered
 TOKEN_CACHE: Final = 4096
 
+# --- Embedders -----------------------------------------------------------------------------------
+EMBEDDER_PIECES: Final = 256  # of one text; what a sentence model says of more is no better
+EMBEDDER_BATCH_PIECES: Final = 384  # worked on at once: some milliseconds, and what is computed stays in the cache
+EMBEDDER_ROWS: Final = 6000  # pieces whose share of the network is kept, 13 KiB each; a language is spoken with fewer
+EMBEDDER_WORDS: Final = 50_000  # words whose pieces are kept
+EMBEDDER_QUESTIONS: Final = 4096  # texts whose vectors are kept, 1 KiB each
+EMBEDDER_QUESTION_TEXTS: Final = 16  # a question and its clauses; more at once are agents, who come once
+
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Fit what ships with the default vectors: a projection from 512 to 256 dimensions and 2,048 landmarks for each space.
+
+    scripts/train_spaces.py                 write src/waypost/embedders/data/*.npy
+    scripts/train_spaces.py --check         say whether they are what would be written
+    scripts/train_spaces.py --onnx FOLDER   write FOLDER/landmarks.npy for an ONNX model
+
+The texts are generic: names and descriptions of real servers (bench/data), each description as a whole and clause by clause,
+and every name in the taxonomy. No query, and none of the sets that quality is measured on, has a say. The same texts give
+the same files, up to the last digits of the linear algebra at hand.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is loaded: sums in one order
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.embedders import fitted
+from waypost.embedders.onnx import OnnxEncoder, open_folder
+from waypost.embedders.package import WIDTH, find_package, load_model
+from waypost.embedders.pieces import PieceEncoder
+from waypost.embedders.sentencepiece import Tokenizer
+from waypost.embedders.static import Means, condense
+from waypost.embedders.use import Network
+from waypost.search.centroids import train
+from waypost.search.clauses import clauses
+from waypost.search.taxonomy import standard_outline
+
+F32 = npt.NDArray[np.float32]
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVERS = ROOT / "bench" / "data" / "mcp_servers.jsonl.gz"
+DATA = ROOT / "src" / "waypost" / "embedders" / "data"
+LISTS = 2048
+SEED = 20_260_101
+SAME = 0.999  # directions may differ in their last digits from one library to the next
+
+
+def texts() -> list[str]:
+    """Without repetition, in a fixed order."""
+    found: list[str] = []
+    with gzip.open(SERVERS, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            server = json.loads(line)
+            found += [f"{server['name']}. {server['description']}", *clauses(server["description"])]
+    for line in standard_outline().splitlines():
+        names, *others = line.strip().lstrip("~").split("|")
+        if names and not names.startswith("#"):
+            translated = [part.partition(":")[2] for part in others if not part.strip().startswith("under:")]
+            found += [name.strip(" ~") for part in (names, *translated) for name in re.split("[=,]", part)]
+    return [text for text in dict.fromkeys(found) if text.strip()]
+
+
+def projected(vectors: F32) -> F32:
+    """The directions along which the vectors are longest: unit vectors keep their angles best on these."""
+    square = vectors.astype(np.float64).T @ vectors.astype(np.float64)
+    _, directions = np.linalg.eigh(square)
+    chosen = directions[:, ::-1][:, : fitted.DIMS]
+    chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(0), np.arange(fitted.DIMS)])  # a direction has two signs
+    return np.asarray(chosen, np.float16)
+
+
+def fit(encode: Callable[[Sequence[str]], F32], generic: Sequence[str]) -> tuple[F32, npt.NDArray[np.int8]]:
+    vectors = encode(generic)
+    projection = projected(vectors)
+    carried = vectors @ projection.astype(np.float32)
+    carried /= np.maximum(np.linalg.norm(carried, axis=1, keepdims=True), 1e-12)
+    kept = (np.square(vectors @ projection.astype(np.float32)).sum() / np.square(vectors).sum()).item()
+    print(f"{len(vectors)} texts; {kept:.1%} of their length is kept")
+    return projection, train(carried, LISTS, SEED).codes
+
+
+def fitted_arrays() -> dict[str, npt.NDArray[np.generic]]:
+    package = find_package()
+    if package is None:
+        sys.exit("The package of the default model is not installed.")
+    model = load_model(package, None)
+    tokenizer = Tokenizer(model.vocabulary)
+    means = Means(condense(model, np.eye(WIDTH, dtype=np.float32)))
+    made: dict[str, npt.NDArray[np.generic]] = {}
+    for part, encode in ((fitted.STATIC, means.encode), (fitted.NETWORK, Network(model).encode)):
+        projection, landmarks = fit(PieceEncoder(tokenizer, encode, WIDTH), texts())
+        made |= {f"{part}.projection.npy": projection, f"{part}.landmarks.npy": landmarks}
+    return made
+
+
+def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
+    if kept.shape != made.shape or kept.dtype != made.dtype:
+        return False
+    a, b = kept.astype(np.float64).ravel(), made.astype(np.float64).ravel()
+    return bool(a @ b / np.sqrt((a @ a) * (b @ b)) > SAME)
+
+
+def train_onnx(path: Path) -> None:
+    vectors = OnnxEncoder(open_folder(path))(texts())
+    np.save(path / "landmarks.npy", train(vectors, LISTS, SEED).codes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--onnx", type=Path)
+    given = parser.parse_args()
+    if given.onnx:
+        train_onnx(given.onnx)
+        return
+    made = fitted_arrays()
+    if given.check:
+        wrong = [name for name, array in made.items() if not alike(np.load(DATA / name), array)]
+        sys.exit(f"Not what would be written: {', '.join(wrong)}" if wrong else 0)
+    for name, array in made.items():
+        np.save(DATA / name, array)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A model that is loaded once: in the background when told to, else by whoever needs it first. Others wait."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from waypost.errors import Unavailable, WaypostError
+from waypost.search.embedding import Vectors
+
+log = logging.getLogger("waypost.embedders")
+
+Encode = Callable[[Sequence[str]], Vectors]
+
+
+class Loading:
+    """What `load` gives by name; one model may serve several spaces."""
+
+    def __init__(self, load: Callable[[], Mapping[str, Encode]]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._loaded: Mapping[str, Encode] | None = None
+        self._failure: WaypostError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._loaded is not None
+
+    @property
+    def failure(self) -> str | None:
+        """Why there will be no vectors."""
+        return None if self._failure is None else str(self._failure)
+
+    def start(self) -> None:
+        """Load in the background. An end of the process does not wait for it."""
+        threading.Thread(target=self._try, name="waypost-embedder", daemon=True).start()
+
+    def get(self) -> Mapping[str, Encode]:
+        """Raises Unavailable when the model could not be loaded; it is not tried again."""
+        return self._loaded or self._try() or self._refuse()
+
+    def _try(self) -> Mapping[str, Encode] | None:
+        with self._lock:
+            if self._loaded is None and self._failure is None:
+                try:
+                    self._loaded = self._load()
+                except WaypostError as error:
+                    self._failure = error
+                    log.warning("answers come from words and tags alone: %s", error)
+            return self._loaded
+
+    def _refuse(self) -> Mapping[str, Encode]:
+        raise Unavailable(f"There are no vectors: {self.failure}") from self._failure
+
+
+class LazyEmbedder:
+    """An embedder whose name and size are known before it is loaded. `encode` waits; `is_ready` says whether it would."""
+
+    def __init__(self, name: str, dims: int, loading: Loading, part: str) -> None:
+        self.name = name
+        self.dims = dims
+        self._loading = loading
+        self._part = part
+
+    @property
+    def is_ready(self) -> bool:
+        return self._loading.is_ready
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        return self._loading.get()[self._part](texts)

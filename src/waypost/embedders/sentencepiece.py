@@ -1,0 +1,196 @@
+"""Cutting a text into the pieces of a SentencePiece unigram model, and reading such a model's file.
+
+Knows the file format, the model's own spelling rules (its character map) and the best cut of a word (Viterbi). Does not
+know what the pieces mean to a network.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost import limits
+
+UNKNOWN: Final = 0
+BEGIN: Final = 1
+END: Final = 2
+
+_SPACE: Final = "\u2581"  # stands for the space before a word
+_CACHED_CHARS: Final = 40  # longer words are rare and would fill the memory
+_UNKNOWN_PENALTY: Final = 10.0  # below the least likely piece, as the model's own tools have it
+_NEVER: Final = -1e30
+_PIECE_TAG: Final = 0x0A
+_NORMALISER_TAG: Final = 0x1A
+_SCORE_TAG: Final = 0x15
+_BYTES_WIRE: Final = 2
+_CHARSMAP_FIELD: Final = 2
+
+
+class Vocabulary(NamedTuple):
+    pieces: list[str]  # by number
+    scores: npt.NDArray[np.float32]  # logarithms of their probabilities
+    charsmap: bytes  # a double array over UTF-8, then the replacements
+
+
+class Tokenizer:
+    """May be used by several threads."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._numbers = dict(zip(vocabulary.pieces, range(len(vocabulary.pieces)), strict=True))
+        self._scores: list[float] = vocabulary.scores.tolist()
+        self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
+        self._longest = max(map(len, vocabulary.pieces))
+        size = int.from_bytes(vocabulary.charsmap[:4], "little")
+        self._units: list[int] = np.frombuffer(vocabulary.charsmap, "<u4", size // 4, 4).tolist()
+        self._replacements = vocabulary.charsmap[4 + size :]
+        spelled = {code: self._spelled(chr(code)) for code in range(128)}
+        self._ascii = {code: text for code, text in spelled.items() if text != chr(code)}
+        self._words: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str, most: int) -> list[int]:
+        """The numbers of the first `most` pieces or a few more; none for a text without a character that counts."""
+        plain = text.translate(self._ascii) if text.isascii() else self._spelled(text)
+        numbers: list[int] = []
+        words = self._words
+        for word in plain.split(" "):
+            if not word:
+                continue
+            found = words.get(word)
+            numbers += found if found is not None else self._learned(word)
+            if len(numbers) >= most:
+                break
+        return numbers
+
+    def _learned(self, word: str) -> tuple[int, ...]:
+        found = self._cut(_SPACE + word)
+        if len(word) <= _CACHED_CHARS:
+            if len(self._words) >= limits.EMBEDDER_WORDS:
+                self._words = {}
+            self._words[word] = found
+        return found
+
+    def _spelled(self, text: str) -> str:
+        """By the character map: the longest match is replaced, at each place."""
+        raw = text.encode("utf-8", "replace")
+        out: list[bytes] = []
+        at = 0
+        while at < len(raw):
+            stop, value = self._match(raw, at)
+            if stop > at:
+                out.append(self._replacements[value : self._replacements.index(b"\0", value)])
+            else:
+                stop = at + 1
+                while stop < len(raw) and raw[stop] & 0xC0 == 0x80:  # the rest of one character
+                    stop += 1
+                out.append(raw[at:stop])
+            at = stop
+        return b"".join(out).decode("utf-8", "replace")
+
+    def _match(self, raw: bytes, start: int) -> tuple[int, int]:
+        """Where the longest match from `start` ends (`start`: there is none), and its value."""
+        units = self._units
+        node = _offset(units[0])
+        stop, value = start, 0
+        for at in range(start, len(raw)):
+            node ^= raw[at]
+            unit = units[node]
+            if unit & 0x800000FF != raw[at]:
+                break
+            node ^= _offset(unit)
+            if unit & 0x100:
+                stop, value = at + 1, units[node] & 0x7FFFFFFF
+        return stop, value
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """The cut of one word whose pieces are likeliest together."""
+        size = len(word)
+        best = [0.0] + [_NEVER] * size
+        back = [0] * (size + 1)
+        chosen = [UNKNOWN] * (size + 1)
+        for start in range(size):
+            here = best[start]
+            unknown = start + 1, UNKNOWN, here + self._unknown_score
+            for stop, number, score in (*self._steps(word, start, here), unknown):
+                if score > best[stop]:
+                    best[stop], back[stop], chosen[stop] = score, start, number
+        out: list[int] = []
+        while size:
+            out.append(chosen[size])
+            size = back[size]
+        return tuple(reversed(out))
+
+    def _steps(self, word: str, start: int, here: float) -> Iterator[tuple[int, int, float]]:
+        for stop in range(start + 1, min(start + self._longest, len(word)) + 1):
+            number = self._numbers.get(word[start:stop])
+            if number is not None:
+                yield stop, number, here + self._scores[number]
+
+
+def _offset(unit: int) -> int:
+    return (unit >> 10) << ((unit & 0x200) >> 6)
+
+
+# --- The file -------------------------------------------------------------------------------------
+
+
+def parse_vocabulary(data: bytes) -> Vocabulary:
+    """Out of the protocol buffer that a model is kept in. Raises ValueError."""
+    pieces: list[str] = []
+    scores: list[float] = []
+    charsmap = b""
+    try:
+        for tag, start, stop in _fields(data, 0, len(data)):
+            if tag == _PIECE_TAG:
+                piece, score = _parse_piece(data, start, stop)
+                pieces.append(piece)
+                scores.append(score)
+            elif tag == _NORMALISER_TAG:
+                charsmap = _find_charsmap(data, start, stop) or charsmap
+    except (IndexError, struct.error) as error:
+        raise ValueError("The vocabulary is cut short.") from error
+    if not pieces or not charsmap:
+        raise ValueError("The vocabulary has no pieces or no character map.")
+    return Vocabulary(pieces, np.array(scores, np.float32), charsmap)
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Tag, start and end of each field that is a run of bytes; numbers of one to ten bytes are passed over."""
+    while at < end:
+        tag = data[at]
+        size, at = _varint(data, at + 1)
+        if tag & 7 == _BYTES_WIRE:
+            yield tag, at, at + size
+            at += size
+
+
+def _parse_piece(data: bytes, start: int, stop: int) -> tuple[str, float]:
+    """Text, then score; what follows (its kind) has no say here."""
+    if data[start] != _PIECE_TAG:
+        raise ValueError("A piece of the vocabulary does not begin with its text.")
+    size, at = _varint(data, start + 1)
+    end = at + size
+    text = data[at:end].decode()
+    score = struct.unpack_from("<f", data, end + 1)[0] if end < stop and data[end] == _SCORE_TAG else 0.0
+    return text, score
+
+
+def _find_charsmap(data: bytes, start: int, stop: int) -> bytes | None:
+    for tag, at, end in _fields(data, start, stop):
+        if tag >> 3 == _CHARSMAP_FIELD:
+            return data[at:end]
+    return None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
