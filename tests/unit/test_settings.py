@@ -198,3 +198,16 @@ def test_the_admin_token_is_never_offered_to_another_host(tmp_path: Path) -> Non
 def test_a_file_in_the_working_folder_cannot_send_a_client_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "waypost.toml").write_text('host = "203.0.113.9"\nport = 9000\n')
     assert load_connection(environ={}).base_url == "http://127.0.0.1:9000"
+
+
+def test_processes_cannot_share_a_store_in_memory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings({"data": tmp_path, "workers": 2, "store": "memory"}, environ={})
+    assert refused.value.path == "workers"
+
+
+@pytest.mark.parametrize("given", ["0", "65", "two"])
+def test_the_number_of_processes_is_bounded(given: str) -> None:
+    with pytest.raises(ConfigurationError):
+        load_settings(environ={"WAYPOST_WORKERS": given})
+    assert load_settings(environ={"WAYPOST_WORKERS": "64"}).workers == 64
