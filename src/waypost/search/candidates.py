@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.asked import Asked
+from waypost.search.asked import Asked, Wished
 from waypost.search.embedding import Vectors
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
@@ -27,6 +27,7 @@ class Signals(NamedTuple):
     place: npt.NDArray[np.int64]  # [candidates]: number of the segment
     rows: Rows  # [candidates]
     mark: npt.NDArray[np.uint64]  # [candidates]: parts equals
+    deprecated: Mask  # [candidates]
     lexical: F32  # Σ idf · impact over the terms of a unit
     coverage: F32  # share of the description that a unit says
     centres: Mapping[str, F32]  # by space: similarity of the agent as a whole
@@ -59,10 +60,15 @@ def _concatenated(column: Sequence[Any]) -> Any:
 
 def cut(signals: Signals, wanted: int) -> Signals:
     """The best of all segments together: how records are spread over segments must not show."""
-    kept = _best(signals.lexical[:, 0], signals.mark, max(LEXICAL, wanted), floor=0.0)
+    count = max(LEXICAL, wanted)
+    words = signals.lexical[:, 0]
+    kept = _best(words, signals.mark, count, floor=0.0)
+    if _mostly(signals.deprecated[kept]):
+        kept |= _best(np.where(signals.deprecated, np.float32(0), words), signals.mark, count, floor=0.0)
     for space, centre in signals.centres.items():
         nearness = np.maximum(centre[:, 0], signals.examples[space][:, 0])
         kept |= _best(nearness, signals.mark, max(VECTOR, wanted), floor=0.0)
+    kept |= _best(signals.preferred, signals.mark, count, floor=0.0)
     return signals if kept.all() else signals.chosen(np.flatnonzero(kept))
 
 
@@ -88,11 +94,27 @@ def gather(
     in all segments; `wanted` raises the number of candidates when a caller asks for many."""
     words = Weighted(live.segment, list(asked.terms), list(weights))
     found = [words.best(mask, admitted, max(LEXICAL, wanted))]
+    if _mostly(live.segment.deprecated[found[0]]):  # these keep half of their score: look behind them
+        found.append(words.best(mask & ~live.segment.deprecated, admitted, max(LEXICAL, wanted)))
     for space, queries in vectors.items():
         for block, _ in live.blocks.get(space, ()):
             found.append(block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible))[0])
+    found += [_carrying(live, wish, mask, max(LEXICAL, wanted)) for wish in asked.wishes if wish.is_asked]
     rows = np.unique(np.concatenate(found)).astype(np.uint32)
     return measure(place, live, asked, words, vectors, rows)
+
+
+def _mostly(flags: Mask) -> bool:
+    return 2 * int(np.count_nonzero(flags)) > len(flags)
+
+
+def _carrying(live: Live, wish: Wished, mask: Mask, count: int) -> Rows:
+    """Rows with a tag that was asked for by name: reason enough to be looked at."""
+    rows = np.unique(np.concatenate([live.segment.keys.rows_of(key) for key, _ in wish.keys]))
+    rows = rows[mask[rows]]
+    if len(rows) > count:
+        rows = rows[np.argpartition(live.segment.mark[rows], count)[:count]]
+    return np.asarray(rows, dtype=np.uint32)
 
 
 def measure(
@@ -109,6 +131,7 @@ def measure(
         place=np.full(len(rows), place),
         rows=rows,
         mark=live.segment.mark[rows],
+        deprecated=live.segment.deprecated[rows],
         lexical=impacts @ asked.has,
         coverage=(said.astype(np.float32) @ asked.has) / lengths[:, None],
         centres=centres,

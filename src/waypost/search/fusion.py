@@ -1,7 +1,11 @@
-"""From signals to one order. Each signal is divided by its best among the candidates, so that none drowns the others; the
-mix of the whole question and of its best clause decides.
+"""From signals to one figure for each candidate: a weighted sum of absolute figures, each in 0..1.
 
-The weights are the same for every question. They were chosen round, in the middle of a flat region on two public sets
+    lexical   share of the question's weight (Σ idf) that the record's words carry
+    network   nearness of sentence vectors; static: of word vectors
+    coverage  share of the description that the question says
+
+Nothing is divided by the best candidate: a figure means the same for every question and whoever else is found. A question of
+several wishes is weighed as a whole and by its best clause. The weights were chosen round, in a flat region on two public sets
 (see docs/explanation/search.md); a signal that is not there leaves its weight to the others.
 """
 
@@ -16,14 +20,15 @@ from waypost.search.candidates import F32, Signals
 
 
 class Weights(NamedTuple):
-    network: float = 0.45  # sentence vectors
-    static: float = 0.30  # mean of word vectors
-    lexical: float = 0.25
-    coverage: float = 0.15  # how much of the description the question says
+    lexical: float = 0.5
+    network: float = 0.7
+    static: float = 0.3
+    coverage: float = 0.25
     tags: float = 0.03  # tags that the words name
     preferred: float = 0.25  # tags that the caller named
-    example: float = 0.25  # of the vector signals: the best example, the rest is the agent as a whole
+    example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
+    foreign: float = 1.35  # of sentence vectors where words say nothing: they stand for the words too
 
 
 class Names(NamedTuple):
@@ -33,46 +38,38 @@ class Names(NamedTuple):
     static: str | None = None
 
 
-def fused(signals: Signals, names: Names, weights: Weights, foreign: npt.NDArray[np.bool_]) -> F32:
-    """[candidates]. `foreign` candidates are in another language than the question: words say nothing of them."""
-    parts = _parts(signals, names, weights, foreign)
+def fused(signals: Signals, names: Names, weights: Weights, mass: F32, foreign: npt.NDArray[np.bool_]) -> F32:
+    """[candidates]. `mass` is Σ idf of each unit. `foreign` candidates are in another language than the question."""
+    parts = _parts(signals, names, weights, mass, foreign)
     whole = parts[:, 0]
     if parts.shape[1] > 1:
         whole = (1 - weights.clauses) * whole + weights.clauses * parts[:, 1:].max(axis=1)
-    return np.asarray(whole + weights.tags * signals.tags + weights.preferred * signals.preferred, dtype=np.float32)
+    return _f32(whole + weights.tags * signals.tags + weights.preferred * signals.preferred)
 
 
-def _parts(signals: Signals, names: Names, weights: Weights, foreign: npt.NDArray[np.bool_]) -> F32:
+def _parts(signals: Signals, names: Names, weights: Weights, mass: F32, foreign: npt.NDArray[np.bool_]) -> F32:
     """[candidates, units]."""
-    lexical = _normed(signals.lexical)
-    static = _space(signals, names.static, weights)
-    network = _space(signals, names.network, weights)
-    if static is None and network is None:
-        return _f32(weights.lexical * lexical + weights.coverage * signals.coverage)
+    lexical = signals.lexical / np.maximum(mass, np.float32(1e-6))
+    words = weights.lexical * lexical + weights.coverage * signals.coverage
+    static = nearness(signals, names.static, weights)
+    network = nearness(signals, names.network, weights)
     if network is None:
-        near = static if static is not None else lexical
-        words = (weights.lexical + weights.network / 2) * lexical + (weights.static + weights.network / 2) * near
-        return _f32(words + weights.coverage * signals.coverage)
-    near = static if static is not None else network
-    # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
-    sentence = np.where(signals.covered[names.network or ""][:, None], network, near)
-    words = weights.lexical * lexical + weights.static * near + weights.coverage * signals.coverage
-    alone = (weights.lexical + weights.static) * sentence
-    return _f32(weights.network * sentence + np.where(foreign[:, None], alone, words))
+        return _f32(words if static is None else words + (weights.static + weights.network) * static)
+    sentence = network
+    if static is not None:
+        # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
+        sentence = np.where(signals.covered[names.network or ""][:, None], network, static)
+        words = words + weights.static * static
+    return _f32(np.where(foreign[:, None], weights.foreign * network, words + weights.network * sentence))
+
+
+def nearness(signals: Signals, name: str | None, weights: Weights) -> F32 | None:
+    """How near the vectors of a space are: the agent as a whole, lifted by an example that is nearer."""
+    if name is None or name not in signals.centres:
+        return None
+    centre, example = signals.centres[name], signals.examples[name]
+    return np.maximum(_f32(centre + weights.example * np.maximum(example - centre, 0)), 0)
 
 
 def _f32(array: npt.NDArray[Any]) -> F32:
     return array.astype(np.float32, copy=False)
-
-
-def _space(signals: Signals, name: str | None, weights: Weights) -> F32 | None:
-    if name is None or name not in signals.centres:
-        return None
-    centre, example = signals.centres[name], signals.examples[name]
-    return _normed(np.where(example > centre, (1 - weights.example) * centre + weights.example * example, centre))
-
-
-def _normed(scores: F32) -> F32:
-    clipped = np.maximum(scores, 0)
-    best = clipped.max(axis=0, keepdims=True) if len(clipped) else np.ones((1, scores.shape[1]), np.float32)
-    return np.asarray(clipped / np.maximum(best, np.float32(1e-9)), dtype=np.float32)

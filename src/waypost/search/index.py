@@ -84,8 +84,9 @@ class Index:
         with self._lock:  # what came after is in force with the same swap: a question must not miss it for a moment
             later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
             self._since = None if self._since is None else later
-            self._lives, self._kept = lives, manifest
-            self._waiting = {key: registration for key, (_, registration) in later.items()}
+            self._lives, self._kept, self._waiting, self._replaced = lives, manifest, {}, {}
+            for agent_id, (_, registration) in later.items():
+                self._wait(agent_id, registration)
 
     def _opened(self, saved: Saved, known: dict[File | None, Live]) -> Live:
         held = known.get(saved.rows)

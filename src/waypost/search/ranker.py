@@ -176,10 +176,9 @@ class _Order:
         moment = self._moment
         if not moment.asked.terms:
             return calibration.by_tags_alone(signals.preferred)
-        weighed = fused(signals, moment.names, moment.weights, self._foreign(signals)) * self._freshness(signals, now)
         mass = np.asarray(moment.rarity, dtype=np.float32) @ moment.asked.has
-        found = calibration.figures(signals, moment.names, mass)
-        return calibration.scores(weighed, found, signals.preferred, moment.names)
+        figures = fused(signals, moment.names, moment.weights, mass, self._foreign(signals))
+        return calibration.scores(figures * self._freshness(signals, now), moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
@@ -248,18 +247,28 @@ class _Order:
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:
-    """What passes the filters but says nothing of the words: by id, with the least score."""
+    """What passes the filters but says nothing of the words: by id, with the least score, deprecated ones last."""
     seen = {hit.id for hit in hits}
     score = min([_BASE, *(hit.score for hit in hits)])
-    ids: list[str] = []
-    for live, (mask, _) in zip(moment.lives, moment.masks, strict=True):
-        rows = np.flatnonzero(mask)
-        most = limit + len(seen) + _SPARE
-        if len(rows) > most:
-            rows = rows[np.argpartition(live.segment.mark[rows], most)[:most]]
-        ids += [live.segment.id_of(int(row)) for row in rows]
-    found = [Hit(agent_id, score) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
+    found: list[Hit] = []
+    for is_deprecated in (False, True):
+        ids = [
+            agent_id
+            for live, (mask, _) in zip(moment.lives, moment.masks, strict=True)
+            for agent_id in _first(live, mask & (live.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE)
+        ]
+        shown = round(score * _DEPRECATED if is_deprecated else score, _PLACES)
+        found += [Hit(agent_id, shown) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
+        if len(hits) + len(found) >= limit:
+            break
     return found[: limit - len(hits)]
+
+
+def _first(live: Live, mask: Mask, count: int) -> list[str]:
+    rows = np.flatnonzero(mask)
+    if len(rows) > count:
+        rows = rows[np.argpartition(live.segment.mark[rows], count)[:count]]
+    return [live.segment.id_of(int(row)) for row in rows]
 
 
 _BASE: Final = 0.05  # of an agent that passes the filters and no more
