@@ -25,7 +25,7 @@ def landmarks(part: str) -> Landmarks:
 
 
 def projection(part: str) -> npt.NDArray[np.float32]:
-    """Orthonormal directions [512, DIMS] that keep most of what tells texts apart."""
+    """Orthogonal directions [512, DIMS] that keep most of what tells texts apart, the longest ones shortened."""
     return np.asarray(_array(f"{part}.projection.npy"), np.float32)
 
 
