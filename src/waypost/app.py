@@ -19,6 +19,7 @@ import msgspec
 import uvloop
 
 from waypost import limits, samples
+from waypost.embedders.choice import Choice, choose
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
@@ -60,6 +61,7 @@ log = logging.getLogger("waypost")
 
 _TOKEN_KEY = "keys/token.pem"
 _IDENTITY_KEY = "keys/identity.pem"
+_MODELS = "models"
 
 
 class Application(msgspec.Struct, kw_only=True):
@@ -72,6 +74,7 @@ class Application(msgspec.Struct, kw_only=True):
     renderer: Renderer
     metrics: Metrics
     base_url: str
+    embedders: Choice
     app: Any  # what answers: the service, or what stands before it in a process that follows
     upstream: Upstream | None = None  # of a process that follows
     reporter: Reporter | None = None
@@ -83,6 +86,10 @@ class Application(msgspec.Struct, kw_only=True):
             self.reporting = asyncio.create_task(self.reporter.go_on(), name="report")
         elif self.settings.samples:
             await load_samples(self.registry)
+
+    def answering(self) -> None:
+        """What can wait until requests are answered: models are loaded in the background."""
+        self.embedders.load()
 
     def ending(self) -> Callable[[], None]:
         """What is to be done when a signal says that it is over: streams end, readiness turns."""
@@ -120,7 +127,8 @@ def build(
     data = settings.data
     identity = _key(data / _IDENTITY_KEY).public_key()
     token_key = _key(data / _TOKEN_KEY)
-    registry = _registry(settings, clock, store, place)
+    embedders = choose(settings.embedder, None if settings.store == "memory" else data / _MODELS)
+    registry = _registry(settings, clock, store, place, embedders)
     renderer, metrics = Renderer(base_url, host), Metrics()
     started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
@@ -174,6 +182,7 @@ def build(
         renderer=renderer,
         metrics=metrics,
         base_url=base_url,
+        embedders=embedders,
         app=service,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
@@ -183,19 +192,21 @@ def build(
     return application
 
 
-def _registry(settings: Settings, clock: Clock, store: Store | None, place: Place | None) -> Registry:
+def _registry(
+    settings: Settings, clock: Clock, store: Store | None, place: Place | None, embedders: Choice
+) -> Registry:
     options = Options(
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
     )
     if place is None:
-        return Registry(store or _store(settings), make_ranker(settings), clock, options)
+        return Registry(store or _store(settings), make_ranker(settings, embedders), clock, options)
     if place.writes:
-        return Registry(store or _store(settings), make_ranker(settings), clock, options, announce=place.note)
+        return Registry(store or _store(settings), make_ranker(settings, embedders), clock, options, announce=place.note)
     return FollowingRegistry(
         store or SqliteFollower(settings.data),
-        make_ranker(settings),
+        make_ranker(settings, embedders),
         clock,
         options,
         head=lambda: place.board.head,
@@ -203,9 +214,10 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
     )
 
 
-def make_ranker(settings: Settings) -> Ranker:
+def make_ranker(settings: Settings, embedders: Choice) -> Ranker:
     """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
-    return HybridRanker(None if settings.store == "memory" else settings.data / "index")
+    folder = None if settings.store == "memory" else settings.data / "index"
+    return HybridRanker(folder, embedders.spaces, warnings=embedders.warnings)
 
 
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
@@ -342,6 +354,7 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
     def on_start() -> None:
         place.note_ready()
         ready(application.base_url)
+        application.answering()
 
     try:
         await Server(application.app, on_start=on_start, on_exit=application.ending()).serve(sockets=[bound])
@@ -360,9 +373,14 @@ async def work(settings: Settings, place: Place, port: int, clock: Clock, starte
         path = inner_path(settings.data)
         inner = (Forwarded(application.service, application.metrics), bind_inner(path))
     bound = bind_shared(settings.host, port)
+
+    def on_start() -> None:
+        place.note_ready()
+        application.answering()
+
     server = Server(
         application.app,
-        on_start=place.note_ready,
+        on_start=on_start,
         on_exit=application.ending(),
         signals=(signal.SIGTERM,),
         inner=inner,

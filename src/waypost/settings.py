@@ -95,6 +95,12 @@ SERVICE_SETTINGS = (
         doc="How many processes answer; more than one needs the store `sqlite`.",
     ),
     Setting(
+        name="embedder",
+        kind="text",
+        default="auto",
+        doc="What turns texts into vectors: `auto` (`use`, if its package is there), `use`, `onnx:FOLDER` or `none`.",
+    ),
+    Setting(
         name="open",
         kind="switch",
         default=False,
@@ -182,6 +188,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     store: str = "sqlite"
     workers: int = 1
+    embedder: str = "auto"
     open: bool = False
     anonymous_read: bool = False
     default_visibility: str = PUBLIC

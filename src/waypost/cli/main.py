@@ -23,6 +23,10 @@ EXIT_USAGE = CODES[InvalidParameter].exit
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
+# Read by libraries when they are loaded, which no command is before `run`. Requests are answered side by side already:
+# threads of a single product would only fight over the cores.
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
 COMMANDS = {
     "serve": "Run the service.",
     "demo": "Try it: a service in memory, open, with sample agents.",
@@ -124,6 +128,8 @@ def _forget_stdout() -> int:
 
 
 def run() -> None:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     sys.exit(main())
 
 

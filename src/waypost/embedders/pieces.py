@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -41,8 +42,9 @@ class PieceEncoder:
         return out
 
 
+@lru_cache(maxsize=1)
 def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
-    """Both spaces of the package's one model. Raises Unavailable."""
+    """Both spaces of the package's one model; services in one process share it. Raises Unavailable."""
     model = load_model(package, copies)
     tokenizer = Tokenizer(model.vocabulary)
     projection = fitted.projection(fitted.STATIC)
