@@ -64,7 +64,7 @@ def load_model(package: Package, copies: Path | None) -> Model:
     """`copies` is the folder of the decoded copy; None keeps none. Raises Unavailable."""
     try:
         return _model(kept(copies, "use", package.print, lambda: _decode(package)))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise Unavailable(
             f"The sentence model in {DISTRIBUTION} cannot be read: {error}", hint="Install the package anew."
         ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -21,6 +20,7 @@ from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
 
 _Model = Callable[[Sequence[Sequence[int]]], Vectors]
+_loaded: dict[Package, dict[str, Encode]] = {}
 
 
 class PieceEncoder:
@@ -42,9 +42,14 @@ class PieceEncoder:
         return out
 
 
-@lru_cache(maxsize=1)
 def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
     """Both spaces of the package's one model; services in one process share it. Raises Unavailable."""
+    if package not in _loaded:
+        _loaded[package] = _load(package, copies)
+    return _loaded[package]
+
+
+def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     model = load_model(package, copies)
     tokenizer = Tokenizer(model.vocabulary)
     projection = fitted.projection(fitted.STATIC)

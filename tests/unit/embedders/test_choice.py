@@ -1,0 +1,155 @@
+"""Choosing, loading and remembering."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waypost import limits
+from waypost.embedders.choice import NO_MODEL, choose
+from waypost.embedders.loading import LazyEmbedder, Loading
+from waypost.embedders.remembering import Remembering
+from waypost.errors import ConfigurationError, Unavailable
+from waypost.search.embedding import Vectors
+
+
+class Counting:
+    """A model whose vectors are the lengths of the texts."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        self.asked.append(list(texts))
+        return np.array([[len(text), 1] for text in texts], np.float32).reshape(-1, 2)
+
+
+def lazy(model: Counting) -> LazyEmbedder:
+    return LazyEmbedder("counting", 2, Loading(lambda: {"model": model}), "model")
+
+
+# --- Choosing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["auto", "use"])
+def test_the_default_is_a_slow_space_and_a_quick_one_of_one_model(setting: str) -> None:
+    chosen = choose(setting, None)
+    assert [(space.embedder.dims, space.is_quick) for space in chosen.spaces] == [(256, False), (256, True)]
+    assert len({space.name for space in chosen.spaces}) == 2
+    assert chosen.warnings == ()
+    slow, quick = (space.embedder.encode(["hello world"]) for space in chosen.spaces)
+    assert slow.shape == quick.shape == (1, 256)
+
+
+def test_nothing_is_loaded_before_it_is_needed() -> None:
+    chosen = choose("auto", None)
+    assert not any(loading.is_ready for loading in chosen.loadings)
+
+
+def test_loading_goes_on_in_the_background() -> None:
+    chosen = choose("auto", None)
+    chosen.load()
+    chosen.spaces[0].embedder.encode(["waits for it"])
+    assert all(loading.is_ready for loading in chosen.loadings)
+    assert chosen.failures == ()
+
+
+def test_none_means_none_and_no_warning() -> None:
+    assert choose("none", None) == ((), (), ())
+
+
+def test_without_the_package_there_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert choose("auto", None) == ((), (NO_MODEL,), ())
+    with pytest.raises(ConfigurationError, match="not installed"):
+        choose("use", None)
+
+
+@pytest.mark.parametrize("setting", ["", "USE", "minilm", "onnx"])
+def test_what_is_not_known_is_refused_with_what_is(setting: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        choose(setting, None)
+    assert refused.value.path == "embedder"
+    assert "onnx:FOLDER" in (refused.value.hint or "")
+
+
+# --- Loading --------------------------------------------------------------------------------------
+
+
+def test_a_model_is_loaded_once_whoever_asks() -> None:
+    gate, loads = threading.Event(), []
+
+    def load() -> dict[str, Counting]:
+        loads.append(1)
+        assert gate.wait(30)
+        return {"model": Counting()}
+
+    loading = Loading(load)
+    embedder = LazyEmbedder("slow", 2, loading, "model")
+    got: list[Vectors] = []
+    loading.start()
+    threads = [threading.Thread(target=lambda: got.append(embedder.encode(["abc"]))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert not embedder.is_ready
+    gate.set()
+    for thread in threads:
+        thread.join(30)
+    assert embedder.is_ready
+    assert len(got) == 3
+    assert loads == [1]
+
+
+def test_a_model_that_cannot_be_loaded_says_why_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    def load() -> dict[str, Counting]:
+        raise Unavailable("The disk is gone.", hint="Find it.")
+
+    loading = Loading(load)
+    embedder = LazyEmbedder("broken", 2, loading, "model")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="The disk is gone"):
+            embedder.encode(["abc"])
+    assert not embedder.is_ready
+    assert "The disk is gone. Find it." in (loading.failure or "")
+    assert len(caplog.records) == 1
+
+
+# --- Remembering ----------------------------------------------------------------------------------
+
+
+def test_a_text_is_embedded_once() -> None:
+    model = Counting()
+    embedder = Remembering(lazy(model))
+    first = embedder.encode(["whole", "a clause", "whole"])
+    assert embedder.encode(["a clause", "whole", "new"]).tolist() == [[8, 1], [5, 1], [3, 1]]
+    assert first.tolist() == [[5, 1], [8, 1], [5, 1]]
+    assert model.asked == [["whole", "a clause"], ["new"]]
+
+
+def test_what_is_remembered_cannot_be_changed_from_outside() -> None:
+    embedder = Remembering(lazy(Counting()))
+    embedder.encode(["abc"])[:] = 0
+    assert embedder.encode(["abc"]).tolist() == [[3, 1]]
+
+
+def test_the_longest_unused_is_forgotten() -> None:
+    model = Counting()
+    embedder = Remembering(lazy(model), size=2)
+    for text in ("a", "b", "a", "c"):
+        embedder.encode([text])
+    assert len(embedder) == 2
+    embedder.encode(["a"])
+    embedder.encode(["b"])
+    assert model.asked == [["a"], ["b"], ["c"], ["b"]]
+
+
+def test_texts_of_agents_are_not_remembered() -> None:
+    embedder = Remembering(lazy(Counting()))
+    embedder.encode([str(number) for number in range(limits.EMBEDDER_QUESTION_TEXTS + 1)])
+    assert len(embedder) == 0
+    assert embedder.encode([]).shape == (0, 2)
+    assert (embedder.name, embedder.dims, embedder.is_ready) == ("counting", 2, True)

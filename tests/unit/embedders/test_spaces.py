@@ -1,0 +1,117 @@
+"""The two default spaces: what their vectors are, whatever comes with them."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from support.vectors import ODD, SENTENCES, encoders, model
+from waypost import limits
+from waypost.embedders import fitted
+from waypost.embedders.loading import Encode
+from waypost.embedders.pieces import PieceEncoder
+from waypost.embedders.sentencepiece import Tokenizer
+from waypost.embedders.static import Means, condense
+from waypost.embedders.use import Network
+from waypost.search.embedding import Vectors
+
+TEXTS = [*(text for texts in SENTENCES.values() for text in texts), *ODD]
+
+
+@pytest.fixture(params=[fitted.NETWORK, fitted.STATIC])
+def encode(request: pytest.FixtureRequest) -> Encode:
+    return encoders()[request.param]
+
+
+def test_vectors_are_of_unit_length(encode: Encode) -> None:
+    made = encode(TEXTS)
+    assert made.shape == (len(TEXTS), fitted.DIMS)
+    assert made.dtype == np.float32
+    assert np.linalg.norm(made, axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_vector_does_not_depend_on_what_else_is_asked(encode: Encode) -> None:
+    together = encode(TEXTS)
+    alone = np.vstack([encode([text]) for text in TEXTS])
+    assert together == pytest.approx(alone, abs=1e-5)
+    assert encode(TEXTS[::-1])[::-1] == pytest.approx(alone, abs=1e-5)
+    assert np.array_equal(together, encode(TEXTS))
+
+
+def test_a_text_that_says_nothing_has_no_direction(encode: Encode) -> None:
+    made = encode(["", "find a flight", " \n"])
+    assert not made[0].any()
+    assert not made[2].any()
+    assert made[1] == pytest.approx(encode(["find a flight"])[0], abs=1e-5)
+    assert encode([]).shape == (0, fitted.DIMS)
+
+
+def test_what_is_past_the_bound_has_no_say(encode: Encode) -> None:
+    long = "agent " * (limits.EMBEDDER_PIECES + 10)
+    assert np.array_equal(encode([long]), encode([long + "and something else"]))
+
+
+@pytest.mark.parametrize("language", ["zh", "es", "de"])
+def test_a_sentence_is_nearest_to_its_own_translation(language: str) -> None:
+    encode = encoders()[fitted.NETWORK]
+    nearness = encode(SENTENCES[language]) @ encode(SENTENCES["en"]).T
+    assert nearness.argmax(axis=1).tolist() == list(range(6))
+    assert nearness.argmax(axis=0).tolist() == list(range(6))
+
+
+def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
+    made = encode(["Convert euros to dollars", "currency conversion and exchange rates", "walk my dog in the park"])
+    assert made[0] @ made[1] > made[0] @ made[2] + 0.1
+
+
+def test_the_projection_keeps_who_is_near() -> None:
+    tokenizer = Tokenizer(model().vocabulary)
+    whole = PieceEncoder(tokenizer, Network(model()).encode, 512)(TEXTS)
+    carried = encoders()[fitted.NETWORK](TEXTS)
+    assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95
+
+
+def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
+    tokenizer = Tokenizer(model().vocabulary)
+    whole = PieceEncoder(tokenizer, Means(condense(model(), np.eye(512, dtype=np.float32))).encode, 512)(TEXTS)
+    carried = whole @ fitted.projection(fitted.STATIC)
+    carried /= np.linalg.norm(carried, axis=1, keepdims=True)
+    assert (carried * encoders()[fitted.STATIC](TEXTS)).sum(axis=1).min() > 0.99
+
+
+def test_many_threads_get_the_same_as_one() -> None:
+    network = Network(model())
+    pieces = [Tokenizer(model().vocabulary).encode(text, 256) for text in TEXTS]
+    wanted = network.encode(pieces)
+    got: list[Vectors] = []
+    threads = [threading.Thread(target=lambda: got.append(network.encode(pieces))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(got) == 4
+    assert all(np.array_equal(each, wanted) for each in got)
+
+
+def test_more_pieces_than_are_kept_are_no_harm() -> None:
+    network = Network(model())
+    wanted = network.encode([[5, 6, 7]])
+    distinct = np.arange(10, 10 + limits.EMBEDDER_ROWS + 500)
+    for start in range(0, len(distinct), 250):
+        network.encode([distinct[start : start + 250].tolist()])
+    assert network.encode([[5, 6, 7]]) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("part", [fitted.NETWORK, fitted.STATIC])
+def test_landmarks_belong_to_their_space(part: str) -> None:
+    landmarks = fitted.landmarks(part)
+    assert (landmarks.lists, landmarks.dims) == (2048, fitted.DIMS)
+    made = encoders()[part]([text for texts in SENTENCES.values() for text in texts])
+    assert np.median((made @ landmarks.centres.T).max(axis=1)) > 0.4
+    assert len(np.unique(landmarks.lists_of(made)[:, 0])) > len(made) / 3
+
+
+def _angles(vectors: Vectors) -> Vectors:
+    return np.asarray((vectors @ vectors.T)[np.triu_indices(len(vectors), 1)])
