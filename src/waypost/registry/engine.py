@@ -44,6 +44,7 @@ log = logging.getLogger("waypost.registry")
 
 _SWEEP_SECONDS = 0.5
 _FOLD_SECONDS = 0.5
+_EMBED_SECONDS = 0.25
 _PRUNE_SECONDS = 60.0
 _SWEEP_BATCH = 256
 _FOLD_FIRST = 1000  # changes that wait at the start; with more, the first answers would not be complete
@@ -116,7 +117,12 @@ class Registry:
     def _housekeeping(self) -> list[tuple[float, Callable[[], Any]]]:
         """What is done from time to time, and how often."""
         prune_every = min(_PRUNE_SECONDS, max(_SWEEP_SECONDS, self.options.watch_keep_seconds / 2))
-        return [(_SWEEP_SECONDS, self.sweep), (_FOLD_SECONDS, self._fold_in_time), (prune_every, self.prune)]
+        return [
+            (_SWEEP_SECONDS, self.sweep),
+            (_FOLD_SECONDS, self._fold_in_time),
+            (_EMBED_SECONDS, self._index.embed),
+            (prune_every, self.prune),
+        ]
 
     async def stop(self) -> None:
         self.ready = False

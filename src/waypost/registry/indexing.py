@@ -9,6 +9,7 @@ from waypost.registry.ports import Ranker, Store
 
 _WAITING = 1500  # a question looks at some 2,000 changes that wait, no more
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
+_EMBEDDED_AT_ONCE = 32
 _REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 
 
@@ -37,7 +38,7 @@ class IndexKeeper:
         async for registrations in self._store.scan():
             for registration in registrations:
                 self._ranker.put(registration)
-            if self._ranker.pending >= _REBUILD_STEP:
+            if self._ranker.unsaved >= _REBUILD_STEP:
                 await self.fold(0)  # 0: a rebuild that is cut short begins anew
 
     async def _replay(self, indexed: int, revision: int) -> None:
@@ -57,7 +58,7 @@ class IndexKeeper:
                 self._ranker.put(registration)
 
     async def fold(self, revision: int) -> None:
-        if self._ranker.pending:
+        if self._ranker.unsaved:
             await asyncio.to_thread(self._ranker.maintain, revision)
 
     async def fold_in_time(self, revision: int) -> None:
@@ -65,6 +66,14 @@ class IndexKeeper:
         commits: in a stream of registrations each one must not bring one on."""
         self._turns_waited += 1
         lull, self._seen_revision = revision == self._seen_revision, revision
-        if lull or self._ranker.pending >= _WAITING or self._turns_waited >= _TURNS:
+        if lull or self._ranker.unsaved >= _WAITING or self._turns_waited >= _TURNS:
             self._turns_waited = 0
             await self.fold(revision)
+
+    async def embed(self) -> None:
+        """Make the vectors that agents lack, a few agents at a time: questions come in between."""
+        while ids := self._ranker.lacking(_EMBEDDED_AT_ONCE):
+            found = await self._store.fetch(ids, sources=False)
+            if not found:
+                return  # all of these are gone, and the index is about to hear of it
+            await asyncio.to_thread(self._ranker.embed, list(found.values()))

@@ -192,6 +192,19 @@ class Ranker(Protocol):
         """Changes that a slower signal has not taken in yet. Answers include them all the same."""
         ...
 
+    @property
+    def unsaved(self) -> int:
+        """How much `maintain` would save."""
+        ...
+
+    def lacking(self, limit: int) -> list[str]:
+        """Ids of agents whose slower signals are still to be made."""
+        ...
+
+    def embed(self, registrations: Sequence[Registration]) -> None:
+        """Make the slower signals of these agents. Called in a thread."""
+        ...
+
     def maintain(self, revision: int) -> None:
         """Fold pending changes in, save, and note the revision. Called in a thread, from time to time."""
         ...

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from waypost.search.candidates import F32
+from waypost.search.candidates import F32, F64
 from waypost.search.fusion import Names
 
 _WITH_NETWORK: Final = (0.68, 0.10)
@@ -23,10 +23,10 @@ _WORDS_ALONE: Final = (0.25, 0.08)
 _TAGS_ALONE: Final = 0.5  # without a word, carrying every tag that was named is worth this much
 
 
-def scores(figures: F32, names: Names) -> F32:
+def scores(figures: F32, names: Names) -> F64:
     middle, slope = _WITH_NETWORK if names.network else _WITH_STATIC if names.static else _WORDS_ALONE
-    return np.asarray(1.0 / (1.0 + np.exp((middle - figures) / slope)), dtype=np.float32)
+    return np.asarray(1.0 / (1.0 + np.exp((middle - figures.astype(np.float64)) / slope)), dtype=np.float64)
 
 
-def by_tags_alone(preferred: F32) -> F32:
-    return preferred * np.float32(_TAGS_ALONE)
+def by_tags_alone(preferred: F32) -> F64:
+    return preferred.astype(np.float64) * _TAGS_ALONE

@@ -16,6 +16,7 @@ from waypost.search.segment import Rows
 from waypost.search.vectors import reach
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 
 LEXICAL: Final = 200  # candidates by words; PRO-31: no signal looks at more than these in detail
 VECTOR: Final = 100  # and by vectors

@@ -7,25 +7,23 @@ from typing import Final
 
 from waypost import limits
 
-_MOST: Final = 6
+_MOST: Final = 12
 _LEAST_WORDS: Final = 3  # shorter pieces are no wish of their own
 _LEAST_DENSE: Final = 6  # characters, in scripts without spaces
 
 _BREAK: Final = re.compile(
-    r"[.!?;:\n]+\s+|[。！？；]+|\s+[-–—]+\s+|,\s+(?=(?:and|then|also|but|plus)\b)"
-    r"|\s+(?:and|then|also|plus|y|und|sowie|además|dann)\s+",
+    r"[.!?;:\n]+\s+|[。！？；]+"
+    r"|,?\s+(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+|,\s+(?=(?:then|also|dann|luego)\b)|，?(?:然后|并且|以及)",
     re.IGNORECASE,
 )
-_WORD: Final = re.compile(r"\w+")
 
 
 def clauses(text: str) -> tuple[str, ...]:
-    """The pieces of a text that stand for themselves, without the whole; nothing when the whole is one piece."""
-    pieces = [piece.strip() for piece in _BREAK.split(text[: limits.QUERY_CHARS]) if piece]
-    kept = [piece for piece in dict.fromkeys(pieces) if _is_wish(piece)]
-    return tuple(kept[:_MOST]) if len(pieces) > 1 else ()
+    """The pieces of a text that stand for themselves, without the whole; nothing when there are not at least two."""
+    pieces = dict.fromkeys(piece.strip(" ,.") for piece in _BREAK.split(text[: limits.QUERY_CHARS]))
+    kept = [piece for piece in pieces if _is_wish(piece)]
+    return tuple(kept[:_MOST]) if len(kept) > 1 else ()
 
 
 def _is_wish(piece: str) -> bool:
-    words = _WORD.findall(piece)
-    return len(words) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)
+    return len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)

@@ -22,6 +22,11 @@ class Embedder(Protocol):
     @property
     def dims(self) -> int: ...
 
+    @property
+    def is_ready(self) -> bool:
+        """False while it is still being loaded: questions are answered without it, and agents get their vectors later."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> Vectors:
         """One unit vector for each text (zeros for a text that says nothing), the same whatever else is in the batch."""
         ...
@@ -32,7 +37,9 @@ class Space(NamedTuple):
 
     embedder: Embedder
     landmarks: Landmarks  # fixed, so that where a vector is filed depends on nothing but itself
-    is_quick: bool = True  # vectors are made with the first question; else in the background, from the store
+    is_quick: bool = (
+        True  # an agent's vector is made when it is first looked at; else in the background, from the store
+    )
 
     @property
     def name(self) -> str:

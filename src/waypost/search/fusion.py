@@ -20,9 +20,9 @@ from waypost.search.candidates import F32, Signals
 
 
 class Weights(NamedTuple):
-    lexical: float = 0.5
+    lexical: float = 0.8
     network: float = 0.7
-    static: float = 0.3
+    static: float = 0.2
     coverage: float = 0.25
     tags: float = 0.03  # tags that the words name
     preferred: float = 0.25  # tags that the caller named
@@ -38,8 +38,8 @@ class Names(NamedTuple):
     static: str | None = None
 
 
-def fused(signals: Signals, names: Names, weights: Weights, mass: F32, foreign: npt.NDArray[np.bool_]) -> F32:
-    """[candidates]. `mass` is Σ idf of each unit. `foreign` candidates are in another language than the question."""
+def fused(signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]) -> F32:
+    """[candidates]. `mass` is Σ idf of the question. `foreign` candidates are in another language than the question."""
     parts = _parts(signals, names, weights, mass, foreign)
     whole = parts[:, 0]
     if parts.shape[1] > 1:
@@ -47,9 +47,9 @@ def fused(signals: Signals, names: Names, weights: Weights, mass: F32, foreign: 
     return _f32(whole + weights.tags * signals.tags + weights.preferred * signals.preferred)
 
 
-def _parts(signals: Signals, names: Names, weights: Weights, mass: F32, foreign: npt.NDArray[np.bool_]) -> F32:
+def _parts(signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]) -> F32:
     """[candidates, units]."""
-    lexical = signals.lexical / np.maximum(mass, np.float32(1e-6))
+    lexical = signals.lexical / max(mass, 1e-6)
     words = weights.lexical * lexical + weights.coverage * signals.coverage
     static = nearness(signals, names.static, weights)
     network = nearness(signals, names.network, weights)

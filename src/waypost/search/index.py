@@ -131,11 +131,12 @@ class Index:
     @property
     def pending(self) -> int:
         """Changes that are not on the shelf, and agents whose vectors are still to be made."""
-        return self.unsaved + sum(self._lacking(live, name) for live in self._lives for name in self._slow)
+        return self.unsaved + sum(self._lacking(live, name) for live in self._lives for name in self.spaces)
 
     @property
     def unsaved(self) -> int:
-        return len(self._waiting) + sum(live.count for live in self._lives if not live.is_saved)
+        """Changes that are not on the shelf, vectors included."""
+        return len(self._waiting) + sum(live.unsaved for live in self._lives)
 
     def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
         """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
@@ -162,7 +163,7 @@ class Index:
     def _made(self, prepared: Sequence[Prepared]) -> Live:
         live = Live(build(prepared))
         for name, space in self.spaces.items():
-            if space.is_quick:
+            if space.is_quick and space.embedder.is_ready:
                 live.add_block(name, _embedded(space, [each.texts for each in prepared], None, len(prepared)))
         return live
 
@@ -262,11 +263,11 @@ class Index:
             self._shelf.keep(manifest)
             self._kept = manifest
 
-    # --- Vectors that are slow to make -----------------------------------------------------------
+    # --- Vectors that come later -----------------------------------------------------------------
 
     @property
-    def _slow(self) -> list[str]:
-        return [name for name, space in self.spaces.items() if not space.is_quick]
+    def _ready(self) -> list[str]:
+        return [name for name, space in self.spaces.items() if space.embedder.is_ready]
 
     def _lacking(self, live: Live, space: str) -> int:
         return int((~live.covered(space) & ~live.dead).sum())
@@ -275,16 +276,16 @@ class Index:
         """Ids of saved agents whose vectors are still to be made, newest segments first."""
         with self._lock:
             for live in reversed(self._lives):
-                for space in self._slow:
+                for space in self._ready:
                     rows = np.flatnonzero(~live.covered(space) & ~live.dead)[:limit] if live.is_saved else ()
                     if len(rows):
                         return [live.segment.id_of(int(row)) for row in rows]
         return []
 
     def embed(self, registrations: Sequence[Registration]) -> None:
-        """Make the slow vectors of these agents. Called in a thread; one that changed meanwhile keeps what is newer."""
+        """Make what vectors these agents lack. Called in a thread; one that changed meanwhile keeps what is newer."""
         with self._maintaining:
-            for name in self._slow:
+            for name in self._ready:
                 texts = [embedded_texts(registration.record) for registration in registrations]
                 made = _encoded(self.spaces[name], texts)
                 with self._lock:

@@ -41,6 +41,14 @@ class Live:
         return int(self.docs.sum())
 
     @property
+    def unsaved(self) -> int:
+        """Rows that are in memory alone, or whose vectors are."""
+        if self.rows_file is None:
+            return self.count
+        blocks = [block for blocks in self.blocks.values() for block, file in blocks if file is None]
+        return sum(int(np.count_nonzero(block.covered)) for block in blocks)
+
+    @property
     def saved(self) -> Saved | None:
         if self.rows_file is None:
             return None

@@ -1,6 +1,6 @@
 """The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
 
-Order: the score to four places; equals always stand in the same order. A deprecated agent keeps half of its score, a
+Order: the score; equals always stand in the same order. A deprecated agent keeps half of its score, a
 stuffed one what `honesty` leaves. Near
 duplicates and floods by one owner are spread so that each ten stays open to others (see `clusters`).
 """
@@ -18,7 +18,7 @@ from waypost.model.query import Hit, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import F32, Signals, cut, gather, joined
+from waypost.search.candidates import F32, F64, Signals, cut, gather, joined
 from waypost.search.clusters import Ranked, cluster, spread
 from waypost.search.embedding import Space, Vectors
 from waypost.search.filters import admitted
@@ -30,7 +30,8 @@ from waypost.search.question import Question, question_of
 from waypost.search.segment import Array, id_keys
 from waypost.search.taxonomy import Taxonomy, standard
 
-_PLACES: Final = 4  # a finer difference is noise, and would part equals
+_PLACES: Final = 4  # that are shown
+_FINE: Final = 9  # that decide the order: a finer difference is noise of adding up
 _DEPRECATED: Final = 0.5
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
@@ -111,7 +112,11 @@ class HybridRanker:
         hits = order.hits(query.limit, alive, is_spread=query.diversity)
         if question.selects and len(hits) < query.limit:
             hits += _rest(moment, hits, query.limit, alive)
-        return Ranking(hits=tuple(hits), warnings=(*self._warnings, *_waiting(skipped)))
+        return Ranking(hits=tuple(hits), warnings=(*self._warnings, *self._loading(), *_waiting(skipped)))
+
+    def _loading(self) -> tuple[str, ...]:
+        is_loading = any(not space.embedder.is_ready for space in self.index.spaces.values())
+        return ("The sentence model is not loaded: words and tags alone are weighed.",) if is_loading else ()
 
     def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
         taxonomy = self._taxonomy = standard() if self._taxonomy is None else self._taxonomy
@@ -135,7 +140,7 @@ class HybridRanker:
         return {
             name: space.embedder.encode(asked.units)
             for name, space in self.index.spaces.items()
-            if self._weight_of(space) > 0
+            if self._weight_of(space) > 0 and space.embedder.is_ready
         }
 
     def _weight_of(self, space: Space) -> float:
@@ -166,18 +171,17 @@ class _Order:
     def __init__(self, moment: _Moment, now: float) -> None:
         self._moment = moment
         self._signals: Signals | None = None
-        self.scores: F32 = np.zeros(0, dtype=np.float32)
+        self.scores: F64 = np.zeros(0)
         if moment.signals is not None:
             scores = self._scored(moment.signals, now) * self._worth(moment.signals)
-            order = np.lexsort((moment.signals.mark, -np.round(scores, _PLACES)))
+            order = np.lexsort((moment.signals.mark, -np.round(scores, _FINE)))
             self._signals, self.scores = moment.signals.chosen(order), scores[order]
 
-    def _scored(self, signals: Signals, now: float) -> F32:
+    def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
         if not moment.asked.terms:
             return calibration.by_tags_alone(signals.preferred)
-        mass = np.asarray(moment.rarity, dtype=np.float32) @ moment.asked.has
-        figures = fused(signals, moment.names, moment.weights, mass, self._foreign(signals))
+        figures = fused(signals, moment.names, moment.weights, sum(moment.rarity), self._foreign(signals))
         return calibration.scores(figures * self._freshness(signals, now), moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
