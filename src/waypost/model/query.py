@@ -45,12 +45,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     snippets: tuple[str, ...] = ()
 
 
+class Nearness(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ranker measured of one hit, each in 0..1. Only the record itself can put it into words."""
+
+    words: float  # share of the question's weight that the record's words carry
+    context: float | None = None  # of sentence vectors: the agent as a whole; None without them
+    example: float | None = None  # and its nearest example
+    place: int = 0  # which example that is, from 1
+
+
 class Hit(msgspec.Struct, frozen=True):
     """A ranked id. `score` is in 0..1."""
 
     id: str
     score: float
-    evidence: Evidence | None = None
+    near: Nearness | None = None
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     protocols: tuple[str, ...]
     domain: str | None = None  # set when the agent is hosted under this Host
     renewed_at: float | None = None  # where it was renewed after its last change
-    facts: tuple[str, ...] | None = None  # what constraints ask for (`model.facts`); None: written before there were any
+    facts: tuple[str, ...] | None = (
+        None  # what constraints ask for (`model.facts`); None: written before there were any
+    )
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -12,7 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from waypost.model.principal import Principal, audience
-from waypost.model.query import Candidate, Emptiness, Evidence, Facets, Findings, Hit, Query, Ranking, Suggestions
+from waypost.model.query import (
+    Candidate,
+    Emptiness,
+    Evidence,
+    Facets,
+    Findings,
+    Hit,
+    Nearness,
+    Query,
+    Ranking,
+    Suggestions,
+)
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import Catalogue
@@ -128,7 +139,7 @@ class Search:
         for hit in fit:
             place = min(place, hit.score)
             share = preference(held[hit.id].record, self._wishes)
-            shown = Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.evidence)
+            shown = Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.near)
             weighed.append((-preferred(place, share), shown, share))
         weighed.sort(key=lambda item: item[0])
         chosen = [(hit, share) for _, hit, share in weighed if hit.score >= self._query.min_score]
@@ -142,12 +153,12 @@ class Search:
             etag=registration.etag,
             changed_at=registration.changed_at,
             expires_at=expiry_of(registration),
-            evidence=self._evidence(share, registration.record) if told else None,
+            evidence=self._evidence(hit, share, registration.record) if told else None,
             trust=trust(registration) if told else {},
         )
 
-    def _evidence(self, share: float, record: AgentRecord) -> Evidence:
-        evidence = explain(self._query, _shareable(record), self._now)
+    def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
+        evidence = explain(self._query, _shareable(record), self._now, _shareable_nearness(hit.near, record))
         if not self._wishes:
             return evidence
         components = {**evidence.components, "preference": round(share, _PLACES)}
@@ -179,6 +190,16 @@ class Search:
         if self._query.min_score:
             applied["min_score"] = self._query.min_score
         return applied
+
+
+def _shareable_nearness(near: Nearness | None, record: AgentRecord) -> Nearness | None:
+    """With the place of the nearest example among those that may be quoted; without it, when that one may not."""
+    if near is None or not near.place or near.place > len(record.examples):
+        return near
+    if record.examples[near.place - 1].extra.get("private"):
+        return msgspec.structs.replace(near, example=None, place=0)
+    quoted = sum(not example.extra.get("private") for example in record.examples[: near.place])
+    return msgspec.structs.replace(near, place=quoted)
 
 
 def _shareable(record: AgentRecord) -> AgentRecord:

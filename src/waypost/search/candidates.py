@@ -154,6 +154,16 @@ def _similarities(live: Live, space: str, rows: Rows, queries: Vectors) -> tuple
     return centre, example
 
 
+def nearest_example(live: Live, space: str, row: Rows, queries: Vectors) -> tuple[float | None, int]:
+    """Of one row: how near its nearest example is to any unit of the question, and which example that is, from 1."""
+    for block, _ in live.blocks.get(space, ()):
+        _, example, which = block.similarities(row, queries)
+        unit = int(example[0].argmax())
+        if which[0, unit]:
+            return float(np.clip(example[0, unit], 0, 1)), int(which[0, unit])
+    return None, 0
+
+
 def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
     """For each wish the worth of the best spelling that a row carries, as a share of all wishes; and of those asked for."""
     every = np.zeros(len(rows), dtype=np.float32)

@@ -1,9 +1,10 @@
 """Why a record answers a question: told from the record's own text, for the few that are returned.
 
 Pure, and blind to the corpus: evidence reveals nothing but the record it is given (PRO-38), so hand it a record that the
-caller may see. Components are shares in 0..1, each by itself: `context` of the words found in name and description,
-`example` of the words found in the best example, `tag` of the tags asked for, `protocol` of the protocols accepted,
-`freshness` halved by each half year since the record's last update (told, not weighed).
+caller may see. Components are in 0..1, each by itself: `words` the share of the question's weight that the record's words
+carry, `context` the nearness of name and description (without sentence vectors: the share of words found there), `example`
+that of the best example, `tag` the share of the tags asked for, `protocol` of the protocols accepted, `freshness` halved by
+each half year since the record's last update.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from waypost import limits
 from waypost.model.names import fold, fold_tag
-from waypost.model.query import Evidence, MatchedExample, Query
+from waypost.model.query import Evidence, MatchedExample, Nearness, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
-from waypost.search.text import analyse, query_terms, words_of
+from waypost.search.expansion import Carried, TagQuestion
+from waypost.search.taxonomy import standard
+from waypost.search.text import analyse, query_terms
 
 _EXAMPLES: Final = 3
 _SNIPPETS: Final = 2
@@ -27,16 +29,16 @@ _PLACES: Final = 4
 _SENTENCE: Final = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
 
-def explain(query: Query, record: AgentRecord, now: float | None = None) -> Evidence:
-    """The evidence for one candidate. Without `now` nothing is said of freshness."""
+def explain(query: Query, record: AgentRecord, now: float | None = None, near: Nearness | None = None) -> Evidence:
+    """The evidence for one candidate. Without `now` nothing is said of freshness; `near` is what was measured of it."""
     terms = frozenset(query_terms(query.text))
     asked = tuple(dict.fromkeys(map(fold_tag, (*query.required_tags, *query.preferred_tags))))
-    matched, expanded = _tags(record, query, asked)
-    examples = _examples(record, terms)
+    carried = TagQuestion(query.text, asked, standard()).carried_by(record.tags)
+    examples = _examples(record, terms, near)
     return Evidence(
-        components=_components(query, record, terms, asked, examples, now),
-        matched_tags=matched,
-        expanded_tags=expanded,
+        components=_components(query, record, terms, carried, examples, now, near),
+        matched_tags=carried.direct,
+        expanded_tags=tuple(each.tag for each in carried.expanded),
         matched_examples=examples,
         snippets=_snippets(record.description, terms),
     )
@@ -46,17 +48,20 @@ def _components(
     query: Query,
     record: AgentRecord,
     terms: frozenset[str],
-    asked: tuple[str, ...],
+    carried: Carried,
     examples: tuple[MatchedExample, ...],
     now: float | None,
+    near: Nearness | None,
 ) -> dict[str, float]:
     """Only what the question asks about and the record can answer."""
     components: dict[str, float] = {}
-    if asked:
-        carried = set(map(fold_tag, record.tags))
-        components["tag"] = _share(sum(tag in carried for tag in asked), len(asked))
+    if query.required_tags or query.preferred_tags:
+        components["tag"] = round(carried.share, _PLACES)
+    if near is not None:
+        components["words"] = round(near.words, _PLACES)
     if terms:
-        components["context"] = _coverage(f"{record.name} {record.description}", terms)
+        said = _coverage(f"{record.name} {record.description}", terms)
+        components["context"] = said if near is None or near.context is None else round(near.context, _PLACES)
         if record.examples:
             components["example"] = examples[0].score if examples else 0.0
     if query.protocols:
@@ -69,27 +74,13 @@ def _components(
     return components
 
 
-def _tags(record: AgentRecord, query: Query, asked: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tags of the record that were asked for or written in the query; and, apart from them (PRO-14), those that only a
-    stem or another spelling leads to."""
-    words = {fold(word) for word in words_of(query.text[: limits.QUERY_CHARS])}
-    terms = frozenset(query_terms(query.text))
-    stems = {analyse(tag) for tag in asked}
-    matched, expanded = [], []
-    for tag in dict.fromkeys(record.tags):
-        stem = analyse(tag)
-        if fold_tag(tag) in asked or words.issuperset(words_of(fold_tag(tag)) or ("",)):
-            matched.append(tag)
-        elif stem and (stem in stems or terms.issuperset(stem.split())):
-            expanded.append(tag)
-    return tuple(matched), tuple(expanded)
-
-
-def _examples(record: AgentRecord, terms: frozenset[str]) -> tuple[MatchedExample, ...]:
+def _examples(record: AgentRecord, terms: frozenset[str], near: Nearness | None) -> tuple[MatchedExample, ...]:
+    """By the words they share with the question; the one whose vector is nearest by that nearness, if it is more."""
+    nearest, nearness = (near.place - 1, near.example or 0.0) if near is not None and near.place else (-1, 0.0)
     found = [
         MatchedExample(text=example.text, score=score, id=example.id)
-        for example in record.examples
-        if (score := _coverage(example.text, terms))
+        for at, example in enumerate(record.examples)
+        if (score := max(_coverage(example.text, terms), round(nearness, _PLACES) if at == nearest else 0.0))
     ]
     found.sort(key=lambda example: -example.score)
     return tuple(found[:_EXAMPLES])

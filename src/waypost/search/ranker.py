@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waypost.model.query import Hit, Query, Ranking
+from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import F32, F64, Signals, cut, gather, joined
+from waypost.search.candidates import F32, F64, Signals, cut, gather, joined, nearest_example
 from waypost.search.clusters import Ranked, cluster, spread
 from waypost.search.embedding import Space, Vectors
 from waypost.search.filters import admitted
@@ -109,7 +109,7 @@ class HybridRanker:
         lives, skipped = self.index.look(audience)
         moment = self._moment(lives, query, question, None if among is None else id_keys(among))
         order = _Order(moment, now)
-        hits = order.hits(query.limit, alive, is_spread=query.diversity)
+        hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)
         if question.selects and len(hits) < query.limit:
             hits += _rest(moment, hits, query.limit, alive)
         return Ranking(hits=tuple(hits), warnings=(*self._warnings, *self._loading(), *_waiting(skipped)))
@@ -134,7 +134,8 @@ class HybridRanker:
         ]
         signals = cut(joined(parts), wanted) if parts else None
         names = self._names(vectors)
-        return _Moment(lives, masks, asked, signals, names, self._weights, rarity.known(asked.terms), weights)
+        known = rarity.known(asked.terms)
+        return _Moment(lives, masks, asked, vectors, signals, names, self._weights, known, weights)
 
     def _vectors(self, asked: Asked) -> Mapping[str, Vectors]:
         return {
@@ -158,6 +159,7 @@ class _Moment(NamedTuple):
     lives: Sequence[Live]
     masks: Sequence[tuple[Mask, int]]
     asked: Asked
+    vectors: Mapping[str, Vectors]
     signals: Signals | None
     names: Names
     weights: Weights
@@ -214,7 +216,7 @@ class _Order:
             found[here] = columns[int(place)][signals.rows[here]]
         return found
 
-    def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool) -> list[Hit]:
+    def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool, is_told: bool) -> list[Hit]:
         if self._signals is None:
             return []
         found: list[Hit] = []
@@ -223,8 +225,22 @@ class _Order:
             if len(found) == limit:
                 break
             if (score >= _NOISE or self._is_named(int(at))) and alive(agent_id := self._id(int(at))):
-                found.append(Hit(agent_id, score))
+                found.append(Hit(agent_id, score, self._near(int(at)) if is_told else None))
         return found
+
+    def _near(self, at: int) -> Nearness | None:
+        """What was measured of one candidate, by the unit of the question that fits it best."""
+        signals, moment = self._signals, self._moment
+        if signals is None or not moment.asked.terms:
+            return None
+        words = float(signals.lexical[at].max()) / max(sum(moment.rarity), 1e-6)
+        name = moment.names.network
+        if name is None or not signals.covered[name][at]:
+            return Nearness(words=min(1.0, words))
+        live, row = moment.lives[int(signals.place[at])], signals.rows[at : at + 1]
+        example, place = nearest_example(live, name, row, moment.vectors[name])
+        context = float(np.clip(signals.centres[name][at].max(), 0, 1))
+        return Nearness(words=min(1.0, words), context=context, example=example, place=place)
 
     def _is_named(self, at: int) -> bool:
         """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
