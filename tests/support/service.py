@@ -63,7 +63,7 @@ class Bench:
 async def service(data: Path, *, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Bench]:
     """`async with service(tmp_path, anonymous_read=True) as bench:`"""
     clock = clock or ManualClock(NOW)
-    application = build(Settings(**{"data": data, "store": "memory", **settings}), clock=clock)
+    application = build(Settings(**{"data": data, "store": "memory", "embedder": "none", **settings}), clock=clock)
     await application.start()
     bench = Bench(application, clock)
     try:

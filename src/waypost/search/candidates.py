@@ -34,7 +34,7 @@ class Signals(NamedTuple):
     centres: Mapping[str, F32]  # by space: similarity of the agent as a whole
     examples: Mapping[str, F32]  # by space: of its best example
     covered: Mapping[str, Mask]  # [candidates]: has vectors in the space
-    tags: F32  # [candidates]: share of the wished tags
+    tags: F32  # [candidates]: share of the tags that the words name
     preferred: F32  # [candidates]: share of the tags that were asked for by name
 
     def chosen(self, at: npt.NDArray[Any]) -> Signals:
@@ -165,8 +165,9 @@ def nearest_example(live: Live, space: str, row: Rows, queries: Vectors) -> tupl
 
 
 def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
-    """For each wish the worth of the best spelling that a row carries, as a share of all wishes; and of those asked for."""
-    every = np.zeros(len(rows), dtype=np.float32)
+    """For each wish the worth of the best spelling that a row carries: as a share of those read from the words, and of those
+    asked for by name."""
+    read = np.zeros(len(rows), dtype=np.float32)
     named = np.zeros(len(rows), dtype=np.float32)
     for wish in asked.wishes:
         best = np.zeros(len(rows), dtype=np.float32)
@@ -175,8 +176,9 @@ def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
             if len(holders):
                 places = np.minimum(holders.searchsorted(rows), len(holders) - 1)
                 np.maximum(best, np.where(holders[places] == rows, np.float32(worth), 0), out=best)
-        every += best
         if wish.is_asked:
             named += best
+        else:
+            read += best
     asked_for = sum(wish.is_asked for wish in asked.wishes)
-    return every / np.float32(max(1, len(asked.wishes))), named / np.float32(max(1, asked_for))
+    return read / np.float32(max(1, len(asked.wishes) - asked_for)), named / np.float32(max(1, asked_for))
