@@ -7,28 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from bench.searchers import MakeRanker
+from waypost.embedders.choice import choose
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
-from waypost.search.embedding import Embedder
+from waypost.search.embedding import Embedder, Space
+from waypost.search.fusion import Weights
 from waypost.search.ranker import HybridRanker
 
 DEFAULT = "waypost"
 
 
-def default_ranker(folder: Path | None = None) -> Ranker:
+@cache
+def spaces() -> tuple[Space, ...]:
+    """Those of the service, loaded; vectors are made as agents come, because nobody makes them in the background here."""
+    chosen = choose("auto", None).spaces
+    if not chosen:
+        raise SystemExit("No sentence model is installed: the figures would be those of words alone.")
+    for space in chosen:
+        space.embedder.encode(["load"])
+    return tuple(space._replace(is_quick=True) for space in chosen)
+
+
+def default_ranker(folder: Path | None = None, weights: Weights | None = None) -> Ranker:
     """As the service makes it; saved in `folder`, or in memory."""
-    return HybridRanker(folder)
+    return HybridRanker(folder, spaces(), weights)
 
 
 def filling_ranker(folder: Path, compose: Callable[[Embedder], Embedder]) -> Ranker:
     """The same, to be filled with very many agents: each embedder is replaced by what `compose` makes of it, which bears its
     name, so that the default ranker opens what was filled."""
-    return HybridRanker(folder)
+    return HybridRanker(folder, [space._replace(embedder=compose(space.embedder)) for space in spaces()])
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,20 @@ class Ablation:
         return msgspec.structs.replace(agent, record=msgspec.structs.replace(agent.record, **self.hidden))
 
 
-SIGNALS: tuple[Ablation, ...] = ()
+def _without(**off: float) -> MakeRanker:
+    return lambda: default_ranker(weights=Weights()._replace(**off))
+
+
+SIGNALS: tuple[Ablation, ...] = (
+    Ablation("without words", _without(lexical=0.0, coverage=0.0)),
+    Ablation("without coverage", _without(coverage=0.0)),
+    Ablation("without sentence vectors", _without(network=0.0)),
+    Ablation("without word vectors", _without(static=0.0)),
+    Ablation("without vectors", _without(network=0.0, static=0.0)),
+    Ablation("without example vectors", _without(example=0.0)),
+    Ablation("without clauses", _without(clauses=0.0)),
+    Ablation("without tags read from the words", _without(tags=0.0)),
+)
 PARTS: tuple[Ablation, ...] = (
     Ablation("records without examples", hidden={"examples": ()}),
     Ablation("records without tags", hidden={"tags": ()}),

@@ -27,6 +27,8 @@ _RIDGE = 0.5  # of the mean variance
 class Composed:
     """As `search.embedding.Embedder` asks. `words` come by their frequency; `samples` are texts like those to come."""
 
+    is_ready = True
+
     def __init__(self, encode: Encode, name: str, words: Sequence[str], samples: Sequence[str]) -> None:
         self._encode = encode
         self.name = name  # the model's own: it opens what was filled by this

@@ -67,7 +67,9 @@ def _use(package: Package, copies: Path | None, parts: tuple[str, ...]) -> Choic
     spaces = []
     for part in parts:
         embedder = LazyEmbedder(f"use-{package.version}-{part}-{fitted.VERSION}", fitted.DIMS, loading, part)
-        spaces.append(Space(Remembering(embedder), fitted.landmarks(part), is_quick=part == fitted.STATIC))
+        is_static = part == fitted.STATIC
+        landmarks = fitted.landmarks(part)
+        spaces.append(Space(Remembering(embedder), landmarks, is_quick=is_static, has_examples=not is_static))
     return Choice(tuple(spaces), (), (loading,))
 
 

@@ -40,6 +40,7 @@ class Space(NamedTuple):
     is_quick: bool = (
         True  # an agent's vector is made when it is first looked at; else in the background, from the store
     )
+    has_examples: bool = True  # a vector for each example beside the one of the whole
 
     @property
     def name(self) -> str:

@@ -330,7 +330,7 @@ def _encoded(space: Space, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
     """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example."""
     encoded = space.embedder.encode([part for parts in texts for part in parts])
     ends = np.cumsum([len(parts) for parts in texts])
-    return [_with_centre(own, keeps_examples=not space.is_quick) for own in np.split(encoded, ends[:-1])]
+    return [_with_centre(own, keeps_examples=space.has_examples) for own in np.split(encoded, ends[:-1])]
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:

@@ -145,12 +145,12 @@ class HybridRanker:
         }
 
     def _weight_of(self, space: Space) -> float:
-        return self._weights.static if space.is_quick else self._weights.network
+        return self._weights.network if space.has_examples else self._weights.static
 
     def _names(self, vectors: Mapping[str, Vectors]) -> Names:
-        quick = [name for name in vectors if self.index.spaces[name].is_quick]
-        slow = [name for name in vectors if not self.index.spaces[name].is_quick]
-        return Names(network=slow[0] if slow else None, static=quick[0] if quick else None)
+        network = [name for name in vectors if self.index.spaces[name].has_examples]
+        static = [name for name in vectors if not self.index.spaces[name].has_examples]
+        return Names(network=network[0] if network else None, static=static[0] if static else None)
 
 
 class _Moment(NamedTuple):
