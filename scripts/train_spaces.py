@@ -5,9 +5,10 @@
     scripts/train_spaces.py --check         say whether they are what would be written
     scripts/train_spaces.py --onnx FOLDER   write FOLDER/landmarks.npy for an ONNX model
 
-The texts are generic: names and descriptions of real servers (bench/data), each description as a whole and clause by clause,
-and every name in the taxonomy. No query, and none of the sets that quality is measured on, has a say. The same texts give
-the same files, up to the last digits of the linear algebra at hand.
+The texts are generic. Projections: names and descriptions of real servers (bench/data), each description as a whole and clause
+by clause, and every name in the taxonomy. Landmarks: the names in the taxonomy and the likeliest words of the model's own
+vocabulary, which reach further than any collection of agents. No query, and none of the sets that quality is measured on,
+has a say. The same texts give the same files, up to the last digits of the linear algebra at hand.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +29,9 @@ import numpy.typing as npt
 
 from waypost.embedders import fitted
 from waypost.embedders.onnx import OnnxEncoder, open_folder
-from waypost.embedders.package import WIDTH, find_package, load_model
+from waypost.embedders.package import WIDTH, Model, find_package, load_model
 from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.sentencepiece import Tokenizer
+from waypost.embedders.sentencepiece import Tokenizer, Vocabulary
 from waypost.embedders.static import Means, condense
 from waypost.embedders.use import Network
 from waypost.search.centroids import train
@@ -44,24 +44,42 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ROOT / "bench" / "data" / "mcp_servers.jsonl.gz"
 DATA = ROOT / "src" / "waypost" / "embedders" / "data"
 LISTS = 2048
+WORDS = 8000
+SHORTEST = 4
 SEED = 20_260_101
 EVENNESS = {fitted.STATIC: 0.25, fitted.NETWORK: 0.15}  # 0 keeps the lengths of the directions, 0.5 makes them equal
 SAME = 0.999  # directions may differ in their last digits from one library to the next
 
 
 def texts() -> list[str]:
-    """Without repetition, in a fixed order."""
+    """What agents say of themselves. Without repetition, in a fixed order."""
     found: list[str] = []
     with gzip.open(SERVERS, "rt", encoding="utf-8") as lines:
         for line in lines:
             server = json.loads(line)
             found += [f"{server['name']}. {server['description']}", *clauses(server["description"])]
+    return [text for text in dict.fromkeys([*found, *names()]) if text.strip()]
+
+
+def names() -> list[str]:
+    """Every name in the taxonomy, in each of its languages."""
+    found: list[str] = []
     for line in standard_outline().splitlines():
-        names, *others = line.strip().lstrip("~").split("|")
-        if names and not names.startswith("#"):
+        own, *others = line.strip().split("|")
+        if own and not own.startswith("#"):
             translated = [part.partition(":")[2] for part in others if not part.strip().startswith("under:")]
-            found += [name.strip(" ~") for part in (names, *translated) for name in re.split("[=,]", part)]
-    return [text for text in dict.fromkeys(found) if text.strip()]
+            found += [name.strip(" ~") for part in (own, *translated) for name in re.split("[=,]", part)]
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def topics(vocabulary: Vocabulary) -> list[str]:
+    """What texts may be about: names, and the likeliest words of four letters and more."""
+    order = np.argsort(-vocabulary.scores, kind="stable")
+    pieces = [vocabulary.pieces[number] for number in order]
+    words = [
+        piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isascii() and piece[1:].isalpha()
+    ]
+    return list(dict.fromkeys([*names(), *[word for word in words if len(word) >= SHORTEST][:WORDS]]))
 
 
 def projected(vectors: F32, evenness: float) -> F32:
@@ -73,29 +91,28 @@ def projected(vectors: F32, evenness: float) -> F32:
     return np.asarray(chosen * (lengths / lengths[0]) ** -evenness, np.float16)
 
 
-def fit(
-    encode: Callable[[Sequence[str]], F32], evenness: float, generic: Sequence[str]
-) -> tuple[F32, npt.NDArray[np.int8]]:
-    vectors = encode(generic)
-    projection = projected(vectors, evenness)
-    carried = vectors @ projection.astype(np.float32)
-    carried /= np.maximum(np.linalg.norm(carried, axis=1, keepdims=True), 1e-12)
-    return projection, train(carried, LISTS, SEED).codes
+def unit(vectors: F32) -> F32:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def fitted_arrays() -> dict[str, npt.NDArray[np.generic]]:
+def fitted_arrays(model: Model) -> dict[str, npt.NDArray[np.generic]]:
+    tokenizer = Tokenizer(model.vocabulary)
+    means = Means(condense(model, np.eye(WIDTH, dtype=np.float32)))
+    made: dict[str, npt.NDArray[np.generic]] = {}
+    for part, vectors in ((fitted.STATIC, means.encode), (fitted.NETWORK, Network(model).encode)):
+        encode = PieceEncoder(tokenizer, vectors, WIDTH)
+        projection = projected(encode(texts()), EVENNESS[part])
+        carried = unit(encode(topics(model.vocabulary)) @ projection.astype(np.float32))
+        made[f"{part}.projection.npy"] = projection
+        made[f"{part}.landmarks.npy"] = train(carried, LISTS, SEED).codes
+    return made
+
+
+def installed() -> Model:
     package = find_package()
     if package is None:
         sys.exit("The package of the default model is not installed.")
-    model = load_model(package, None)
-    tokenizer = Tokenizer(model.vocabulary)
-    means = Means(condense(model, np.eye(WIDTH, dtype=np.float32)))
-    generic = texts()
-    made: dict[str, npt.NDArray[np.generic]] = {}
-    for part, encode in ((fitted.STATIC, means.encode), (fitted.NETWORK, Network(model).encode)):
-        projection, landmarks = fit(PieceEncoder(tokenizer, encode, WIDTH), EVENNESS[part], generic)
-        made |= {f"{part}.projection.npy": projection, f"{part}.landmarks.npy": landmarks}
-    return made
+    return load_model(package, None)
 
 
 def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
@@ -106,7 +123,7 @@ def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
 
 
 def train_onnx(path: Path) -> None:
-    vectors = OnnxEncoder(open_folder(path))(texts())
+    vectors = OnnxEncoder(open_folder(path))(topics(installed().vocabulary))
     np.save(path / "landmarks.npy", train(vectors, LISTS, SEED).codes)
 
 
@@ -118,7 +135,7 @@ def main() -> None:
     if given.onnx:
         train_onnx(given.onnx)
         return
-    made = fitted_arrays()
+    made = fitted_arrays(installed())
     if given.check:
         wrong = [name for name, array in made.items() if not alike(np.load(DATA / name), array)]
         sys.exit(f"Not what would be written: {', '.join(wrong)}" if wrong else 0)

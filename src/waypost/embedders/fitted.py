@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from waypost.search.centroids import Landmarks
 
-VERSION: Final = 1
+VERSION: Final = 2
 DIMS: Final = 256
 NETWORK: Final = "network"
 STATIC: Final = "static"
