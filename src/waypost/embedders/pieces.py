@@ -20,6 +20,7 @@ from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
 
 _Model = Callable[[Sequence[Sequence[int]]], Vectors]
+_FIRST: Final = ("what can you do for me?", "find an agent")  # so that no question is the first to touch the weights
 _loaded: dict[Package, dict[str, Encode]] = {}
 
 
@@ -56,7 +57,10 @@ def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     version = f"{package.print}-{crc32(projection.tobytes()):08x}"
     means = Means(kept(copies, "means", version, lambda: condense(model, projection)))
     network = Network(model, fitted.projection(fitted.NETWORK))
-    return {
+    encoders: dict[str, Encode] = {
         fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS),
         fitted.NETWORK: PieceEncoder(tokenizer, network.encode, fitted.DIMS),
     }
+    for encode in encoders.values():
+        encode(_FIRST)
+    return encoders

@@ -237,13 +237,12 @@ class _Head:
         total, square, scale, low = facts.T
         mean = (total + hidden.sum(1)) / width
         inverse = 1.0 / np.sqrt((square + _squares(hidden)) / width - mean * mean + self._epsilon)
-        whole = embedded.astype(np.float32)
-        whole *= (inverse * scale)[:, None]
-        whole += (inverse * low)[:, None]
-        hidden *= inverse[:, None]
+        whole, factors = embedded.astype(np.float32), inverse * scale
         pooled = np.empty((len(starts), width), np.float32)
-        np.add.reduceat(whole, starts, 0, out=pooled[:, :WIDTH])
-        np.add.reduceat(hidden, starts, 0, out=pooled[:, WIDTH:])
+        for row, start, stop in zip(pooled, starts, [*starts[1:], len(whole)], strict=True):
+            np.matmul(factors[start:stop], whole[start:stop], out=row[:WIDTH])
+            np.matmul(inverse[start:stop], hidden[start:stop], out=row[WIDTH:])
+        pooled[:, :WIDTH] += np.add.reduceat(inverse * low, starts)[:, None]
         return pooled, np.add.reduceat(inverse * mean, starts)
 
 
