@@ -62,13 +62,16 @@ class Folder(msgspec.Struct, frozen=True):
         """Changes with what is in the folder."""
         size = self.graph.stat().st_size
         manner = crc32(msgspec.json.encode(self.manner) + (self.path / _TOKENIZER).read_bytes())
-        return f"onnx-{self.path.name}-{size}-{manner:08x}"
+        return f"onnx-{size}-{manner:08x}"
 
     def landmarks(self) -> Landmarks:
         file = self.path / "landmarks.npy"
         if not file.is_file():
             return Landmarks.single(self.manner.dims)
-        codes = np.load(file, allow_pickle=False)
+        try:
+            codes = np.load(file, allow_pickle=False)
+        except (OSError, EOFError, ValueError):
+            codes = np.empty(0)
         if codes.ndim != 2 or codes.dtype != np.int8 or codes.shape[1] != self.manner.dims:
             raise ConfigurationError(
                 f"{file} is not of this model.", path=_PATH, hint="Remove it, or make it anew for this folder."

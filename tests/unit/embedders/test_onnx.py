@@ -71,6 +71,9 @@ def test_landmarks_in_the_folder_are_used(folder: Path) -> None:
     np.save(folder / "landmarks.npy", np.eye(4, dtype=np.int8))
     with pytest.raises(ConfigurationError, match=r"landmarks\.npy"):
         choose(f"onnx:{folder}", None)
+    (folder / "landmarks.npy").write_bytes(b"nonsense")
+    with pytest.raises(ConfigurationError, match=r"landmarks\.npy"):
+        choose(f"onnx:{folder}", None)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
