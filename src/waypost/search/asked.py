@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +20,8 @@ from waypost.search.taxonomy import Taxonomy
 from waypost.search.text import query_terms
 from waypost.search.visible import visible_text
 
+_ENOUGH: Final = 0.8  # of the question's weight
+_LEAST_TERMS: Final = 4
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
 
@@ -33,7 +34,7 @@ class Wished(NamedTuple):
 
 class Asked(NamedTuple):
     units: tuple[str, ...]  # the whole, then its clauses
-    terms: tuple[int, ...]  # of the whole: every clause has only terms of it
+    terms: npt.NDArray[np.uint64]  # of the whole: every clause has only terms of it
     has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
     wishes: tuple[Wished, ...]
     language: int
@@ -50,7 +51,7 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
         has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
     return Asked(
         units=units,
-        terms=tuple(map(hash_of, words)),
+        terms=np.array([*map(hash_of, words)], dtype=np.uint64),
         has=has,
         wishes=_wishes(words, preferred, taxonomy),
         language=language_of(text),
@@ -73,19 +74,31 @@ def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) 
 
 
 class Rarity:
-    """What terms weigh for an audience: by the records that all of it may see, never by anybody's private ones (but for
-    an admin, who sees them all)."""
+    """What the terms of a question weigh for an audience: by the records that all of it may see, never by anybody's private
+    ones (but for an admin, who sees them all). `numbers` are the terms' numbers in each segment."""
 
-    def __init__(self, lives: Sequence[Live], audience: frozenset[str] | None) -> None:
-        self._lives = lives
-        self._tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
-        self._docs = int(sum(live.docs[self._tiers].sum() for live in lives))
+    def __init__(self, lives: Sequence[Live], audience: frozenset[str] | None, terms: npt.NDArray[np.uint64]) -> None:
+        tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
+        self.numbers = [live.segment.terms.find_all(terms) for live in lives]
+        docs = int(sum(live.docs[tiers].sum() for live in lives))
+        containing = np.zeros(len(terms), dtype=np.int64)
+        for live, numbers in zip(lives, self.numbers, strict=True):
+            containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
+        self.weights: list[float] = np.log1p((docs - containing + 0.5) / (containing + 0.5)).tolist()
+        self.known = int(np.count_nonzero(containing))  # terms that anybody uses
+        self.heavy = _heavy([weight if held else 0.0 for weight, held in zip(self.weights, containing, strict=True)])
+        self.total = sum(self.weights)
 
-    def weights(self, terms: Sequence[int]) -> list[float]:
-        return [self._idf(sum(live.containing(term, self._tiers) for live in self._lives)) for term in terms]
 
-    def known(self, terms: Sequence[int]) -> list[bool]:
-        return [any(live.containing(term, self._tiers) for live in self._lives) for term in terms]
-
-    def _idf(self, containing: int) -> float:
-        return math.log1p((self._docs - containing + 0.5) / (containing + 0.5))
+def _heavy(weights: Sequence[float]) -> frozenset[int]:
+    """The terms that choose the candidates, by their place: the rarest, of those that anybody uses, that make up most of the
+    weight. A word that everybody uses finds nobody."""
+    order = sorted((at for at, weight in enumerate(weights) if weight > 0), key=lambda at: -weights[at])
+    enough, taken = _ENOUGH * sum(weights), 0.0
+    heavy: list[int] = []
+    for at in order:
+        if taken >= enough and len(heavy) >= _LEAST_TERMS:
+            break
+        heavy.append(at)
+        taken += weights[at]
+    return frozenset(heavy)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.asked import Asked, Wished
+from waypost.search.asked import Asked
 from waypost.search.embedding import Vectors
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
@@ -18,8 +18,8 @@ from waypost.search.vectors import reach
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-LEXICAL: Final = 200  # candidates by words; PRO-31: no signal looks at more than these in detail
-VECTOR: Final = 100  # and by vectors
+LEXICAL: Final = 120  # candidates by words; PRO-31: no signal looks at more than these in detail
+VECTOR: Final = 64  # and by vectors
 
 
 class Signals(NamedTuple):
@@ -29,6 +29,9 @@ class Signals(NamedTuple):
     rows: Rows  # [candidates]
     mark: npt.NDArray[np.uint64]  # [candidates]: parts equals
     deprecated: Mask  # [candidates]
+    worth: F32  # [candidates]
+    updated: F64  # [candidates]
+    language: npt.NDArray[np.uint8]  # [candidates]
     lexical: F32  # Σ idf · impact over the terms of a unit
     coverage: F32  # share of the description that a unit says
     centres: Mapping[str, F32]  # by space: similarity of the agent as a whole
@@ -59,63 +62,114 @@ def _concatenated(column: Sequence[Any]) -> Any:
     return np.concatenate(column)
 
 
-def cut(signals: Signals, wanted: int) -> Signals:
-    """The best of all segments together: how records are spread over segments must not show."""
-    count = max(LEXICAL, wanted)
-    words = signals.lexical[:, 0]
-    kept = _best(words, signals.mark, count, floor=0.0)
-    if _mostly(signals.deprecated[kept]):
-        kept |= _best(np.where(signals.deprecated, np.float32(0), words), signals.mark, count, floor=0.0)
-    for space, centre in signals.centres.items():
-        nearness = np.maximum(centre[:, 0], signals.examples[space][:, 0])
-        kept |= _best(nearness, signals.mark, max(VECTOR, wanted), floor=0.0)
-    kept |= _best(signals.preferred, signals.mark, count, floor=0.0)
-    return signals if kept.all() else signals.chosen(np.flatnonzero(kept))
+# --- Who is a candidate ------------------------------------------------------------------------------
 
 
-def _best(scores: F32, marks: npt.NDArray[np.uint64], count: int, floor: float) -> Mask:
-    order = np.lexsort((marks, -scores))[:count]
-    kept = np.zeros(len(scores), dtype=np.bool_)
-    kept[order] = scores[order] > floor
-    return kept
+class Found(NamedTuple):
+    """Rows of one segment that one signal brings, with its figure."""
+
+    rows: Rows
+    figures: F32
 
 
-def gather(
-    place: int,
+class Finding(NamedTuple):
+    """What each signal brings from one segment. The same signals in the same order for every segment."""
+
+    live: Live
+    by_words: Found
+    by_words_in_use: Found  # without deprecated agents, where these are in the way
+    by_vectors: Sequence[Found]  # for each space
+    by_tags: Found
+
+
+def find(
     live: Live,
     asked: Asked,
-    weights: Sequence[float],
+    words: Weighted,
     vectors: Mapping[str, Vectors],
     mask: Mask,
     admitted: int,
     visible: int,
     wanted: int,
-) -> Signals:
-    """The best rows of one segment by words and by vectors, and all signals of each. `visible` counts what the caller sees
-    in all segments; `wanted` raises the number of candidates when a caller asks for many."""
-    words = Weighted(live.segment, list(asked.terms), list(weights))
-    found = [words.best(mask, admitted, max(LEXICAL, wanted))]
-    if _mostly(live.segment.deprecated[found[0]]):  # these keep half of their score: look behind them
-        found.append(words.best(mask & ~live.segment.deprecated, admitted, max(LEXICAL, wanted)))
+) -> Finding:
+    """The best rows of one segment by words, by vectors and by the tags asked for. `visible` counts what the caller sees in
+    all segments; `wanted` raises the number of candidates when a caller asks for many."""
+    count = max(LEXICAL, wanted)
+    by_words = Found(*words.best(mask, admitted, count))
+    in_use = _NOTHING
+    if _mostly(live.segment.deprecated[by_words.rows]):  # these keep half of their score: look behind them
+        in_use = Found(*words.best(mask & ~live.segment.deprecated, admitted, count))
+    return Finding(
+        live, by_words, in_use, _near(live, vectors, mask, visible, wanted), _tagged(live, asked, mask, count)
+    )
+
+
+def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, wanted: int) -> list[Found]:
+    found, is_enough = [], False
     for space, queries in vectors.items():
-        for block, _ in live.blocks.get(space, ()):
-            found.append(block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible))[0])
-    found += [_carrying(live, wish, mask, max(LEXICAL, wanted)) for wish in asked.wishes if wish.is_asked]
-    rows = np.unique(np.concatenate(found)).astype(np.uint32)
-    return measure(place, live, asked, words, vectors, rows)
+        blocks = () if is_enough else live.blocks.get(space, ())
+        parts = [block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible)) for block, _ in blocks]
+        found.append(_together([Found(*part) for part in parts]))
+        # Where one space knows every row the others weigh what was found; they need not look for more.
+        is_enough = is_enough or live.is_covered(space)
+    return found
+
+
+def _together(parts: Sequence[Found]) -> Found:
+    if len(parts) == 1:
+        return parts[0]
+    return Found(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NOTHING
+
+
+def _tagged(live: Live, asked: Asked, mask: Mask, count: int) -> Found:
+    """Rows with a tag that was asked for by name: reason enough to be looked at."""
+    keys = [key for wish in asked.wishes if wish.is_asked for key, _ in wish.keys]
+    if not keys:
+        return _NOTHING
+    rows, times = np.unique(np.concatenate([live.segment.keys.rows_of(key) for key in keys]), return_counts=True)
+    times = times[mask[rows]].astype(np.float32)
+    rows = rows[mask[rows]]
+    kept = np.lexsort((live.segment.mark[rows], -times))[:count]
+    return Found(rows[kept].astype(np.uint32), times[kept])
 
 
 def _mostly(flags: Mask) -> bool:
     return 2 * int(np.count_nonzero(flags)) > len(flags)
 
 
-def _carrying(live: Live, wish: Wished, mask: Mask, count: int) -> Rows:
-    """Rows with a tag that was asked for by name: reason enough to be looked at."""
-    rows = np.unique(np.concatenate([live.segment.keys.rows_of(key) for key, _ in wish.keys]))
-    rows = rows[mask[rows]]
-    if len(rows) > count:
-        rows = rows[np.argpartition(live.segment.mark[rows], count)[:count]]
-    return np.asarray(rows, dtype=np.uint32)
+def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
+    """The rows of each segment that are among the best of all segments together by any signal: how records are spread over
+    segments must not show."""
+    kept: list[list[Rows]] = [[] for _ in findings]
+    signals = [
+        ([finding.by_words for finding in findings], LEXICAL),
+        ([finding.by_words_in_use for finding in findings], LEXICAL),
+        ([finding.by_tags for finding in findings], LEXICAL),
+        *((list(found), VECTOR) for found in zip(*(finding.by_vectors for finding in findings), strict=True)),
+    ]
+    for found, count in signals:
+        for number, rows in enumerate(_best(findings, found, max(count, wanted))):
+            kept[number].append(rows)
+    return [np.unique(np.concatenate(rows)).astype(np.uint32) for rows in kept]
+
+
+def _best(findings: Sequence[Finding], found: Sequence[Found], count: int) -> list[Rows]:
+    if sum(len(each.rows) for each in found) <= count:
+        return [each.rows for each in found]
+    figures = np.concatenate([each.figures for each in found])
+    marks = np.concatenate(
+        [finding.live.segment.mark[each.rows] for finding, each in zip(findings, found, strict=True)]
+    )
+    is_kept = np.zeros(len(figures), dtype=np.bool_)
+    is_kept[np.lexsort((marks, -figures))[:count]] = True
+    ends = np.cumsum([len(each.rows) for each in found])[:-1]
+    return [each.rows[kept] for each, kept in zip(found, np.split(is_kept, ends), strict=True)]
+
+
+_NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
+
+
+# --- What is known of them ---------------------------------------------------------------------------
 
 
 def measure(
@@ -133,6 +187,9 @@ def measure(
         rows=rows,
         mark=live.segment.mark[rows],
         deprecated=live.segment.deprecated[rows],
+        worth=live.segment.arrays["worth"][rows],
+        updated=live.segment.arrays["updated"][rows],
+        language=live.segment.arrays["language"][rows],
         lexical=impacts @ asked.has,
         coverage=(said.astype(np.float32) @ asked.has) / lengths[:, None],
         centres=centres,
@@ -169,12 +226,15 @@ def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
     asked for by name."""
     read = np.zeros(len(rows), dtype=np.float32)
     named = np.zeros(len(rows), dtype=np.float32)
+    keys = live.segment.keys
+    numbers = iter(keys.find_all(np.array([key for wish in asked.wishes for key, _ in wish.keys], dtype=np.uint64)))
     for wish in asked.wishes:
         best = np.zeros(len(rows), dtype=np.float32)
-        for key, worth in wish.keys:
-            holders = live.segment.keys.rows_of(key)
-            if len(holders):
-                places = np.minimum(holders.searchsorted(rows), len(holders) - 1)
+        for _, worth in wish.keys:
+            if (number := next(numbers)) >= 0:
+                holders = keys.rows[keys.span(number)]
+                places = holders.searchsorted(rows)
+                places[places == len(holders)] = 0
                 np.maximum(best, np.where(holders[places] == rows, np.float32(worth), 0), out=best)
         if wish.is_asked:
             named += best

@@ -74,12 +74,13 @@ class Live:
 
     # --- Statistics and visibility ---------------------------------------------------------------
 
-    def containing(self, term: int, tiers: Sequence[int]) -> int:
-        number = self.segment.terms.find(term)
-        if number < 0:
-            return 0
+    def containing(self, numbers: npt.NDArray[np.int64], tiers: Sequence[int]) -> npt.NDArray[np.int64]:
+        """How many rows of these tiers hold each term (by its number; -1 is held by none)."""
         counts = self.segment.containing if self._containing is None else self._containing
-        return int(sum(counts[tier, number] for tier in tiers))
+        if not counts.shape[1]:
+            return np.zeros(len(numbers), dtype=np.int64)
+        found = counts[np.array(tiers, dtype=np.intp)[:, None], numbers].sum(axis=0, dtype=np.int64)
+        return np.where(numbers >= 0, found, 0)
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience sees, and how many. Not a copy: read it."""
@@ -122,6 +123,10 @@ class Live:
                 known |= block.covered
             self._covered[space] = known
         return known
+
+    def is_covered(self, space: str) -> bool:
+        """True when every row that counts has vectors."""
+        return bool((self.covered(space) | self.dead).all())
 
     def replace_file(self, space: str, at: int, file: File) -> None:
         self.blocks[space][at] = (self.blocks[space][at][0], file)

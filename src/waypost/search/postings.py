@@ -6,6 +6,7 @@ only rows already seen are looked up in what is left: common words cost little.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,43 +26,44 @@ _UNIT: Final = np.float32(1 / 255)
 class Weighted:
     """The terms of a question that a segment knows, with their weights, heaviest bound first."""
 
-    def __init__(self, segment: Segment, terms: list[int], weights: list[float]) -> None:
+    def __init__(
+        self, segment: Segment, numbers: Sequence[int], weights: Sequence[float], heavy: Container[int]
+    ) -> None:
+        """`numbers` are those of the terms in this segment; -1 where it has none. `heavy` terms, by their place in the
+        question, choose the candidates; what the others add is counted for every candidate."""
         self.segment = segment
-        numbers = [segment.terms.find(term) for term in terms]
         self._places = [
             (segment.terms.span(number), np.float32(weight) * _UNIT) if number >= 0 and weight > 0 else None
             for number, weight in zip(numbers, weights, strict=True)
         ]
         self._asked = [place for place in self._places if place is not None]
-        bounds = [
-            weight * float(segment.tops[number]) * float(_UNIT)
-            for number, weight in zip(numbers, weights, strict=True)
-            if number >= 0 and weight > 0
-        ]
-        order = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)
+        bounds = {
+            at: weights[at] * float(segment.tops[number]) * float(_UNIT)
+            for at, number in enumerate(numbers)
+            if number >= 0 and at in heavy
+        }
+        order = sorted(bounds, key=bounds.__getitem__, reverse=True)
         self._bounds = [bounds[at] for at in order]
-        self._ordered = [self._asked[at] for at in order]
+        self._ordered = [place for at in order if (place := self._places[at]) is not None]
 
-    def best(self, mask: Mask, admitted: int, limit: int) -> Rows:
-        """The best `limit` admitted rows with a score, in no order. `admitted` counts the mask."""
-        if not self._asked or not admitted:
-            return _NO_ROWS
+    def best(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
+        """The best `limit` admitted rows by the heavy terms, in no order. `admitted` counts the mask."""
+        if not self._ordered or not admitted:
+            return _NO_ROWS, _NO_SCORES
         if admitted < _GATHER:
             rows = np.flatnonzero(mask).astype(np.uint32)
-            scores = self.score(rows)
+            scores = _added(self.segment, self._ordered, rows)
             return self._largest(rows[scores > 0], scores[scores > 0], limit)
         return self._by_term(mask, limit)
 
-    def _by_term(self, mask: Mask, limit: int) -> Rows:
+    def _by_term(self, mask: Mask, limit: int) -> tuple[Rows, Scores]:
         totals = np.zeros(self.segment.count, dtype=np.float32)
         left = sum(span.stop - span.start for span, _ in self._ordered)
         rest, taken = sum(self._bounds), 0.0
         try_below = 0.5
         for at, (span, weight) in enumerate(self._ordered):
             if left > max(_PRUNE_FROM, self.segment.count // 4) and rest < try_below * taken:
-                try_below = (
-                    rest / taken / 2
-                )  # looking costs a pass over the segment: three or four times, not each time
+                try_below = rest / taken / 2  # looking costs a pass over the segment
                 seen = self._settled(totals, mask, at, limit)
                 if seen is not None and len(seen) * (len(self._ordered) - at) * _LOOK_UP < left:
                     return self._largest(seen, totals[seen] + _added(self.segment, self._ordered[at:], seen), limit)
@@ -105,16 +107,17 @@ class Weighted:
                 said[at, found] = self.segment.said[span][chosen]
         return scores.T, said.T
 
-    def _largest(self, rows: Rows, scores: Scores, limit: int) -> Rows:
+    def _largest(self, rows: Rows, scores: Scores, limit: int) -> tuple[Rows, Scores]:
         """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
         if len(rows) <= limit:
-            return rows
+            return rows, scores
         floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-        above, level = rows[scores > floor], rows[scores == floor]
+        above, level = np.flatnonzero(scores > floor), np.flatnonzero(scores == floor)
         if len(above) + len(level) > limit:
             wanted = limit - len(above)
-            level = level[np.argpartition(self.segment.mark[level], wanted - 1)[:wanted]]
-        return np.concatenate((above, level))
+            level = level[np.argpartition(self.segment.mark[rows[level]], wanted - 1)[:wanted]]
+        chosen = np.concatenate((above, level))
+        return rows[chosen], scores[chosen]
 
 
 def _added(segment: Segment, terms: list[tuple[slice, np.float32]], rows: Rows) -> Scores:
@@ -129,3 +132,4 @@ def _added(segment: Segment, terms: list[tuple[slice, np.float32]], rows: Rows) 
 
 
 _NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.uint32)
+_NO_SCORES: Final[Scores] = np.zeros(0, dtype=np.float32)

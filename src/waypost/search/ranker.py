@@ -18,14 +18,15 @@ from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import F32, F64, Signals, cut, gather, joined, nearest_example
-from waypost.search.clusters import Ranked, cluster, spread
+from waypost.search.candidates import F32, F64, Signals, chosen_rows, find, joined, measure, nearest_example
+from waypost.search.clusters import PER_CLUSTER, Ranked, cluster, spread
 from waypost.search.embedding import Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
 from waypost.search.index import Index
 from waypost.search.language import UNKNOWN
 from waypost.search.live import Live, Mask
+from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.segment import Array, id_keys
 from waypost.search.taxonomy import Taxonomy, standard
@@ -121,21 +122,26 @@ class HybridRanker:
     def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
         taxonomy = self._taxonomy = standard() if self._taxonomy is None else self._taxonomy
         asked = asked_of(query, question.preferred, taxonomy)
-        rarity = Rarity(lives, question.audience)
-        weights = rarity.weights(asked.terms)
+        rarity = Rarity(lives, question.audience, asked.terms)
         masks = [admitted(live, question, among) for live in lives]
         visible = sum(live.visible(question.audience)[1] for live in lives)
-        vectors = self._vectors(asked) if asked.terms else {}
+        vectors = self._vectors(asked) if len(asked.terms) else {}
         wanted = query.limit + _SPARE
-        parts = [
-            gather(place, live, asked, weights, vectors, mask, count, visible, wanted)
-            for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
-            if count
+        words = [
+            Weighted(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)
         ]
-        signals = cut(joined(parts), wanted) if parts else None
+        findings = [
+            find(live, asked, words[place], vectors, mask, count, visible, wanted)
+            for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
+        ]
+        parts = [
+            measure(place, lives[place], asked, words[place], vectors, rows)
+            for place, rows in enumerate(chosen_rows(findings, wanted))
+            if len(rows)
+        ]
+        signals = joined(parts) if parts else None
         names = self._names(vectors)
-        known = rarity.known(asked.terms)
-        return _Moment(lives, masks, asked, vectors, signals, names, self._weights, known, weights)
+        return _Moment(lives, masks, asked, vectors, signals, names, self._weights, rarity)
 
     def _vectors(self, asked: Asked) -> Mapping[str, Vectors]:
         return {
@@ -163,8 +169,7 @@ class _Moment(NamedTuple):
     signals: Signals | None
     names: Names
     weights: Weights
-    known: Sequence[bool]  # for each term: whether anybody uses it
-    rarity: Sequence[float]  # and its weight
+    rarity: Rarity
 
 
 class _Order:
@@ -181,28 +186,27 @@ class _Order:
 
     def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
-        if not moment.asked.terms:
+        if not len(moment.asked.terms):
             return calibration.by_tags_alone(signals.preferred)
-        figures = fused(signals, moment.names, moment.weights, sum(moment.rarity), self._foreign(signals))
+        figures = fused(signals, moment.names, moment.weights, moment.rarity.total, self._foreign(signals))
         return calibration.scores(figures * self._freshness(signals, now), moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
         if self._moment.names.network is None:
             return np.zeros(len(signals.rows), dtype=np.bool_)
-        known = self._moment.known
-        if known and sum(known) < _KNOWN_SHARE * len(known):
+        if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
             return np.ones(len(signals.rows), dtype=np.bool_)
         mine = self._moment.asked.language
-        theirs = self._column(signals, "language")
+        theirs = signals.language
         return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
 
     def _worth(self, signals: Signals) -> F32:
-        worth = self._column(signals, "worth") * np.where(self._column(signals, "deprecated"), _DEPRECATED, 1.0)
+        worth = signals.worth * np.where(signals.deprecated, _DEPRECATED, 1.0)
         return worth.astype(np.float32)
 
     def _freshness(self, signals: Signals, now: float) -> F32:
-        age = np.maximum(0.0, now - self._column(signals, "updated"))
+        age = np.maximum(0.0, now - signals.updated)
         return np.asarray(1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE), dtype=np.float32)
 
     def _column(self, signals: Signals, name: str) -> npt.NDArray[Any]:
@@ -211,9 +215,9 @@ class _Order:
         if len(columns) == 1:
             return columns[0][signals.rows]
         found = np.empty((len(signals.rows), *columns[0].shape[1:]), dtype=columns[0].dtype)
-        for place in np.unique(signals.place):
-            here = signals.place == place
-            found[here] = columns[int(place)][signals.rows[here]]
+        for place, column in enumerate(columns):
+            here = np.flatnonzero(signals.place == place)
+            found[here] = column[signals.rows[here]]
         return found
 
     def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool, is_told: bool) -> list[Hit]:
@@ -231,9 +235,9 @@ class _Order:
     def _near(self, at: int) -> Nearness | None:
         """What was measured of one candidate, by the unit of the question that fits it best."""
         signals, moment = self._signals, self._moment
-        if signals is None or not moment.asked.terms:
+        if signals is None or not len(moment.asked.terms):
             return None
-        words = float(signals.lexical[at].max()) / max(sum(moment.rarity), 1e-6)
+        words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
         name = moment.names.network
         if name is None or not signals.covered[name][at]:
             return Nearness(words=min(1.0, words))
@@ -258,12 +262,20 @@ class _Order:
         signals = self._signals
         if signals is None:
             return []
-        top = signals.chosen(np.arange(min(len(signals.rows), max(_SPREAD, 2 * limit))))
-        labels = cluster(self._column(top, "fingerprint"))
-        ranked = Ranked(self.scores[: len(top.rows)], labels, self._column(top, "owner"), self._column(top, "since"))
-        first = spread(ranked, limit + _SPARE).tolist()
+        top = min(len(signals.rows), max(_SPREAD, 2 * limit))
+        some = signals.chosen(np.arange(top))
+        labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
+        if _is_open(labels[:limit]) and _is_open(owners[:limit]):
+            return range(len(self.scores))
+        ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))
+        first = spread(ranked, min(top, limit + _SPARE)).tolist()
         seen = set(first)
         return [*first, *(at for at in range(len(self.scores)) if at not in seen)]
+
+
+def _is_open(groups: npt.NDArray[Any]) -> bool:
+    """True when no group is there more than twice: then no ten of them need spreading."""
+    return len(groups) < 3 or int(np.unique(groups, return_counts=True)[1].max()) <= PER_CLUSTER
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:

@@ -51,6 +51,14 @@ class Postings:
         at = int(np.searchsorted(self.keys, wanted))
         return at if at < len(self.keys) and self.keys[at] == wanted else -1
 
+    def find_all(self, keys: Array) -> list[int]:
+        """The number of each key, or -1."""
+        if not len(self.keys):
+            return [-1] * len(keys)
+        at = self.keys.searchsorted(keys)
+        at[at == len(self.keys)] = 0
+        return np.where(self.keys[at] == keys, at, -1).tolist()  # type: ignore[no-any-return]
+
     def span(self, number: int) -> slice:
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
 

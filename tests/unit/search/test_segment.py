@@ -75,7 +75,7 @@ def test_nothing_can_be_built_and_asked() -> None:
     segment = build([])
     assert segment.count == 0
     assert segment.rows_by_id(["nobody"]).tolist() == [-1]
-    assert not len(Weighted(segment, [1], [1.0]).best(np.zeros(0, dtype=np.bool_), 0, 5))
+    assert not len(Weighted(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5)[0])
 
 
 def _many(count: int) -> list[Prepared]:
@@ -110,9 +110,12 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
             terms = list(dict.fromkeys(terms))
             weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
-            weighted = Weighted(segment, terms, weights)
-            expected = np.sort(weighted.score(admitted))[::-1][:50]
-            found = weighted.best(mask, len(admitted), 50)
+            numbers = segment.terms.find_all(np.array(terms, dtype=np.uint64))
+            heavy = range(0, len(terms), 2) if size == 30 else range(len(terms))
+            weighted = Weighted(segment, numbers, weights, heavy)
+            found, figures = weighted.best(mask, len(admitted), 50)
+            every = Weighted(segment, [n if at in heavy else -1 for at, n in enumerate(numbers)], weights, heavy)
+            expected = np.sort(every.score(admitted))[::-1][:50]
             assert mask[found].all()
-            assert np.allclose(np.sort(weighted.score(found))[::-1], expected[: len(found)], atol=1e-5)
-            assert len(found) == min(50, int((weighted.score(admitted) > 0).sum()))
+            assert np.allclose(np.sort(figures)[::-1], expected[: len(found)], atol=1e-5)
+            assert len(found) == min(50, int((every.score(admitted) > 0).sum()))
