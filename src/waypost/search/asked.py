@@ -86,7 +86,10 @@ class Rarity:
             containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
         self.weights: list[float] = np.log1p((docs - containing + 0.5) / (containing + 0.5)).tolist()
         self.known = int(np.count_nonzero(containing))  # terms that anybody uses
-        self.heavy = _heavy([weight if held else 0.0 for weight, held in zip(self.weights, containing, strict=True)])
+        # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
+        rare = np.flatnonzero(containing == 0).tolist()
+        heavy = _heavy([weight if held else 0.0 for weight, held in zip(self.weights, containing, strict=True)])
+        self.heavy = heavy.union(rare)
         self.total = sum(self.weights)
 
 

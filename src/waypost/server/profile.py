@@ -176,9 +176,6 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
     detail = "summary" if detail is None else detail
     if detail not in _DETAILS:
         raise InvalidRequest(f"detail must be one of {', '.join(_DETAILS)}.", path="$.detail")
-    evidence = document.get("include_evidence")
-    if evidence is not None and not isinstance(evidence, bool):
-        raise InvalidRequest(f"include_evidence must be a boolean, not {kind_of(evidence)}.", path="$.include_evidence")
     query = Query(
         text=text,
         required_tags=_tags(document, "required_tags"),
@@ -188,7 +185,8 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
         constraints=_object(document, "constraints"),
         limit=_limit(document, notes),
         detail=detail,
-        include_evidence=bool(evidence),
+        include_evidence=_flag(document, "include_evidence", default=False),
+        diversity=_flag(document, "diversity", default=True),
         client_context=_object(document, "client_context"),
         facets=_facets(document),
         min_score=_floor(document),
@@ -198,6 +196,15 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
 
 def _tags(document: JsonObject, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fold_tag(item) for item in read_texts(document, name)))
+
+
+def _flag(document: JsonObject, name: str, *, default: bool) -> bool:
+    value = document.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be a boolean, not {kind_of(value)}.", path=f"$.{name}")
+    return value
 
 
 def _object(document: JsonObject, name: str) -> JsonObject:

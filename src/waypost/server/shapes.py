@@ -180,6 +180,10 @@ DISCOVERY_REQUEST: dict[str, Any] = {
             "maxItems": limits.FILTER_VALUES,
             "description": "what to count over all agents that the hard filters admit",
         },
+        "diversity": {
+            "type": ["boolean", "null"],
+            "description": "false: near duplicates and agents of one owner may fill the answer; else at most two of a kind are in each ten",
+        },
         "min_score": {
             "type": ["number", "null"],
             "minimum": 0,

@@ -36,6 +36,7 @@ from waypost.model.query import FACETS
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many.")
 @click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
 @click.option("--explain", is_flag=True, help="Show why each was chosen.")
+@click.option("--all-similar", is_flag=True, help="Show near duplicates too, not only two in each ten.")
 @click.option("--facets", is_flag=True, help="Count all that the filters admit, by tag, protocol, status and owner.")
 @with_session
 def command(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> None:
@@ -55,6 +56,7 @@ def command(session: Session, text: str, constraints: tuple[str, ...], **how: An
             min_score=how["min_score"],
             context=dict(map(_constraint, how["context"])),
             facets=FACETS if how["facets"] else (),
+            diversity=not how["all_similar"],
         )
     _show(printer, found, explain=how["explain"])
     if how["facets"] and printer.is_terminal:

@@ -214,12 +214,14 @@ class SyncClient:
         min_score: float | None = None,
         context: Mapping[str, Any] | None = None,
         facets: Iterable[str] = (),
+        diversity: bool = True,
     ) -> Found:
         """The agents that fit a task, best first. `tags` must be there, `preferred_tags` help; `explain` tells why.
 
         `constraints` leave out whoever does not state to fulfil them (region, language, auth, max_latency_ms, max_cost,
         max_results_age_seconds). `min_score` leaves out weak candidates. `context` (locale, language, domain, region)
-        orders near-ties. `facets` (tag, protocol, status, owner) counts all that the filters admit.
+        orders near-ties. `facets` (tag, protocol, status, owner) counts all that the filters admit. At most two near duplicates
+        are in each ten candidates unless `diversity` is False.
         """
         request = {
             "query": text,
@@ -234,6 +236,7 @@ class SyncClient:
             "min_score": min_score,
             "client_context": dict(context or {}),
             "facets": tuple(facets),
+            "diversity": diversity,
         }
         return found_of(json_of(self._connection.send(discover_call(request))))
 
