@@ -33,6 +33,7 @@ from waypost.registry.facets import FacetCounter
 from waypost.registry.ports import Ranker
 from waypost.registry.reasons import empty_warnings, explain_emptiness, suggest, suggestion_warnings
 from waypost.registry.selection import Selection
+from waypost.search.clusters import WINDOW
 from waypost.search.evidence import explain
 from waypost.search.preferences import BOOST, preference, preferred, wishes_of
 
@@ -134,13 +135,14 @@ class Search:
         fit = [hit for hit in ranking.hits if hit.id in held]
         if not self._wishes:
             return [(hit, 0.0) for hit in fit[: self._query.limit]]
-        weighed: list[tuple[float, Hit, float]] = []
+        weighed: list[tuple[tuple[int, float], Hit, float]] = []
         place = 1.0  # the lowest score so far: the ranker may have put one behind for more than its score
-        for hit in fit:
+        for at, hit in enumerate(fit):
+            ten = at // WINDOW if self._query.diversity else 0  # what was put behind one ten is not lifted into it
             place = min(place, hit.score)
             share = preference(held[hit.id].record, self._wishes)
             shown = Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.near)
-            weighed.append((-preferred(place, share), shown, share))
+            weighed.append(((ten, -preferred(place, share)), shown, share))
         weighed.sort(key=lambda item: item[0])
         chosen = [(hit, share) for _, hit, share in weighed if hit.score >= self._query.min_score]
         return chosen[: self._query.limit]

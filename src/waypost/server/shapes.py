@@ -182,7 +182,7 @@ DISCOVERY_REQUEST: dict[str, Any] = {
         },
         "diversity": {
             "type": ["boolean", "null"],
-            "description": "false: near duplicates and agents of one owner may fill the answer; else at most two of a kind are in each ten",
+            "description": "false: near duplicates are not held to two in each ten candidates",
         },
         "min_score": {
             "type": ["number", "null"],

@@ -236,7 +236,7 @@ class Client:
             "min_score": min_score,
             "client_context": dict(context or {}),
             "facets": tuple(facets),
-            "diversity": diversity,
+            "diversity": None if diversity else False,
         }
         return found_of(json_of(await self._connection.send(discover_call(request))))
 

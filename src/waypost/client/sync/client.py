@@ -236,7 +236,7 @@ class SyncClient:
             "min_score": min_score,
             "client_context": dict(context or {}),
             "facets": tuple(facets),
-            "diversity": diversity,
+            "diversity": None if diversity else False,
         }
         return found_of(json_of(self._connection.send(discover_call(request))))
 

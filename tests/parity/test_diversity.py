@@ -1,0 +1,87 @@
+"""Copies of one agent do not fill an answer, by any face, unless they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.faces import Caller, house
+from support.service import profile
+
+ASKED = "convert currencies between euro and dollar"
+COPIES = 12
+
+
+def copies() -> list[dict[str, Any]]:
+    """One agent and copies of it with small edits."""
+    said = "Converts currencies such as euro and dollar by the daily exchange rates of central banks{}."
+    edits = ("", " now", " quickly", " today", " for everyone", " at once")
+    return [
+        profile(f"copy-{number}", name=f"Converter {number}", description=said.format(edits[number % len(edits)]))
+        for number in range(COPIES)
+    ]
+
+
+def others() -> list[dict[str, Any]]:
+    fields = ("coins", "stamps", "shares", "bonds", "gold", "fuel", "energy", "time zones", "shoe sizes", "recipes")
+    return [
+        profile(f"other-{at}", name=f"All about {field}", description=f"Answers what a euro buys in {field}, and why.")
+        for at, field in enumerate(fields)
+    ]
+
+
+async def answers(caller: Caller, *, diversity: bool) -> dict[str, list[str]]:
+    """The ids of the ten best, by each face."""
+    asked = {"query": ASKED, "limit": 10} | ({} if diversity else {"diversity": False})
+    by_http = (await caller.http.post("/profile/v1/discover", json=asked)).json()
+    async with caller.client() as client:
+        by_client = await client.find(ASKED, diversity=diversity)
+    with caller.sync_client() as sync:
+        by_sync = await asyncio.to_thread(sync.find, ASKED, diversity=diversity)
+    flags = () if diversity else ("--all-similar",)
+    ran = await caller.run("find", ASKED, "-o", "json", *flags)
+    return {
+        "HTTP": [hit["id"] for hit in by_http["candidates"]],
+        "Client": [hit.id for hit in by_client.candidates],
+        "SyncClient": [hit.id for hit in by_sync.candidates],
+        "command": [hit["id"] for hit in ran.json["candidates"]],
+    }
+
+
+@pytest.mark.req("PRO-57")
+async def test_at_most_two_copies_are_among_the_ten_best_unless_all_are_asked_for(tmp_path: Path) -> None:
+    async with house(tmp_path) as faces:
+        for number, document in enumerate([*copies(), *others()]):
+            owner = faces.subject(f"owner-{number}")
+            assert (await owner.http.post("/api/v1/agents", json=document)).status_code == 201
+            faces.bench.clock.advance(60)
+        bob = faces.subject("bob")
+        spread = await answers(bob, diversity=True)
+        assert all(found == spread["HTTP"] for found in spread.values()), spread
+        assert len(spread["HTTP"]) == 10
+        assert sum(agent_id.startswith("copy-") for agent_id in spread["HTTP"]) == 2
+        assert "copy-0" in spread["HTTP"][:2]  # the one that was there first
+        plain = await answers(bob, diversity=False)
+        assert all(found == plain["HTTP"] for found in plain.values()), plain
+        assert all(agent_id.startswith("copy-") for agent_id in plain["HTTP"])
+
+
+async def test_a_preference_does_not_bring_the_copies_back(tmp_path: Path) -> None:
+    async with house(tmp_path) as faces:
+        for number, document in enumerate([*copies(), *others()]):
+            owner = faces.subject(f"owner-{number}")
+            stated = {"constraints": {"region": "eu"}} if document["id"].startswith("copy-") else {}
+            assert (await owner.http.post("/api/v1/agents", json=document | stated)).status_code == 201
+        asked = {"query": ASKED, "limit": 10, "client_context": {"region": "eu"}}
+        found = (await faces.subject("bob").http.post("/profile/v1/discover", json=asked)).json()["candidates"]
+        assert sum(hit["id"].startswith("copy-") for hit in found) == 2
+
+
+async def test_diversity_is_a_boolean(tmp_path: Path) -> None:
+    async with house(tmp_path) as faces:
+        asked = {"query": ASKED, "diversity": "no"}
+        answer = await faces.subject("bob").http.post("/profile/v1/discover", json=asked)
+        assert (answer.status_code, answer.json()["path"]) == (400, "$.diversity")
