@@ -115,7 +115,18 @@ def parse_object(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES) -> Json
 
 def dump_json(value: Any) -> bytes:
     """Compact UTF-8 JSON in the member order given."""
-    return _encoder.encode(value)
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:  # an error quotes what it refuses, and that may hold half of a surrogate pair
+        return _encoder.encode(_escaped(value))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def kind_of(value: Any) -> str:

@@ -97,6 +97,7 @@ class Registry:
         self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
         revision = await self.store.revision()
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
+        self._index.begin()
         await self._load_catalogue()
         await self._recall_removals(revision)
         await self._index.catch_up(revision)

@@ -147,8 +147,11 @@ class BorrowedIndex(IndexKeeper):
     """The index of a process that saves none: it reads what the writer saved, and keeps in memory what came after. Whatever
     would save or clear is not called here: those files are the writer's."""
 
+    def begin(self) -> None:
+        self._opening = asyncio.ensure_future(asyncio.to_thread(self._ranker.follow))
+
     async def catch_up(self, revision: int) -> None:
-        indexed = await asyncio.to_thread(self._ranker.follow)
+        indexed = await (self._opening or asyncio.to_thread(self._ranker.follow))
         if indexed == 0 or indexed + 1 < await self._store.oldest_event():
             await self._feed()
         else:

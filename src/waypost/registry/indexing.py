@@ -19,10 +19,15 @@ class IndexKeeper:
         self._store = store
         self._turns_waited = 0
         self._seen_revision = 0
+        self._opening: asyncio.Future[int] | None = None
+
+    def begin(self) -> None:
+        """Open what was saved, in a thread, while other things are loaded."""
+        self._opening = asyncio.ensure_future(asyncio.to_thread(self._ranker.open))
 
     async def catch_up(self, revision: int) -> None:
         """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
-        indexed = self._ranker.open()
+        indexed = await (self._opening or asyncio.to_thread(self._ranker.open))
         if indexed > revision or indexed + 1 < await self._store.oldest_event():
             indexed = 0
         if indexed == 0:
