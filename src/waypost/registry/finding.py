@@ -1,7 +1,7 @@
 """From a question to its answer: filters, ranking, preferences, evidence, facets, and why there is nothing to show.
 
-Hard filters that the ranker does not know (constraints) are handed to it as a test of ids, so that it passes over what
-does not fit and goes on to what does. Nothing private is quoted.
+Hard filters that the ranker does not know (constraints) are handed to it as the ids that fit, where these are few; else as
+a test of ids, so that it passes over what does not fit and goes on to what does. Nothing private is quoted.
 """
 
 from __future__ import annotations

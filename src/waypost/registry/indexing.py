@@ -7,9 +7,10 @@ import asyncio
 from waypost import limits
 from waypost.registry.ports import Ranker, Store
 
-_WAITING = 1500  # a question looks at some 2,000 changes that wait, no more
+_WAITING = 1500  # changes in memory alone: no start after a kill has many more to take in again
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
-_EMBEDDED_AT_ONCE = 32
+_EMBEDDED_AT_ONCE = 16
+_GIVE_WAY = 3
 _REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 
 
@@ -20,6 +21,7 @@ class IndexKeeper:
         self._turns_waited = 0
         self._seen_revision = 0
         self._opening: asyncio.Future[int] | None = None
+        self.work = 0  # questions and changes so far
 
     def begin(self) -> None:
         """Open what was saved, in a thread, while other things are loaded."""
@@ -76,9 +78,14 @@ class IndexKeeper:
             await self.fold(revision)
 
     async def embed(self) -> None:
-        """Make the vectors that agents lack, a few agents at a time: questions come in between."""
+        """Make the vectors that agents lack, a few agents at a time: questions come in between. While there is other work it
+        takes a quarter of a core, else a whole one."""
+        loop = asyncio.get_running_loop()
         while ids := self._ranker.lacking(_EMBEDDED_AT_ONCE):
             found = await self._store.fetch(ids, sources=False)
             if not found:
                 return  # all of these are gone, and the index is about to hear of it
+            asked, began = self.work, loop.time()
             await asyncio.to_thread(self._ranker.embed, list(found.values()))
+            if self.work != asked:
+                await asyncio.sleep(_GIVE_WAY * (loop.time() - began))
