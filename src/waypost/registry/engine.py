@@ -198,6 +198,7 @@ class Registry:
             self._cache.put(event.id, registration)
             self.catalogue.put(committed.entry or decisions.entry_of(registration), event.at)
             self.ranker.put(registration)
+            self._index.work += 1
             if registration.hosted:
                 self._domains[registration.hosted] = event.id
         for observer in self._observers:
@@ -435,6 +436,7 @@ class Registry:
         """Ranked candidates that the caller sees, and what was and was not applied."""
         now = self.clock.now()
         self.catalogue.expire(now)
+        self._index.work += 1
         search = Search(query, self.catalogue, principal, now)
         ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
