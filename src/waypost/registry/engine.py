@@ -30,6 +30,7 @@ from waypost.registry import decisions
 from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
 from waypost.registry.facets import FacetCounter
+from waypost.registry.figures import figures_of
 from waypost.registry.finding import Search
 from waypost.registry.indexing import IndexKeeper
 from waypost.registry.lru import Lru
@@ -485,12 +486,7 @@ class Registry:
     def stats(self, principal: Principal) -> dict[str, Any]:
         """Figures over what the caller sees. The revision is for admins: its gaps would tell of hidden records."""
         self.catalogue.expire(self.clock.now())
-        tokens = audience(principal)
-        every = ("active", "testing", "deprecated", "inactive", "suspended")
-        figures: dict[str, Any] = {
-            "agents": self.catalogue.count(tokens, every),
-            "by_status": {status: count for status in every if (count := self.catalogue.count(tokens, (status,)))},
-        }
+        figures = figures_of(self.catalogue, audience(principal))
         if principal.is_admin:
             figures["indexing_pending"] = self.ranker.pending
             figures["revision"] = self.changes.revision
