@@ -31,7 +31,10 @@ from waypost.search.shelf import File, Manifest, Saved, Shelf
 from waypost.search.vectors import Block
 
 _PREPARE_AT_ONCE: Final = 300  # at some 80 µs each: a question in the middle of a bulk load waits no longer
-_GROWTH: Final = 4  # a fold takes along every older segment that is not this many times larger than all it has
+_GROWTH: Final = (
+    20  # a fold takes along every older segment that is not this many times larger than all it has: a row moves
+)
+# by some 20 µs, and each segment costs every question as much as looking through ten thousand rows
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{text.VERSION}.{vectors.VERSION}"
 
 
@@ -46,6 +49,7 @@ class Index:
         self._lives: list[Live] = []
         self._waiting: dict[str, Registration] = {}
         self._replaced: dict[str, None] = {}  # ids whose older rows are not dead yet
+        self._embedding: set[str] = set()  # ids whose vectors were asked for, and that have not changed since
         self._since: dict[str, tuple[int, Registration | None]] | None = (
             None  # a reader's changes that nobody saved yet
         )
@@ -124,6 +128,7 @@ class Index:
 
     def _wait(self, agent_id: str, registration: Registration | None) -> None:
         self._replaced[agent_id] = None
+        self._embedding.discard(agent_id)
         self._waiting.pop(agent_id, None)  # to the end: the newest is prepared first
         if registration is not None:
             self._waiting[agent_id] = registration
@@ -136,7 +141,8 @@ class Index:
     @property
     def unsaved(self) -> int:
         """Changes that are not on the shelf, vectors included."""
-        return len(self._waiting) + sum(live.unsaved for live in self._lives)
+        died = any(not live.is_dead_saved for live in self._lives)
+        return len(self._replaced.keys() | self._waiting.keys()) + died + sum(live.unsaved for live in self._lives)
 
     def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
         """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
@@ -178,7 +184,7 @@ class Index:
         """Merge the newest in memory while they are of like size."""
         while len(self._lives) > 1:
             older, newer = self._lives[-2:]
-            if older.is_saved or older.count > 2 * newer.count:
+            if older.is_saved or older.is_folding or newer.is_folding or older.count > 2 * newer.count:
                 break
             merged, _ = _merged([older, newer], [older.dead, newer.dead])
             self._lives = [*self._lives[:-2], *([merged] if merged else [])]
@@ -208,9 +214,14 @@ class Index:
         inputs, before = self._chosen()
         if not inputs:
             return
-        folded, renumbered = _merged(inputs, before)
-        if folded is not None:
-            folded = self._shelved(folded)
+        try:
+            folded, renumbered = _merged(inputs, before)
+            if folded is not None:
+                folded = self._shelved(folded)
+        except OSError:
+            for live in inputs:
+                live.is_folding = False
+            raise
         with self._lock:
             for live, dead, numbers in zip(inputs, before, renumbered, strict=True):
                 died = numbers[live.dead & ~dead]
@@ -229,6 +240,8 @@ class Index:
                 first -= 1
                 gathered += self._lives[first].count
             chosen = self._lives[first:]
+            for live in chosen:
+                live.is_folding = True
             return chosen, [live.dead.copy() for live in chosen]
 
     def _shelved(self, live: Live) -> Live:
@@ -247,12 +260,9 @@ class Index:
     def _save(self, revision: int) -> None:
         with self._lock:
             lives = [live for live in self._lives if live.is_saved]
-            dead = [None if live.is_dead_saved else live.dead.copy() for live in lives]
-            for live in lives:
-                live.is_dead_saved = True
-        for live, mask in zip(lives, dead, strict=True):
-            if mask is not None:
-                live.dead_file = self._shelf.write("dead", {"dead": np.packbits(mask)})
+        for live in lives:
+            self._save_dead(live)
+        for live in lives:
             for space, blocks in live.blocks.items():
                 for at, (block, file) in enumerate(blocks):
                     if file is None:
@@ -262,6 +272,17 @@ class Index:
         if manifest != self._kept:
             self._shelf.keep(manifest)
             self._kept = manifest
+
+    def _save_dead(self, live: Live) -> None:
+        with self._lock:
+            if live.is_dead_saved:
+                return
+            mask, live.is_dead_saved = live.dead.copy(), True
+        try:
+            live.dead_file = self._shelf.write("dead", {"dead": np.packbits(mask)})
+        except OSError:
+            live.is_dead_saved = False
+            raise
 
     # --- Vectors that come later -----------------------------------------------------------------
 
@@ -279,23 +300,30 @@ class Index:
                 for space in self._ready:
                     rows = np.flatnonzero(~live.covered(space) & ~live.dead)[:limit] if live.is_saved else ()
                     if len(rows):
-                        return [live.segment.id_of(int(row)) for row in rows]
+                        ids = [live.segment.id_of(int(row)) for row in rows]
+                        self._embedding.update(ids)
+                        return ids
         return []
 
     def embed(self, registrations: Sequence[Registration]) -> None:
-        """Make what vectors these agents lack. Called in a thread; one that changed meanwhile keeps what is newer."""
+        """Make what vectors these agents lack, as `lacking` named them. Called in a thread; one that changed since it was
+        named is left for the next time: its texts may be of before."""
+        ids = [registration.id for registration in registrations]
+        texts = [embedded_texts(registration.record) for registration in registrations]
         with self._maintaining:
             for name in self._ready:
-                texts = [embedded_texts(registration.record) for registration in registrations]
                 made = _encoded(self.spaces[name], texts)
                 with self._lock:
-                    self._attach(name, [registration.id for registration in registrations], made)
+                    self._attach(name, ids, made)
+        self._embedding.difference_update(ids)
 
     def _attach(self, name: str, ids: list[str], made: list[Vectors]) -> None:
         for live in self._lives:
             rows = live.segment.rows_by_id(ids)
             wanted = [
-                at for at, row in enumerate(rows) if row >= 0 and not live.dead[row] and not live.covered(name)[row]
+                at
+                for at, row in enumerate(rows)
+                if row >= 0 and ids[at] in self._embedding and not live.dead[row] and not live.covered(name)[row]
             ]
             if wanted and live.is_saved:
                 chosen = [made[at] for at in wanted]

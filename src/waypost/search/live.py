@@ -31,6 +31,7 @@ class Live:
         self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
         self._covered: dict[str, Mask] = {}
         self.is_dead_saved = True
+        self.is_folding = False  # a thread is merging it: it must stay where it stands
 
     @property
     def is_saved(self) -> bool:

@@ -87,6 +87,8 @@ class Shelf:
     def clear(self) -> None:
         if self._folder is None:
             return
+        if self._folder.exists() and not self._folder.is_dir():
+            self._folder.unlink()
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / _MANIFEST).unlink(missing_ok=True)
         self._sweep(())

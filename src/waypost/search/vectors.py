@@ -167,8 +167,8 @@ class Block:
         }
 
     def _few(self, mask: Mask) -> Ids | None:
-        """The vectors of the visible rows, if these are so few that each can be fetched on its own."""
-        if np.count_nonzero(mask) > SCAN_ROWS:
+        """The vectors of the visible rows, if these are so few that each can be fetched on its own; not if they are all."""
+        if not SCAN_ROWS >= np.count_nonzero(mask) < len(mask):
             return None
         return self._vectors_of(np.flatnonzero(mask))[0]
 
