@@ -51,6 +51,8 @@ def _evidence(candidate: Candidate) -> Iterator[Text]:
     for example in candidate.matched_examples:
         score = "" if example.score is None else f"  {example.score:.2f}"
         yield _fact("like its example", f"“{clean(example.text)}”{score}")
+    if candidate.flags:
+        yield _fact("take care", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
     for snippet in candidate.snippets:
         yield _fact("in its words", short(snippet, 160))
     if candidate.trust.get("level"):

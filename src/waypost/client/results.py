@@ -82,6 +82,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     expanded_tags: tuple[str, ...] = ()
     matched_examples: tuple[MatchedExample, ...] = ()
     snippets: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     status: str | None = None
     freshness: dict[str, Any] = msgspec.field(default_factory=dict)
     trust: dict[str, Any] = msgspec.field(default_factory=dict)

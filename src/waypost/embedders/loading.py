@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from waypost.errors import Unavailable, WaypostError
-from waypost.search.embedding import Vectors
+from waypost.search.embedding import PartsEmbedder, Vectors
 
 log = logging.getLogger("waypost.embedders")
 
@@ -69,3 +69,7 @@ class LazyEmbedder:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         return self._loading.get()[self._part](texts)
+
+    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
+        encode = self._loading.get()[self._part]
+        return encode.encode_parts(text, parts) if isinstance(encode, PartsEmbedder) else encode((text, *parts))

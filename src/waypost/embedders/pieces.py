@@ -20,6 +20,7 @@ from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
 
 _Model = Callable[[Sequence[Sequence[int]]], Vectors]
+_Runs = Callable[[Sequence[int], Sequence[tuple[int, int]]], Vectors]
 _FIRST: Final = ("what can you do for me?", "find an agent")  # so that no question is the first to touch the weights
 _loaded: dict[Package, dict[str, Encode]] = {}
 
@@ -27,13 +28,15 @@ _loaded: dict[Package, dict[str, Encode]] = {}
 class PieceEncoder:
     """As `Embedder.encode` asks, of any model that takes pieces."""
 
-    def __init__(self, tokenizer: Tokenizer, model: _Model, dims: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, model: _Model, dims: int, runs: _Runs | None = None) -> None:
+        """`runs` gives the vectors of a list of pieces and of some runs of it, if the model can do that at once."""
         self._tokenizer = tokenizer
         self._model = model
+        self._runs = runs
         self._dims: Final = dims
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        pieces = [self._tokenizer.encode(text, limits.EMBEDDER_PIECES) for text in texts]
+        pieces = [self._cut(text) for text in texts]
         if all(pieces):
             return self._model(pieces)
         out = np.zeros((len(texts), self._dims), np.float32)
@@ -41,6 +44,28 @@ class PieceEncoder:
         if said:
             out[said] = self._model([pieces[at] for at in said])
         return out
+
+    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
+        """As `PartsEmbedder` asks."""
+        pieces = self._cut(text)
+        cut = [self._cut(part) for part in parts]
+        runs = [_run_of(part, pieces) for part in cut]
+        if self._runs is None or not pieces or None in runs:
+            return self((text, *parts))
+        return self._runs(pieces, [run for run in runs if run is not None])
+
+    def _cut(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, limits.EMBEDDER_PIECES)
+
+
+def _run_of(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | None:
+    """Where a part stands in the whole."""
+    size = len(part)
+    last = min(len(pieces), limits.EMBEDDER_PIECES - 2) - size
+    for start in range(last + 1 if size else 0):
+        if pieces[start] == part[0] and pieces[start : start + size] == part:
+            return start, start + size
+    return None
 
 
 def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
@@ -59,7 +84,7 @@ def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     network = Network(model, fitted.projection(fitted.NETWORK))
     encoders: dict[str, Encode] = {
         fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS),
-        fitted.NETWORK: PieceEncoder(tokenizer, network.encode, fitted.DIMS),
+        fitted.NETWORK: PieceEncoder(tokenizer, network.encode, fitted.DIMS, network.encode_runs),
     }
     for encode in encoders.values():
         encode(_FIRST)

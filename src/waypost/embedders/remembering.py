@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Remembering:
         self._embedder = embedder
         self._size = size
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Vectors] = OrderedDict()
+        self._known: OrderedDict[str | tuple[str, ...], Vectors] = OrderedDict()
 
     @property
     def name(self) -> str:
@@ -47,14 +47,28 @@ class Remembering:
             known.update(self._learned(new))
         return np.stack([known[text] for text in texts])
 
-    def _recalled(self, text: str) -> Vectors:
-        self._known.move_to_end(text)
-        return self._known[text]
+    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
+        if not parts or len(parts) >= limits.EMBEDDER_QUESTION_TEXTS:
+            return self.encode((text, *parts))
+        question = (text, *parts)
+        with self._lock:
+            if question in self._known:
+                return self._recalled(question)
+        made = self._embedder.encode_parts(text, parts)
+        self._keep({question: made})
+        return made
+
+    def _recalled(self, asked: str | tuple[str, ...]) -> Vectors:
+        self._known.move_to_end(asked)
+        return self._known[asked]
 
     def _learned(self, texts: list[str]) -> dict[str, Vectors]:
         made = {text: vector.copy() for text, vector in zip(texts, self._embedder.encode(texts), strict=True)}
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Mapping[str, Vectors] | Mapping[tuple[str, ...], Vectors]) -> None:
         with self._lock:
             self._known.update(made)
             while len(self._known) > self._size:
                 self._known.popitem(last=False)
-        return made

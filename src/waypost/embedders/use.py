@@ -34,6 +34,7 @@ _ROW: Final = _FIRST + _HIDDEN
 _PAD: Final = 2  # empty places around each text, as many as a convolution reaches
 _FILL: Final = 512  # rows that are made at once
 _FLOAT: Final = 4  # bytes
+_EVEN: Final = 4  # rows of a matrix that are multiplied at once: more of them cost less than a few over
 _FEW: Final = 3  # rows up to which products with vectors beat one with a matrix
 
 
@@ -45,6 +46,14 @@ class _Batch(NamedTuple):
     starts: list[int]
     places: I64  # of the pieces on the line
     length: int
+
+
+class _Seen(NamedTuple):
+    """What is known of each piece in its place."""
+
+    facts: F32
+    embedded: npt.NDArray[np.uint8]
+    hidden: F32
 
 
 class Network:
@@ -70,10 +79,23 @@ class Network:
             out[first:] = self._encode(_batch(lines[first:]))
         return out
 
+    def encode_runs(self, pieces: Sequence[int], runs: Sequence[tuple[int, int]]) -> F32:
+        """The vector of the whole, then of each run of its pieces (from, to) as it stands there: a piece is seen with its
+        neighbours, also those beyond the run. One pass over the whole serves them all."""
+        batch = _batch([[BEGIN, *pieces[: limits.EMBEDDER_PIECES - 2], END]])
+        members: F32 = np.zeros((len(runs) + 1, len(batch.numbers)), np.float32)
+        members[:, [0, -1]] = 1
+        members[0] = 1
+        for member, (start, stop) in zip(members[1:], runs, strict=True):
+            member[start + 1 : stop + 1] = 1
+        return self._head.encode(self._seen(batch), members)
+
     def _encode(self, batch: _Batch) -> F32:
+        return self._head.encode(self._seen(batch), batch.starts)
+
+    def _seen(self, batch: _Batch) -> _Seen:
         rows, facts, embedded = self._rows.take(batch)
-        hidden = self._convolution.encode(rows, batch)
-        return self._head.encode(facts, embedded, hidden, batch)
+        return _Seen(facts, embedded, self._convolution.encode(rows, batch))
 
 
 def _batch(lines: list[list[int]]) -> _Batch:
@@ -215,13 +237,13 @@ class _Head:
         self._d2 = np.concatenate([weights["d2"], weights["p3"]], 1)
         self._d3 = np.ascontiguousarray(weights["d3"])
 
-    def encode(self, facts: F32, embedded: npt.NDArray[np.uint8], hidden: F32, batch: _Batch) -> F32:
-        pooled, centre = self._pooled(facts, embedded, hidden, batch.starts)
-        count = np.array(batch.sizes, np.float32)[:, None]
+    def encode(self, seen: _Seen, groups: list[int] | F32) -> F32:
+        """A vector for each group of pieces: runs, by where each begins, or any, as rows of 1 and 0 [groups, pieces]."""
+        pooled, centre, count = self._pooled(seen, groups)
         x = _product(pooled, self._out)
         x -= centre[:, None] * self._out_sum
-        x += count * self._out_bias
-        x /= np.sqrt(count)
+        x += count[:, None] * self._out_bias
+        x /= np.sqrt(count)[:, None]
         bent, straight = np.split(x, 2, axis=1)
         x = np.maximum(_product(np.maximum(bent, 0), self._d1) + straight, 0)
         bent, straight = np.split(_product(x, self._d2), 2, axis=1)
@@ -231,19 +253,25 @@ class _Head:
         x /= np.sqrt(np.maximum(_squares(x), 1e-12))[:, None]
         return x
 
-    def _pooled(self, facts: F32, embedded: npt.NDArray[np.uint8], hidden: F32, starts: list[int]) -> tuple[F32, F32]:
-        """The sum over the pieces of each text, each divided by its deviation; and what the means add up to."""
+    def _pooled(self, seen: _Seen, groups: list[int] | F32) -> tuple[F32, F32, F32]:
+        """The sum over the pieces of each group, each divided by its deviation; what the means add up to; how many."""
         width = WIDTH + _HIDDEN
-        total, square, scale, low = facts.T
-        mean = (total + hidden.sum(1)) / width
-        inverse = 1.0 / np.sqrt((square + _squares(hidden)) / width - mean * mean + self._epsilon)
-        whole, factors = embedded.astype(np.float32), inverse * scale
-        pooled = np.empty((len(starts), width), np.float32)
-        for row, start, stop in zip(pooled, starts, [*starts[1:], len(whole)], strict=True):
+        total, square, scale, low = seen.facts.T
+        mean = (total + seen.hidden.sum(1)) / width
+        inverse = 1.0 / np.sqrt((square + _squares(seen.hidden)) / width - mean * mean + self._epsilon)
+        whole, factors = seen.embedded.astype(np.float32), inverse * scale
+        pooled = np.empty((len(groups), width), np.float32)
+        if isinstance(groups, np.ndarray):
+            np.matmul(groups * factors, whole, out=pooled[:, :WIDTH])
+            np.matmul(groups * inverse, seen.hidden, out=pooled[:, WIDTH:])
+            pooled[:, :WIDTH] += (groups @ (inverse * low))[:, None]
+            return pooled, groups @ (inverse * mean), groups.sum(1)
+        ends = [*groups[1:], len(whole)]
+        for row, start, stop in zip(pooled, groups, ends, strict=True):
             np.matmul(factors[start:stop], whole[start:stop], out=row[:WIDTH])
-            np.matmul(inverse[start:stop], hidden[start:stop], out=row[WIDTH:])
-        pooled[:, :WIDTH] += np.add.reduceat(inverse * low, starts)[:, None]
-        return pooled, np.add.reduceat(inverse * mean, starts)
+            np.matmul(inverse[start:stop], seen.hidden[start:stop], out=row[WIDTH:])
+        pooled[:, :WIDTH] += np.add.reduceat(inverse * low, groups)[:, None]
+        return pooled, np.add.reduceat(inverse * mean, groups), np.subtract(ends, groups).astype(np.float32)
 
 
 def _squares(rows: F32) -> F32:
@@ -252,7 +280,9 @@ def _squares(rows: F32) -> F32:
 
 def _product(rows: F32, weights: F32) -> F32:
     if len(rows) > _FEW:
-        return rows @ weights
+        if odd := -len(rows) % _EVEN:
+            rows = np.concatenate((rows, np.zeros((odd, rows.shape[1]), np.float32)))
+        return (rows @ weights)[: len(rows) - odd]
     out = np.empty((len(rows), weights.shape[1]), np.float32)
     for at, row in enumerate(rows):
         np.matmul(row, weights, out=out[at])

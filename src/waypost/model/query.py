@@ -43,6 +43,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     expanded_tags: tuple[str, ...] = ()
     matched_examples: tuple[MatchedExample, ...] = ()
     snippets: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # suspicious_text, hidden_text: told, never weighed
 
 
 class Nearness(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,11 +84,12 @@ class Rarity:
         containing = np.zeros(len(terms), dtype=np.int64)
         for live, numbers in zip(lives, self.numbers, strict=True):
             containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
-        self.weights: list[float] = np.log1p((docs - containing + 0.5) / (containing + 0.5)).tolist()
+        rarity = np.log1p((docs - containing + 0.5) / (containing + 0.5))
+        self.weights: list[float] = np.square(rarity).tolist()  # as in a product of two tf·idf vectors
         self.known = int(np.count_nonzero(containing))  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
         rare = np.flatnonzero(containing == 0).tolist()
-        heavy = _heavy([weight if held else 0.0 for weight, held in zip(self.weights, containing, strict=True)])
+        heavy = _heavy(np.where(containing > 0, rarity, 0.0).tolist())
         self.heavy = heavy.union(rare)
         self.total = sum(self.weights)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,16 @@ class Embedder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """One unit vector for each text (zeros for a text that says nothing), the same whatever else is in the batch."""
+        ...
+
+
+@runtime_checkable
+class PartsEmbedder(Protocol):
+    """What an embedder may do for questions beside `encode`."""
+
+    def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
+        """The vector of the text as `encode` gives it, then of each of its parts: nearly as `encode` gives it, a part may be
+        read with what stands around it. One pass over the text can serve them all."""
         ...
 
 

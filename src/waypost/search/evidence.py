@@ -18,6 +18,7 @@ from waypost.model.query import Evidence, MatchedExample, Nearness, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
 from waypost.search.expansion import Carried, TagQuestion
+from waypost.search.honesty import flags
 from waypost.search.taxonomy import standard
 from waypost.search.text import analyse, query_terms
 
@@ -41,6 +42,7 @@ def explain(query: Query, record: AgentRecord, now: float | None = None, near: N
         expanded_tags=tuple(each.tag for each in carried.expanded),
         matched_examples=examples,
         snippets=_snippets(record.description, terms),
+        flags=flags(record),
     )
 
 

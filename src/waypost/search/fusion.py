@@ -1,6 +1,6 @@
 """From signals to one figure for each candidate: a weighted sum of absolute figures, each in 0..1.
 
-    lexical   share of the question's weight (Σ idf) that the record's words carry
+    lexical   share of the question's weight (Σ idf²) that the record's words carry
     network   nearness of sentence vectors; static: of word vectors
     coverage  share of the description that the question says
 
@@ -20,15 +20,15 @@ from waypost.search.candidates import F32, Signals
 
 
 class Weights(NamedTuple):
-    lexical: float = 0.8
-    network: float = 0.7
-    static: float = 0.2
-    coverage: float = 0.25
-    tags: float = 0.03  # tags that the words name
-    preferred: float = 0.25  # tags that the caller named
+    lexical: float = 0.5
+    network: float = 0.3
+    static: float = 0.1
+    coverage: float = 0.1
+    tags: float = 0.015  # tags that the words name
+    preferred: float = 0.12  # tags that the caller named
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
-    foreign: float = 1.35  # of sentence vectors where words say nothing: they stand for the words too
+    foreign: float = 0.6  # of sentence vectors where words say nothing: they stand for the words too
 
 
 class Names(NamedTuple):
@@ -39,7 +39,7 @@ class Names(NamedTuple):
 
 
 def fused(signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]) -> F32:
-    """[candidates]. `mass` is Σ idf of the question. `foreign` candidates are in another language than the question."""
+    """[candidates]. `mass` is Σ idf² of the question. `foreign` candidates are in another language than the question."""
     parts = _parts(signals, names, weights, mass, foreign)
     whole = parts[:, 0]
     if parts.shape[1] > 1:

@@ -362,7 +362,7 @@ def _encoded(space: Space, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
-    centre = own.sum(axis=0)
+    centre = own.sum(axis=0) + own[0]  # what it says of itself counts twice
     length = float(np.linalg.norm(centre))
     if length:
         centre /= length

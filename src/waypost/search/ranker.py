@@ -20,7 +20,7 @@ from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
 from waypost.search.candidates import F32, F64, Signals, chosen_rows, find, joined, measure, nearest_example
 from waypost.search.clusters import PER_CLUSTER, Ranked, cluster, spread
-from waypost.search.embedding import Space, Vectors
+from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
 from waypost.search.index import Index
@@ -145,7 +145,7 @@ class HybridRanker:
 
     def _vectors(self, asked: Asked) -> Mapping[str, Vectors]:
         return {
-            name: space.embedder.encode(asked.units)
+            name: _encoded(space.embedder, asked.units)
             for name, space in self.index.spaces.items()
             if self._weight_of(space) > 0 and space.embedder.is_ready
         }
@@ -157,6 +157,12 @@ class HybridRanker:
         network = [name for name in vectors if self.index.spaces[name].has_examples]
         static = [name for name in vectors if not self.index.spaces[name].has_examples]
         return Names(network=network[0] if network else None, static=static[0] if static else None)
+
+
+def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
+    if len(units) > 1 and isinstance(embedder, PartsEmbedder):
+        return embedder.encode_parts(units[0], units[1:])
+    return embedder.encode(units)
 
 
 class _Moment(NamedTuple):

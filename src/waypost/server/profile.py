@@ -396,4 +396,6 @@ def _evidence_json(evidence: Evidence) -> JsonObject:
     ]
     if evidence.snippets:
         shown["snippets"] = list(evidence.snippets)
+    if evidence.flags:
+        shown["flags"] = list(evidence.flags)
     return shown

@@ -221,6 +221,7 @@ _CANDIDATE: dict[str, Any] = {
             },
         },
         "snippets": _TEXTS,
+        "flags": _TEXTS,
         "credential_refs": _TEXTS,
         "redacted": {"type": "boolean"},
         "status": _TEXT,
