@@ -1,11 +1,12 @@
 """The score that is shown: a logistic of the fused figure, the same curve for every question.
 
-    score = 1 / (1 + exp(−(figure − MIDDLE) / SLOPE))
+    score = 1 / (1 + exp(−(figure − MIDDLE) / SLOPE − LIFT))
 
 The figure is absolute, so the score is: a question that nobody answers scores low, whoever is best, and a floor that a client
 sets means the same everywhere on a service. MIDDLE is where half of the answers are right; the two numbers were fitted once,
 over two public sets together and questions of the one asked to the other (docs/explanation/search.md tells how well it holds).
-Each mix of signals has its own two, because figures without vectors lie elsewhere.
+Each mix of signals has its own two, because figures without vectors lie elsewhere. LIFT is what the preferred tags that an
+agent carries add: the same in every mix, nothing for one that carries none.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import numpy as np
 from waypost.search.candidates import F32, F64
 from waypost.search.fusion import Names
 
-_WITH_NETWORK: Final = (0.68, 0.10)
-_WITH_STATIC: Final = (0.70, 0.10)
-_WORDS_ALONE: Final = (0.25, 0.08)
+_WITH_NETWORK: Final = (0.32, 0.04)
+_WITH_STATIC: Final = (0.33, 0.04)
+_WORDS_ALONE: Final = (0.12, 0.02)
 _TAGS_ALONE: Final = 0.5  # without a word, carrying every tag that was named is worth this much
 
 
-def scores(figures: F32, names: Names) -> F64:
+def scores(figures: F32, lift: F32, names: Names) -> F64:
     middle, slope = _WITH_NETWORK if names.network else _WITH_STATIC if names.static else _WORDS_ALONE
-    return np.asarray(1.0 / (1.0 + np.exp((middle - figures.astype(np.float64)) / slope)), dtype=np.float64)
+    odds = (figures.astype(np.float64) - middle) / slope + lift
+    return np.asarray(1.0 / (1.0 + np.exp(-odds)), dtype=np.float64)
 
 
 def by_tags_alone(preferred: F32) -> F64:

@@ -25,7 +25,9 @@ class Weights(NamedTuple):
     static: float = 0.1
     coverage: float = 0.1
     tags: float = 0.015  # tags that the words name
-    preferred: float = 0.12  # tags that the caller named
+    preferred: float = (
+        1.5  # tags that the caller named, all of them: added to the logarithm of the odds (see `calibration`)
+    )
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
     foreign: float = 0.6  # of sentence vectors where words say nothing: they stand for the words too
@@ -44,7 +46,7 @@ def fused(signals: Signals, names: Names, weights: Weights, mass: float, foreign
     whole = parts[:, 0]
     if parts.shape[1] > 1:
         whole = (1 - weights.clauses) * whole + weights.clauses * parts[:, 1:].max(axis=1)
-    return _f32(whole + weights.tags * signals.tags + weights.preferred * signals.preferred)
+    return _f32(whole + weights.tags * signals.tags)
 
 
 def _parts(signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]) -> F32:

@@ -195,7 +195,8 @@ class _Order:
         if not len(moment.asked.terms):
             return calibration.by_tags_alone(signals.preferred)
         figures = fused(signals, moment.names, moment.weights, moment.rarity.total, self._foreign(signals))
-        return calibration.scores(figures * self._freshness(signals, now), moment.names)
+        lift = moment.weights.preferred * signals.preferred
+        return calibration.scores(figures * self._freshness(signals, now), lift, moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
