@@ -1,0 +1,378 @@
+"""The living index and its folder: nothing is lost, nothing is seen twice, nothing damaged is trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.agents import PUBLIC, WORDS, agent, ask, ids, some_agent
+from support.embedding import BagOfWords, slow_space
+from waypost.errors import StoreUnavailable
+from waypost.model.query import Query
+from waypost.model.registration import Registration
+from waypost.search.ranker import HybridRanker
+
+KINDS = (".rows", ".vectors", ".dead")
+
+
+def opened_at(folder: Path, *embedders: BagOfWords) -> tuple[HybridRanker, int]:
+    ranker = HybridRanker(folder, map(slow_space, embedders))
+    return ranker, ranker.open()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A saved index at revision 7: a hundred agents with vectors, one of them private, and one that is gone."""
+    ranker, revision = opened_at(tmp_path / "index", BagOfWords())
+    assert revision == 0
+    dice = random.Random(5)
+    registrations = {f"a{number}": some_agent(f"a{number}", dice) for number in range(100)}
+    registrations["private"] = agent("private", "Zebra", visibility="private")
+    for registration in registrations.values():
+        ranker.put(registration)
+    ranker.maintain(5)
+    while lacking := ranker.lacking(40):
+        ranker.embed([registrations[agent_id] for agent_id in lacking])
+    ranker.maintain(6)
+    ranker.remove("a99")
+    ranker.maintain(7)
+    ranker.close()
+    assert {path.suffix for path in (tmp_path / "index").iterdir()} == {*KINDS, ".json"}
+    return tmp_path / "index"
+
+
+@contextlib.contextmanager
+def unwritable(folder: Path) -> Iterator[None]:
+    """The folder is elsewhere for a while, and a file stands in its place. What is mapped stays readable."""
+    elsewhere = folder.with_name("elsewhere")
+    folder.rename(elsewhere)
+    folder.write_bytes(b"")
+    try:
+        yield
+    finally:
+        folder.unlink()
+        elsewhere.rename(folder)
+
+
+# --- Saved and opened -----------------------------------------------------------------------------
+
+
+def test_what_was_maintained_is_there_after_a_restart(folder: Path) -> None:
+    ranker, revision = opened_at(folder, BagOfWords())
+    assert revision == 7
+    assert ranker.pending == 0
+    assert len(ask(ranker, "weather forecast rain", limit=100)) > 5
+    assert ids(ask(ranker, "zebra", None))[0] == "private"
+    assert "a99" not in ids(ask(ranker, " ".join(WORDS), None, limit=100))
+
+
+def test_what_is_opened_is_mapped_and_not_read(folder: Path) -> None:
+    ranker, _ = opened_at(folder, BagOfWords())
+    mapped = Path("/proc/self/maps").read_text()
+    assert all(str(path) in mapped for path in folder.iterdir() if path.suffix in (".rows", ".vectors"))
+    assert ask(ranker, "weather")
+
+
+def test_files_that_the_manifest_does_not_name_are_removed(folder: Path) -> None:
+    (folder / "0123.rows").write_bytes(b"left by a crash")
+    (folder / "4567.vectors.new").write_bytes(b"cut short")
+    ranker, _ = opened_at(folder, BagOfWords())
+    ranker.put(agent("new", "Xylophone"))
+    ranker.maintain(8)
+    assert not (folder / "0123.rows").exists()
+    assert not (folder / "4567.vectors.new").exists()
+    named = (folder / "index.json").read_text()
+    assert all(path.name in named for path in folder.iterdir() if path.suffix != ".json")
+
+
+def test_few_segments_are_asked_however_often_it_is_maintained(tmp_path: Path) -> None:
+    ranker, _ = opened_at(tmp_path / "index")
+    dice = random.Random(3)
+    for number in range(150):
+        ranker.put(some_agent(f"a{number}", dice))
+        ranker.maintain(number + 1)
+    assert len(list((tmp_path / "index").glob("*.rows"))) < 10
+    assert len(ask(ranker, " ".join(WORDS), limit=100)) == 100
+
+
+def test_when_all_have_died_nothing_is_left(folder: Path) -> None:
+    ranker, _ = opened_at(folder, BagOfWords())
+    for agent_id in (*(f"a{number}" for number in range(100)), "private"):
+        ranker.remove(agent_id)
+    ranker.maintain(8)
+    assert ask(ranker, " ".join(WORDS), None) == ()
+    assert list(folder.glob("*.rows")) == []
+    ranker.close()
+    assert opened_at(folder, BagOfWords())[1] == 8
+
+
+# --- Changes --------------------------------------------------------------------------------------
+
+
+def test_a_change_counts_at_the_next_question() -> None:
+    ranker = HybridRanker()
+    ranker.open()
+    ranker.put(agent("a", "Weather"))
+    assert ids(ask(ranker, "weather")) == ["a"]
+    ranker.maintain(1)
+    ranker.put(agent("a", "Invoices"))
+    assert ask(ranker, "weather") == ()
+    assert ids(ask(ranker, "invoices")) == ["a"]
+    ranker.remove("a")
+    assert ask(ranker, "invoices") == ()
+    ranker.maintain(2)
+    assert ask(ranker, "invoices weather") == ()
+    ranker.remove("a")
+    ranker.remove("never-here")
+    ranker.maintain(3)
+    assert ranker.pending == 0
+
+
+def test_only_the_last_of_many_changes_counts() -> None:
+    ranker = HybridRanker()
+    ranker.open()
+    for word in ("weather", "invoice", "music"):
+        ranker.put(agent("a", word))
+        assert ids(ask(ranker, "weather invoice music")) == ["a"]
+        assert ids(ask(ranker, word)) == ["a"]
+    assert ask(ranker, "weather") == ()
+    ranker.maintain(1)
+    assert ask(ranker, "weather") == ()
+    assert ids(ask(ranker, "music")) == ["a"]
+
+
+def test_changes_told_again_after_a_crash_are_not_doubled(folder: Path) -> None:
+    """The log is told again from the revision that was noted, and some of it is in the index already."""
+    ranker, revision = opened_at(folder)
+    assert revision == 7
+    for _ in range(3):
+        ranker.put(agent("new", "Xylophone"))
+        ranker.put(agent("private", "Zebra", visibility="internal"))
+        ranker.remove("a0")
+        assert ids(ask(ranker, "xylophone", limit=50)) == ["new"]
+        assert ids(ask(ranker, "zebra", None)) == ["private"]
+        assert "a0" not in ids(ask(ranker, " ".join(WORDS), limit=100))
+        ranker.maintain(10)
+    ranker.close()
+    assert opened_at(folder)[1] == 10
+
+
+def test_a_process_killed_without_close_loses_only_what_was_not_maintained(folder: Path, tmp_path: Path) -> None:
+    ranker, _ = opened_at(folder)
+    ranker.put(agent("committed", "Xylophone"))
+    ranker.maintain(8)
+    ranker.put(agent("not-yet", "Xylophone"))
+    assert len(ask(ranker, "xylophone")) == 2
+    shutil.copytree(folder, tmp_path / "as-it-was")  # what a kill would have left behind
+    survivor, revision = opened_at(tmp_path / "as-it-was")
+    assert revision == 8
+    assert ids(ask(survivor, "xylophone")) == ["committed"]
+
+
+def test_a_question_in_a_bulk_load_says_what_it_could_not_look_at() -> None:
+    ranker = HybridRanker()
+    ranker.open()
+    dice = random.Random(6)
+    for number in range(1000):
+        ranker.put(some_agent(f"a{number}", dice))
+        ranker.put(some_agent(f"hidden{number}", dice, visibility="private"))
+    ranker.put(agent("newest", "Xylophone"))
+    left = 1001
+    while left:
+        ranking = ranker.rank(Query(text="xylophone"), PUBLIC, alive=lambda _: True, now=0.0)
+        assert ids(ranking.hits) == ["newest"]
+        told = [int(warning.split()[0]) for warning in ranking.warnings]
+        assert len(told) <= 1
+        assert sum(told) < left
+        left = sum(told)
+    assert ranker.pending == 2001
+
+
+# --- What cannot be trusted -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "longer", "empty"])
+def test_a_damaged_index_is_given_up_and_built_anew(folder: Path, kind: str, damage: str) -> None:
+    path = next(path for path in folder.iterdir() if path.suffix == kind)
+    content = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        content[len(content) // 3] ^= 0xFF
+        path.write_bytes(content)
+    else:
+        path.write_bytes(content + bytes(64) if damage == "longer" else b"")
+    ranker, revision = opened_at(folder, BagOfWords())
+    assert revision == 0
+    assert ask(ranker, "weather", None) == ()
+    ranker.put(agent("a", "Weather"))
+    ranker.maintain(1)
+    ranker.close()
+    ranker, revision = opened_at(folder, BagOfWords())
+    assert revision == 1
+    assert ids(ask(ranker, "weather")) == ["a"]
+
+
+@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"\xff\xfe", b'{"revision":7}', b'{"format":5,"revision":7}'])
+def test_a_manifest_that_is_damaged_is_given_up(folder: Path, manifest: bytes) -> None:
+    (folder / "index.json").write_bytes(manifest)
+    ranker, revision = opened_at(folder)
+    assert revision == 0
+    assert ask(ranker, "weather") == ()
+
+
+def test_an_index_of_another_version_is_given_up(folder: Path) -> None:
+    manifest = json.loads((folder / "index.json").read_bytes())
+    (folder / "index.json").write_text(json.dumps({**manifest, "format": "segments 0"}))
+    ranker, revision = opened_at(folder)
+    assert revision == 0
+    assert ask(ranker, "weather") == ()
+
+
+def test_an_index_without_manifest_is_given_up(folder: Path) -> None:
+    (folder / "index.json").unlink()
+    assert opened_at(folder)[1] == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("not an index")
+    ranker, revision = opened_at(tmp_path / "index")
+    assert revision == 0
+    ranker.put(agent("a", "Weather"))
+    ranker.maintain(1)
+    assert ids(ask(ranker, "weather")) == ["a"]
+    ranker.close()
+    assert opened_at(tmp_path / "index")[1] == 1
+
+
+def test_clear_forgets_everything(folder: Path) -> None:
+    ranker, _ = opened_at(folder)
+    ranker.put(agent("new", "Weather"))
+    ranker.clear()
+    assert ranker.pending == 0
+    assert ask(ranker, "weather", None) == ()
+    ranker.close()
+    assert opened_at(folder)[1] == 0
+
+
+# --- When it cannot be saved ----------------------------------------------------------------------
+
+
+def test_when_saving_fails_answers_stay_complete_and_the_next_time_saves_all(folder: Path) -> None:
+    ranker, _ = opened_at(folder)
+    ranker.put(agent("first", "Xylophone"))
+    ranker.put(agent("private", "Yak"))
+    ranker.remove("a0")
+    for _ in range(2):
+        with unwritable(folder), pytest.raises(StoreUnavailable) as caught:
+            ranker.maintain(9)
+        assert caught.value.hint
+        assert ranker.pending > 0
+        assert ids(ask(ranker, "xylophone")) == ["first"]
+        assert ids(ask(ranker, "yak")) == ["private"]
+        assert ask(ranker, "zebra", None) == ()
+    ranker.put(agent("second", "Xylophone"))
+    ranker.maintain(10)
+    assert ranker.pending == 0
+    ranker.close()
+    ranker, revision = opened_at(folder)
+    assert revision == 10
+    assert sorted(ids(ask(ranker, "xylophone"))) == ["first", "second"]
+    assert ask(ranker, "zebra", None) == ()
+    assert "a0" not in ids(ask(ranker, " ".join(WORDS), limit=100))
+
+
+def test_a_removal_that_could_not_be_saved_is_saved_the_next_time(folder: Path) -> None:
+    ranker, _ = opened_at(folder)
+    ranker.remove("private")
+    with unwritable(folder), pytest.raises(StoreUnavailable):
+        ranker.maintain(8)
+    ranker.maintain(9)
+    ranker.close()
+    ranker, revision = opened_at(folder)
+    assert revision == 9
+    assert ask(ranker, "zebra", None) == ()
+
+
+def test_a_manifest_that_cannot_be_replaced_is_replaced_the_next_time(folder: Path) -> None:
+    (folder / "index.json.new").mkdir()
+    ranker, _ = opened_at(folder)
+    ranker.put(agent("new", "Xylophone"))
+    with pytest.raises(StoreUnavailable):
+        ranker.maintain(8)
+    assert ids(ask(ranker, "xylophone")) == ["new"]
+    assert opened_at(folder)[1] == 7
+    (folder / "index.json.new").rmdir()
+    ranker.maintain(8)
+    ranker.close()
+    ranker, revision = opened_at(folder)
+    assert revision == 8
+    assert ids(ask(ranker, "xylophone")) == ["new"]
+
+
+# --- Threads --------------------------------------------------------------------------------------
+
+
+def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """One thread writes and asks for what it wrote, another asks, a third maintains, a fourth makes vectors."""
+    ranker, _ = opened_at(tmp_path / "index", BagOfWords())
+    held: dict[str, Registration] = {}
+    dice = random.Random(8)
+    done = threading.Event()
+    faults: list[str] = []
+
+    def maintain() -> None:
+        revision = 0
+        while not done.is_set():
+            revision += 1
+            ranker.maintain(revision)
+
+    def embed() -> None:
+        while not done.is_set():
+            if lacking := ranker.lacking(8):
+                ranker.embed([held[agent_id] for agent_id in lacking])
+
+    def keep_asking() -> None:
+        asking = random.Random(9)
+        while not done.is_set():
+            hits = ask(ranker, " ".join(asking.sample(WORDS, 4)), limit=50)
+            if len(set(ids(hits))) != len(hits):
+                faults.append("an id came twice")
+
+    threads = [threading.Thread(target=work) for work in (maintain, embed, keep_asking)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(400):
+            agent_id = f"a{dice.randrange(50)}"
+            if number % 7 == 0:
+                ranker.remove(agent_id)
+                if agent_id in ids(ask(ranker, f"mark{agent_id}", limit=100)):
+                    faults.append(f"{agent_id} was removed and found")
+                continue
+            held[agent_id] = agent(agent_id, f"mark{agent_id} word{number}", " ".join(dice.sample(WORDS, 8)))
+            ranker.put(held[agent_id])
+            if ids(ask(ranker, f"word{number}"))[:1] != [agent_id]:
+                faults.append(f"{agent_id} was written and not found")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert faults == []
+    ranker.maintain(1000)
+    while lacking := ranker.lacking(50):
+        ranker.embed([held[agent_id] for agent_id in lacking])
+    ranker.maintain(1001)
+    assert ranker.pending == 0

@@ -1,0 +1,136 @@
+"""A reader of an index that another process writes: what was saved, and what came after. Never a miss, never a double."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from support.agents import WORDS, agent, ask, ids, some_agent
+from support.embedding import BagOfWords, slow_space
+from waypost.model.registration import Registration
+from waypost.search.ranker import HybridRanker
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> HybridRanker:
+    made = HybridRanker(tmp_path, [slow_space(BagOfWords())])
+    made.open()
+    return made
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> HybridRanker:
+    return HybridRanker(tmp_path, [slow_space(BagOfWords())])
+
+
+def told(*rankers: HybridRanker, put: Registration | None = None, gone: str = "", revision: int = 0) -> None:
+    for ranker in rankers:
+        if put is not None:
+            ranker.put(put)
+        else:
+            ranker.remove(gone, revision)
+
+
+def test_before_anything_is_saved_a_reader_knows_what_it_is_told(reader: HybridRanker) -> None:
+    assert reader.follow() == 0
+    reader.put(agent("a", "Weather"))
+    assert ids(ask(reader, "weather")) == ["a"]
+    assert reader.follow() == 0
+    assert ids(ask(reader, "weather")) == ["a"]
+
+
+def test_a_reader_sees_what_was_saved_and_what_came_after_once_each(writer: HybridRanker, reader: HybridRanker) -> None:
+    reader.follow()
+    for number in range(1, 11):
+        told(writer, reader, put=agent(f"a{number}", "Weather", revision=number))
+    writer.maintain(6)
+    for _ in range(2):
+        assert sorted(ids(ask(reader, "weather", limit=50))) == sorted(f"a{number}" for number in range(1, 11))
+        assert reader.follow() == 6
+    told(writer, reader, put=agent("a3", "Invoice", revision=11))
+    told(writer, reader, gone="a4", revision=12)
+    for saved in (6, 12):
+        assert reader.follow() == saved
+        assert ids(ask(reader, "invoice")) == ["a3"]
+        left = [f"a{number}" for number in range(1, 11) if number not in (3, 4)]
+        assert sorted(ids(ask(reader, "weather", limit=50))) == sorted(left)
+        writer.maintain(12)
+
+
+def test_a_reader_that_is_not_told_what_was_saved_finds_it_all_the_same(
+    writer: HybridRanker, reader: HybridRanker
+) -> None:
+    writer.put(agent("a", "Weather"))
+    writer.maintain(1)
+    assert reader.follow() == 1
+    assert ids(ask(reader, "weather")) == ["a"]
+
+
+def test_a_reader_gets_the_vectors_that_the_writer_made(writer: HybridRanker, reader: HybridRanker) -> None:
+    rain = agent("a", "Rain", "Rain rain.")
+    writer.put(rain)
+    writer.maintain(1)
+    reader.follow()
+    assert ask(reader, "regen") == ()
+    writer.embed([rain] if writer.lacking(1) else [])
+    writer.maintain(1)
+    reader.follow()
+    assert ids(ask(reader, "regen")) == ["a"]
+
+
+def test_a_reader_writes_nothing(writer: HybridRanker, reader: HybridRanker, tmp_path: Path) -> None:
+    writer.put(agent("a", "Weather"))
+    writer.maintain(1)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    reader.follow()
+    reader.put(agent("b", "Weather", revision=2))
+    ask(reader, "weather")
+    reader.follow()
+    reader.clear()
+    reader.close()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_cannot_be_read_is_left_for_the_next_time(
+    writer: HybridRanker, reader: HybridRanker, tmp_path: Path
+) -> None:
+    writer.put(agent("a", "Weather"))
+    writer.maintain(1)
+    assert reader.follow() == 1
+    writer.put(agent("b", "Weather"))
+    writer.maintain(2)
+    reader.put(agent("b", "Weather", revision=2))
+    kept = (tmp_path / "index.json").read_bytes()
+    for damaged in (b"", b"{", kept.replace(b".rows", b".gone")):
+        (tmp_path / "index.json").write_bytes(damaged)
+        assert reader.follow() == 1
+        assert sorted(ids(ask(reader, "weather"))) == ["a", "b"]
+    (tmp_path / "index.json").write_bytes(kept)
+    assert reader.follow() == 2
+    assert sorted(ids(ask(reader, "weather"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whenever_it_follows_a_reader_answers_as_the_writer_does(
+    writer: HybridRanker, reader: HybridRanker, seed: int
+) -> None:
+    dice = random.Random(seed)
+    reader.follow()
+    question = " ".join(WORDS)
+    for revision in range(1, 150):
+        name = f"a{dice.randrange(30)}"
+        if dice.random() < 0.2:
+            told(writer, reader, gone=name, revision=revision)
+        else:
+            told(writer, reader, put=some_agent(name, dice, revision=revision))
+        if dice.random() < 0.2:
+            writer.maintain(revision)
+        if dice.random() < 0.2:
+            reader.follow()
+        if dice.random() < 0.3:
+            assert ask(reader, question, limit=50) == ask(writer, question, limit=50)
+    writer.maintain(1000)
+    assert reader.follow() == 1000
+    assert ask(reader, question, limit=50) == ask(writer, question, limit=50)

@@ -1,0 +1,202 @@
+"""Vectors in the living index: made at once or later, of the newest text, by the embedder that is there now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.agents import agent, ask, ids
+from support.embedding import BagOfWords, quick_space, slow_space
+from waypost.model.query import Query, Ranking
+from waypost.model.registration import Registration
+from waypost.search.embedding import Space
+from waypost.search.ranker import HybridRanker
+
+RAIN = agent("a", "Rain", "Rain rain.")
+MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
+
+
+def opened(*spaces: Space, folder: Path | None = None) -> HybridRanker:
+    ranker = HybridRanker(folder, spaces)
+    ranker.open()
+    return ranker
+
+
+def fill(ranker: HybridRanker, *registrations: Registration, revision: int = 1) -> None:
+    for registration in registrations:
+        ranker.put(registration)
+    ranker.maintain(revision)
+
+
+def embed_all(ranker: HybridRanker, *registrations: Registration, at_once: int = 1) -> None:
+    held = {registration.id: registration for registration in registrations}
+    while lacking := ranker.lacking(at_once):
+        ranker.embed([held[agent_id] for agent_id in lacking])
+
+
+def told(ranker: HybridRanker, text: str) -> Ranking:
+    return ranker.rank(Query(text=text), None, alive=lambda _: True, now=0.0)
+
+
+def test_quick_vectors_are_there_at_the_next_question() -> None:
+    ranker = opened(quick_space(BagOfWords()))
+    ranker.put(RAIN)
+    ranker.put(MUSIC)
+    assert ids(ask(ranker, "regen"))[0] == "a"
+    assert ids(ask(ranker, "musik"))[0] == "b"
+    ranker.maintain(1)
+    assert ranker.lacking(10) == []
+    assert ranker.pending == 0
+
+
+def test_slow_vectors_come_later_and_are_counted_until_then() -> None:
+    ranker = opened(slow_space(BagOfWords()))
+    ranker.put(RAIN)
+    ranker.put(MUSIC)
+    assert ids(ask(ranker, "rain")) == ["a"]  # its words answer at once
+    assert ask(ranker, "regen") == ()
+    ranker.maintain(1)
+    assert sorted(ranker.lacking(10)) == ["a", "b"]
+    assert len(ranker.lacking(1)) == 1
+    counted = [ranker.pending]
+    for registration in (RAIN, MUSIC):
+        ranker.lacking(10)
+        ranker.embed([registration])
+        ranker.maintain(1)
+        counted.append(ranker.pending)
+    assert counted == [2, 1, 0]
+    assert ranker.lacking(10) == []
+    assert ids(ask(ranker, "regen"))[0] == "a"
+    assert ids(ask(ranker, "factura"))[0] == "b"  # an example of its own
+
+
+def test_an_agent_is_embedded_once_in_each_space_that_lacks_it() -> None:
+    quick, slow = BagOfWords("quick"), BagOfWords("slow")
+    ranker = opened(slow_space(slow), quick_space(quick))
+    fill(ranker, RAIN, MUSIC)
+    ask(ranker, "something")
+    embed_all(ranker, RAIN, MUSIC, at_once=2)
+    ranker.maintain(2)
+    for _ in range(2):
+        fill(ranker, agent("c", "Legal"), revision=3)
+        embed_all(ranker, agent("c", "Legal"))
+    assert sum("Rain" in text for text in slow.encoded) == 1
+    assert ids(ask(ranker, "regen"))[0] == "a"
+
+
+def test_what_changes_while_it_is_embedded_keeps_the_newer_text() -> None:
+    embedder = BagOfWords()
+    ranker = opened(slow_space(embedder))
+    fill(ranker, RAIN, MUSIC)
+    newer = agent("a", "Invoice", "Invoice invoice.")
+
+    def change() -> None:
+        ranker.put(newer)
+
+    ranker.lacking(10)
+    embedder.during = change
+    ranker.embed([RAIN, MUSIC])
+    for _ in range(2):
+        assert "a" not in ids(ask(ranker, "regen"))[:1]
+        assert ids(ask(ranker, "invoice"))[0] == "a"
+        ranker.maintain(2)
+        embed_all(ranker, newer, MUSIC)
+    assert ids(ask(ranker, "rechnung"))[0] == "a"
+    assert ids(ask(ranker, "musik"))[0] == "b"
+
+
+def test_what_was_read_before_a_change_is_not_filed_under_it() -> None:
+    """The older text was read from the store; the newer one was saved before its vectors were asked for."""
+    ranker = opened(slow_space(BagOfWords()))
+    fill(ranker, RAIN)
+    assert ranker.lacking(10) == ["a"]
+    newer = agent("a", "Invoice", "Invoice invoice.")
+    fill(ranker, newer, revision=2)
+    ranker.embed([RAIN])
+    assert ranker.lacking(10) == ["a"]
+    ranker.embed([newer])
+    assert ids(ask(ranker, "rechnung")) == ["a"]
+    assert ask(ranker, "regen") == ()
+
+
+def test_what_is_withdrawn_while_it_is_embedded_stays_away() -> None:
+    embedder = BagOfWords()
+    ranker = opened(slow_space(embedder))
+    fill(ranker, RAIN, MUSIC)
+    ranker.lacking(10)
+    embedder.during = lambda: ranker.remove("a")
+    ranker.embed([RAIN, MUSIC])
+    for _ in range(2):
+        assert "a" not in ids(ask(ranker, "regen rain"))
+        ranker.maintain(2)
+    assert ranker.lacking(10) == []
+
+
+def test_vectors_survive_a_restart_and_every_merge(tmp_path: Path) -> None:
+    ranker = opened(slow_space(BagOfWords()), folder=tmp_path)
+    fill(ranker, RAIN, MUSIC)
+    embed_all(ranker, RAIN, MUSIC)
+    ranker.maintain(2)
+    for number in range(20):
+        extra = agent(f"x{number}", f"Extra {number}")
+        fill(ranker, extra, revision=3 + number)
+        embed_all(ranker, extra)
+    ranker.maintain(100)
+    ranker.close()
+    embedder = BagOfWords()
+    ranker = opened(slow_space(embedder), folder=tmp_path)
+    assert ranker.pending == 0
+    assert ids(ask(ranker, "regen"))[0] == "a"
+    assert ids(ask(ranker, "factura"))[0] == "b"
+    assert embedder.encoded == ["regen", "factura"]
+
+
+def test_an_embedder_of_another_name_makes_all_vectors_anew(tmp_path: Path) -> None:
+    ranker = opened(slow_space(BagOfWords("one")), folder=tmp_path)
+    fill(ranker, RAIN, MUSIC)
+    embed_all(ranker, RAIN, MUSIC)
+    ranker.maintain(2)
+    ranker.close()
+    ranker = opened(slow_space(BagOfWords("two")), folder=tmp_path)
+    assert ids(ask(ranker, "rain")) == ["a"]
+    assert sorted(ranker.lacking(10)) == ["a", "b"]
+    embed_all(ranker, RAIN, MUSIC)
+    ranker.maintain(3)
+    assert ids(ask(ranker, "regen"))[0] == "a"
+    ranker.close()
+    ranker = opened(slow_space(BagOfWords("two")), folder=tmp_path)
+    assert ranker.lacking(10) == []
+    assert len(list(tmp_path.glob("*.vectors"))) <= 2
+
+
+def test_vectors_of_an_embedder_that_is_off_are_not_missed(tmp_path: Path) -> None:
+    ranker = opened(slow_space(BagOfWords()), folder=tmp_path)
+    fill(ranker, RAIN)
+    embed_all(ranker, RAIN)
+    ranker.maintain(2)
+    ranker.close()
+    ranker = opened(folder=tmp_path)
+    assert ranker.pending == 0
+    assert ids(ask(ranker, "rain")) == ["a"]
+
+
+@pytest.mark.parametrize("space", [slow_space, quick_space])
+def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_follow(
+    space: Callable[[BagOfWords], Space],
+) -> None:
+    embedder = BagOfWords(is_ready=False)
+    ranker = opened(space(embedder))
+    fill(ranker, RAIN, MUSIC)
+    before = told(ranker, "rain")
+    assert ids(before.hits) == ["a"]
+    assert len(before.warnings) == 1
+    assert ranker.lacking(10) == []
+    assert ranker.pending == 2  # they are to come
+    embedder.is_ready = True
+    assert told(ranker, "rain").warnings == ()
+    embed_all(ranker, RAIN, MUSIC)
+    ranker.maintain(2)
+    assert ranker.pending == 0
+    assert ids(ask(ranker, "regen"))[0] == "a"
