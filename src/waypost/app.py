@@ -10,16 +10,17 @@ import os
 import secrets
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
 
 from waypost import limits, samples
-from waypost.embedders.choice import Choice, choose
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
@@ -28,7 +29,6 @@ from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
-from waypost.search.ranker import HybridRanker
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
@@ -57,6 +57,9 @@ from waypost.trust import tokens
 from waypost.workers.board import Board, Place
 from waypost.workers.supervisor import Supervisor
 
+if TYPE_CHECKING:
+    from waypost.embedders.choice import Choice
+
 log = logging.getLogger("waypost")
 
 _TOKEN_KEY = "keys/token.pem"
@@ -74,7 +77,7 @@ class Application(msgspec.Struct, kw_only=True):
     renderer: Renderer
     metrics: Metrics
     base_url: str
-    embedders: Choice
+    models: Models
     app: Any  # what answers: the service, or what stands before it in a process that follows
     upstream: Upstream | None = None  # of a process that follows
     reporter: Reporter | None = None
@@ -89,7 +92,7 @@ class Application(msgspec.Struct, kw_only=True):
 
     def answering(self) -> None:
         """What can wait until requests are answered: models are loaded in the background."""
-        self.embedders.load()
+        threading.Thread(target=self.models.load, name="waypost-models", daemon=True).start()
 
     def ending(self) -> Callable[[], None]:
         """What is to be done when a signal says that it is over: streams end, readiness turns."""
@@ -127,8 +130,8 @@ def build(
     data = settings.data
     identity = _key(data / _IDENTITY_KEY).public_key()
     token_key = _key(data / _TOKEN_KEY)
-    embedders = choose(settings.embedder, None if settings.store == "memory" else data / _MODELS)
-    registry = _registry(settings, clock, store, place, embedders)
+    models = Models(settings)
+    registry = _registry(settings, clock, store, place, models)
     renderer, metrics = Renderer(base_url, host), Metrics()
     started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
@@ -182,7 +185,7 @@ def build(
         renderer=renderer,
         metrics=metrics,
         base_url=base_url,
-        embedders=embedders,
+        models=models,
         app=service,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
@@ -192,21 +195,21 @@ def build(
     return application
 
 
-def _registry(
-    settings: Settings, clock: Clock, store: Store | None, place: Place | None, embedders: Choice
-) -> Registry:
+def _registry(settings: Settings, clock: Clock, store: Store | None, place: Place | None, models: Models) -> Registry:
     options = Options(
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
     )
     if place is None:
-        return Registry(store or _store(settings), make_ranker(settings, embedders), clock, options)
+        return Registry(store or _store(settings), partial(make_ranker, settings, models), clock, options)
     if place.writes:
-        return Registry(store or _store(settings), make_ranker(settings, embedders), clock, options, announce=place.note)
+        return Registry(
+            store or _store(settings), partial(make_ranker, settings, models), clock, options, announce=place.note
+        )
     return FollowingRegistry(
         store or SqliteFollower(settings.data),
-        make_ranker(settings, embedders),
+        partial(make_ranker, settings, models),
         clock,
         options,
         head=lambda: place.board.head,
@@ -214,10 +217,32 @@ def _registry(
     )
 
 
-def make_ranker(settings: Settings, embedders: Choice) -> Ranker:
+class Models:
+    """The embedders of the settings. What searching needs is a third of all that a start imports, so it is loaded when the
+    first agents can be read; but for a setting that may be wrong, which is told at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        if settings.embedder not in ("auto", "none"):
+            self.choice.load()
+
+    @cached_property
+    def choice(self) -> Choice:
+        from waypost.embedders.choice import choose
+
+        folder = None if self._settings.store == "memory" else self._settings.data / _MODELS
+        return choose(self._settings.embedder, folder)
+
+    def load(self) -> None:
+        self.choice.load()
+
+
+def make_ranker(settings: Settings, models: Models) -> Ranker:
     """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
+    from waypost.search.ranker import HybridRanker
+
     folder = None if settings.store == "memory" else settings.data / "index"
-    return HybridRanker(folder, embedders.spaces, warnings=embedders.warnings)
+    return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
 
 
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:

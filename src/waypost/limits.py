@@ -157,3 +157,4 @@ CLIENT_WATCH_ATTEMPTS: Final = 60  # a watcher rides out a restart or a short ou
 CLIENT_BATCH_LINES: Final = 500  # enough to share fsyncs, few enough for steady progress
 CLIENT_BATCH_BYTES: Final = 4 * MIB
 CLIENT_LINE_BYTES: Final = 16 * MIB  # far beyond any document in any dialect; a line without end is cut off
+SPREAD_WINDOW: Final = 10  # results that are looked at together when near duplicates are spread

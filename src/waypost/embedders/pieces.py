@@ -29,7 +29,7 @@ class PieceEncoder:
     """As `Embedder.encode` asks, of any model that takes pieces."""
 
     def __init__(self, tokenizer: Tokenizer, model: _Model, dims: int, runs: _Runs | None = None) -> None:
-        """`runs` gives the vectors of a list of pieces and of some runs of it, if the model can do that at once."""
+        """`runs` gives the vectors of a list of pieces and of some runs of it; None: parts are texts of their own."""
         self._tokenizer = tokenizer
         self._model = model
         self._runs = runs
@@ -47,12 +47,12 @@ class PieceEncoder:
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         """As `PartsEmbedder` asks."""
-        pieces = self._cut(text)
-        cut = [self._cut(part) for part in parts]
-        runs = [_run_of(part, pieces) for part in cut]
-        if self._runs is None or not pieces or None in runs:
+        if self._runs is None:
             return self((text, *parts))
-        return self._runs(pieces, [run for run in runs if run is not None])
+        pieces = self._cut(text)
+        found = [_run_of(self._cut(part), pieces) for part in parts]
+        runs = [run for run in found if run is not None]
+        return self._runs(pieces, runs) if len(runs) == len(parts) and pieces else self((text, *parts))
 
     def _cut(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, limits.EMBEDDER_PIECES)
@@ -83,7 +83,7 @@ def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     means = Means(kept(copies, "means", version, lambda: condense(model, projection)))
     network = Network(model, fitted.projection(fitted.NETWORK))
     encoders: dict[str, Encode] = {
-        fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS),
+        fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS, means.encode_runs),
         fitted.NETWORK: PieceEncoder(tokenizer, network.encode, fitted.DIMS, network.encode_runs),
     }
     for encode in encoders.values():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from waypost import limits
 from waypost.embedders.loading import LazyEmbedder
 from waypost.search.embedding import Vectors
+
+_Asked = str | tuple[str, ...]  # one text, or a text and its parts
 
 
 class Remembering:
@@ -20,7 +23,8 @@ class Remembering:
         self._embedder = embedder
         self._size = size
         self._lock = threading.Lock()
-        self._known: OrderedDict[str | tuple[str, ...], Vectors] = OrderedDict()
+        self._known: OrderedDict[_Asked, Vectors] = OrderedDict()
+        self._held = 0  # vectors
 
     @property
     def name(self) -> str:
@@ -48,9 +52,9 @@ class Remembering:
         return np.stack([known[text] for text in texts])
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
-        if not parts or len(parts) >= limits.EMBEDDER_QUESTION_TEXTS:
-            return self.encode((text, *parts))
         question = (text, *parts)
+        if not parts or len(question) > limits.EMBEDDER_QUESTION_TEXTS:
+            return self.encode(question)
         with self._lock:
             if question in self._known:
                 return self._recalled(question)
@@ -58,7 +62,7 @@ class Remembering:
         self._keep({question: made})
         return made
 
-    def _recalled(self, asked: str | tuple[str, ...]) -> Vectors:
+    def _recalled(self, asked: _Asked) -> Vectors:
         self._known.move_to_end(asked)
         return self._known[asked]
 
@@ -67,8 +71,11 @@ class Remembering:
         self._keep(made)
         return made
 
-    def _keep(self, made: Mapping[str, Vectors] | Mapping[tuple[str, ...], Vectors]) -> None:
+    def _keep(self, made: Mapping[Any, Vectors]) -> None:
         with self._lock:
-            self._known.update(made)
-            while len(self._known) > self._size:
-                self._known.popitem(last=False)
+            for asked, vectors in made.items():
+                if asked not in self._known:
+                    self._held += vectors.size // self.dims
+                self._known[asked] = vectors
+            while self._held > self._size:
+                self._held -= self._known.popitem(last=False)[1].size // self.dims

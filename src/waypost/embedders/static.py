@@ -44,8 +44,17 @@ class Means:
                 first, total = at, 0
             total += len(line)
         self._add(lines[first:], out[first:])
-        out /= np.maximum(np.sqrt(np.einsum("ij,ij->i", out, out)), 1e-12)[:, None]
-        return out
+        return _unit(out)
+
+    def encode_runs(self, pieces: Sequence[int], runs: Sequence[tuple[int, int]]) -> F32:
+        """The vector of the whole, then of each run of its pieces (from, to)."""
+        numbers = np.array(pieces[: limits.EMBEDDER_PIECES], np.int64)
+        members: F32 = np.zeros((len(runs) + 1, len(numbers)), np.float32)
+        members[0] = 1
+        for member, (start, stop) in zip(members[1:], runs, strict=True):
+            member[start:stop] = 1
+        members *= self._scales.take(numbers)
+        return _unit(members @ self._codes.take(numbers, 0).astype(np.float32))
 
     def _add(self, lines: Sequence[Sequence[int]], out: F32) -> None:
         if not lines:
@@ -59,6 +68,11 @@ class Means:
         else:
             rows *= scales[:, None]
             np.add.reduceat(rows, starts, 0, out=out)
+
+
+def _unit(sums: F32) -> F32:
+    sums /= np.maximum(np.sqrt(np.einsum("ij,ij->i", sums, sums)), 1e-12)[:, None]
+    return sums
 
 
 def condense(model: Model, projection: F32) -> Arrays:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 from sortedcontainers import SortedList
@@ -18,8 +20,10 @@ from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import record_scopes
 from waypost.model.registration import Entry
 from waypost.registry.stated import StatedIndex
-from waypost.search.suggestions import TagNeighbours
 from waypost.search.tags import TagIndex
+
+if TYPE_CHECKING:
+    from waypost.search.suggestions import TagNeighbours
 
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
@@ -49,7 +53,6 @@ class Catalogue:
         self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
         self._tags = TagIndex()
         self._stated = StatedIndex()
-        self._neighbours = TagNeighbours()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -82,6 +85,13 @@ class Catalogue:
         while self._untagged:
             self._prepare_tags()
         return self._stated
+
+    @cached_property
+    def _neighbours(self) -> TagNeighbours:
+        """Made with the first tag that is spelt: a start has none of them to do."""
+        from waypost.search.suggestions import TagNeighbours
+
+        return TagNeighbours()
 
     @property
     def neighbours(self) -> TagNeighbours:

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,22 +23,22 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import FACETS, Findings, Overview, Query, Suggestions
-from waypost.model.registration import Entry, Registration
-from waypost.model.verdict import summary
+from waypost.model.query import Findings, Query
+from waypost.model.registration import Entry
 from waypost.registry import decisions
-from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
-from waypost.registry.changes import ChangeLog, WatchItem
+from waypost.registry.catalogue import Catalogue
+from waypost.registry.changes import ChangeLog
 from waypost.registry.facets import FacetCounter
 from waypost.registry.figures import figures_of
 from waypost.registry.finding import Search
 from waypost.registry.indexing import IndexKeeper
+from waypost.registry.late import LateRanker
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
-from waypost.registry.publication import Page, Publication, Receipt, shown_etag
-from waypost.registry.reasons import suggest
+from waypost.registry.publication import Publication, Receipt, shown_etag
+from waypost.registry.reading import Reading
 from waypost.registry.restating import restate
-from waypost.trust.policy import may_see, no_such_agent
+from waypost.trust.policy import no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
 
 log = logging.getLogger("waypost.registry")
@@ -61,11 +61,11 @@ def _to_nobody(_: int) -> None:
     """Whom a registry announces its revision to when nobody follows it."""
 
 
-class Registry:
+class Registry(Reading):
     def __init__(
         self,
         store: Store,
-        ranker: Ranker,
+        ranker: Ranker | Callable[[], Ranker],
         clock: Clock,
         options: Options | None = None,
         *,
@@ -73,21 +73,19 @@ class Registry:
     ) -> None:
         """`announce` is told each revision that this process answers with, before any caller is: others follow it."""
         self.store = store
-        self.ranker = ranker
+        self.ranker = LateRanker(ranker if callable(ranker) else lambda: ranker)
         self.clock = clock
         self.options = options or Options()
         self.catalogue = Catalogue()
         self._facets = FacetCounter(self.catalogue)
-        self.seal: Seal
-        self.changes: ChangeLog
-        self._cache: Lru[str, Registration] = Lru(limits.RECORD_CACHE)
-        self._brief: Lru[str, Registration] = Lru(limits.RECORD_CACHE)  # without sources
+        self._cache = Lru(limits.RECORD_CACHE)
+        self._brief = Lru(limits.RECORD_CACHE)
         self._tasks: list[asyncio.Task[None]] = []
-        self._domains: dict[str, str] = {}
+        self._domains = {}
         self._announce = announce
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
-        self._index = IndexKeeper(ranker, store)
+        self._index = IndexKeeper(self.ranker, store)
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -98,19 +96,26 @@ class Registry:
         self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
         revision = await self.store.revision()
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
-        self._index.begin()
         await self._load_catalogue()
         await self._recall_removals(revision)
-        await self._index.catch_up(revision)
-        if self.ranker.pending > _FOLD_FIRST:
-            await self._tolerate(self._fold)
         await self._loaded()
         self.ready = True
-        self._tasks = [asyncio.create_task(self._prepare(), name="prepare")]
+        self._searchable = asyncio.create_task(self._catch_up(revision), name="catch up")
+        self._tasks = [self._searchable, asyncio.create_task(self._prepare(), name="prepare")]
         self._tasks += [
             asyncio.create_task(self._every(seconds, work), name=work.__name__)
             for seconds, work in self._housekeeping()
         ]
+
+    async def _catch_up(self, revision: int) -> None:
+        await self._index.catch_up(revision)
+        if self.ranker.pending > _FOLD_FIRST:
+            await self._tolerate(self._fold)
+
+    async def searchable(self) -> None:
+        """Wait until the index has caught up: a start answers for agents before that."""
+        if not self.ranker.has_caught_up:
+            await asyncio.shield(self._searchable)
 
     async def _loaded(self) -> None:
         """All that was durable at the start is in memory."""
@@ -336,105 +341,11 @@ class Registry:
             raise no_such_agent(key)
         return agent_id
 
-    # --- Reading ---------------------------------------------------------------------------------
-
-    def resolve(self, principal: Principal, key: str) -> Entry:
-        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it."""
-        self.catalogue.expire(self.clock.now())
-        agent_id = self.catalogue.resolve(key)
-        entry = self.catalogue.find(agent_id) if agent_id is not None else None
-        if entry is None or not may_see(principal, entry.scopes):
-            raise no_such_agent(key)
-        return entry
-
-    async def get(self, principal: Principal, key: str) -> Registration:
-        entry = self.resolve(principal, key)
-        found = await self.registrations((entry.id,))
-        if not found:
-            raise no_such_agent(key)
-        return found[0]
-
-    async def received(self, entry: Entry, dialect: str) -> bytes | None:
-        """The document of a dialect as it was received, where that is quicker to have than the whole registration."""
-        if entry.expires_at is not None or self._cache.get(entry.id) is not None:
-            return None
-        found = await self.store.document(entry.id, dialect)
-        return found[1] if found is not None and found[0] == entry.etag else None
-
-    async def registrations(self, ids: Sequence[str], *, sources: bool = True) -> list[Registration]:
-        """Registrations in the order of `ids`; those that are gone are left out. Without their sources they are cheaper to
-        have, and enough for whoever wants to know the record."""
-        found = {agent_id: self._cached(agent_id, sources=sources) for agent_id in ids}
-        missing = [agent_id for agent_id, registration in found.items() if registration is None]
-        cache = self._cache if sources else self._brief
-        for agent_id, fetched in (await self.store.fetch(missing, sources=sources)).items() if missing else ():
-            cached = self._cached(agent_id, sources=sources)  # a commit may have come in while the store was reading
-            if cached is None or cached.revision < fetched.revision:
-                cache.put(agent_id, fetched)
-                cached = fetched
-            found[agent_id] = cached
-        return [registration for agent_id in ids if (registration := found[agent_id]) is not None]
-
-    def _cached(self, agent_id: str, *, sources: bool) -> Registration | None:
-        return self._cache.get(agent_id) or (None if sources else self._brief.get(agent_id))
-
-    def page(
-        self,
-        principal: Principal,
-        *,
-        limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None,
-        tags: Sequence[str] = (),
-        protocols: Sequence[str] = (),
-        statuses: Sequence[str] = LISTED,
-        owner: str | None = None,
-    ) -> Page:
-        """One page of what the caller sees. The cursor fits only the same caller and filters."""
-        self.catalogue.expire(self.clock.now())
-        context = self._cursor_context(principal, tags, protocols, statuses, owner)
-        after: Position | None = None
-        if cursor is not None:
-            after = msgspec.msgpack.decode(self.seal.open("page", cursor, *context), type=tuple[str, str])
-        entries, total = self.catalogue.page(
-            audience(principal),
-            limit=limit + 1,
-            after=after,
-            tags=tags,
-            protocols=protocols,
-            statuses=statuses,
-            owner=owner,
-        )
-        next_cursor = None
-        if len(entries) > limit:
-            entries = entries[:limit]
-            next_cursor = self.seal.seal("page", msgspec.msgpack.encode(position_of(entries[-1])), *context)
-        return Page(entries=entries, total=total, next_cursor=next_cursor)
-
-    def _cursor_context(
-        self,
-        principal: Principal,
-        tags: Sequence[str],
-        protocols: Sequence[str],
-        statuses: Sequence[str],
-        owner: str | None,
-    ) -> tuple[str, ...]:
-        who = "admin" if principal.is_admin else f"subject {principal.subject}" if principal.subject else "anonymous"
-        return (who, "\0".join(tags), "\0".join(protocols), "\0".join(statuses), owner or "")
-
-    def hosted(self, host: str) -> Entry | None:
-        """The public agent that is served under a domain."""
-        self.catalogue.expire(self.clock.now())
-        agent_id = self._domains.get(host.lower().rstrip("."))
-        entry = self.catalogue.find(agent_id) if agent_id else None
-        return entry if entry is not None and entry.domain == host.lower().rstrip(".") else None
-
-    def trust_of(self, registration: Registration) -> dict[str, Any]:
-        return summary(tuple(verdict for source in registration.sources for verdict in source.verdicts))
-
     # --- Finding ---------------------------------------------------------------------------------
 
     async def find(self, query: Query, principal: Principal) -> Findings:
         """Ranked candidates that the caller sees, and what was and was not applied."""
+        await self.searchable()
         now = self.clock.now()
         self.catalogue.expire(now)
         self._index.work += 1
@@ -442,46 +353,6 @@ class Registry:
         ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
         return search.findings(ranking, registrations, self.trust_of)
-
-    def facets(
-        self,
-        principal: Principal,
-        names: Sequence[str] = FACETS,
-        *,
-        tags: Sequence[str] = (),
-        protocols: Sequence[str] = (),
-        statuses: Sequence[str] = LISTED,
-        owner: str | None = None,
-    ) -> Overview:
-        """Counts over the list that these filters give."""
-        self.catalogue.expire(self.clock.now())
-        chosen = self.catalogue.select(
-            audience(principal), tags=tags, protocols=protocols, statuses=statuses, owner=owner
-        )
-        return Overview(
-            total=len(chosen),
-            facets=self._facets.count(names, chosen, principal),
-            suggestions=self.suggest(principal, tags),
-        )
-
-    def suggest(self, principal: Principal, tags: Sequence[str]) -> Suggestions:
-        """What else may have been meant by tags that nobody carries whom the caller sees."""
-        return suggest(self.catalogue, tags, self.catalogue.select(audience(principal))) if tags else {}
-
-    # --- Watching --------------------------------------------------------------------------------
-
-    async def watch(
-        self, principal: Principal, cursor: str | None = None, *, renewals: bool = False
-    ) -> AsyncIterator[WatchItem]:
-        """Changes after a cursor. A bad cursor is refused before the first item."""
-        return (await self.open_watch(principal, cursor, renewals=renewals))[1]
-
-    async def open_watch(
-        self, principal: Principal, cursor: str | None, *, renewals: bool
-    ) -> tuple[str, AsyncIterator[WatchItem]]:
-        """The same, with the cursor that it starts from: a watcher may lose its connection before the first change."""
-        after = await self.changes.parse_cursor(cursor)
-        return self.changes.bookmark(after), self.changes.follow(after, audience(principal), renewals=renewals)
 
     def stats(self, principal: Principal) -> dict[str, Any]:
         """Figures over what the caller sees. The revision is for admins: its gaps would tell of hidden records."""

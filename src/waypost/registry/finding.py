@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from waypost import limits
 from waypost.model.principal import Principal, audience
 from waypost.model.query import (
     Candidate,
@@ -33,7 +34,6 @@ from waypost.registry.facets import FacetCounter
 from waypost.registry.ports import Ranker
 from waypost.registry.reasons import empty_warnings, explain_emptiness, suggest, suggestion_warnings
 from waypost.registry.selection import Selection
-from waypost.search.clusters import WINDOW
 from waypost.search.evidence import explain
 from waypost.search.preferences import BOOST, preference, preferred, wishes_of
 
@@ -138,7 +138,9 @@ class Search:
         weighed: list[tuple[tuple[int, float], Hit, float]] = []
         place = 1.0  # the lowest score so far: the ranker may have put one behind for more than its score
         for at, hit in enumerate(fit):
-            ten = at // WINDOW if self._query.diversity else 0  # what was put behind one ten is not lifted into it
+            ten = (
+                at // limits.SPREAD_WINDOW if self._query.diversity else 0
+            )  # what was put behind one ten is not lifted into it
             place = min(place, hit.score)
             share = preference(held[hit.id].record, self._wishes)
             shown = Hit(hit.id, round(preferred(hit.score, share), _PLACES), hit.near)

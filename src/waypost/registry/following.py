@@ -30,7 +30,7 @@ class FollowingRegistry(Registry):
     def __init__(
         self,
         store: Store,
-        ranker: Ranker,
+        ranker: Ranker | Callable[[], Ranker],
         clock: Clock,
         options: Options | None = None,
         *,
@@ -40,7 +40,7 @@ class FollowingRegistry(Registry):
         super().__init__(store, ranker, clock, options, announce=announce)
         self._head = head
         self._turn = asyncio.Lock()
-        self._index = BorrowedIndex(ranker, store)
+        self._index = BorrowedIndex(self.ranker, store)
 
     async def _loaded(self) -> None:
         await self.catch_up()
@@ -147,18 +147,19 @@ class BorrowedIndex(IndexKeeper):
     """The index of a process that saves none: it reads what the writer saved, and keeps in memory what came after. Whatever
     would save or clear is not called here: those files are the writer's."""
 
-    def begin(self) -> None:
-        self._opening = asyncio.ensure_future(asyncio.to_thread(self._ranker.follow))
-
     async def catch_up(self, revision: int) -> None:
-        indexed = await (self._opening or asyncio.to_thread(self._ranker.follow))
+        indexed = await asyncio.to_thread(self._ranker.follow)
         if indexed == 0 or indexed + 1 < await self._store.oldest_event():
-            await self._feed()
+            async for registrations in self._store.scan():
+                for registration in registrations:
+                    self._ranker.made.put(registration)
         else:
             await self._replay(indexed, revision)
+        self._ranker.caught_up()
 
     async def fold(self, revision: int) -> None:
-        await asyncio.to_thread(self._ranker.follow)
+        if self._ranker.has_caught_up:
+            await asyncio.to_thread(self._ranker.follow)
 
     async def fold_in_time(self, revision: int) -> None:
         await self.fold(revision)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from waypost import limits
-from waypost.registry.ports import Ranker, Store
+from waypost.registry.late import LateRanker
+from waypost.registry.ports import Store
 
 _WAITING = 1500  # changes in memory alone: no start after a kill has many more to take in again
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
@@ -15,38 +16,31 @@ _REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 
 
 class IndexKeeper:
-    def __init__(self, ranker: Ranker, store: Store) -> None:
+    def __init__(self, ranker: LateRanker, store: Store) -> None:
         self._ranker = ranker
         self._store = store
         self._turns_waited = 0
         self._seen_revision = 0
-        self._opening: asyncio.Future[int] | None = None
         self.work = 0  # questions and changes so far
-
-    def begin(self) -> None:
-        """Open what was saved, in a thread, while other things are loaded."""
-        self._opening = asyncio.ensure_future(asyncio.to_thread(self._ranker.open))
 
     async def catch_up(self, revision: int) -> None:
         """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
-        indexed = await (self._opening or asyncio.to_thread(self._ranker.open))
+        indexed = await asyncio.to_thread(self._ranker.open)
         if indexed > revision or indexed + 1 < await self._store.oldest_event():
             indexed = 0
         if indexed == 0:
             await self._rebuild()
         else:
             await self._replay(indexed, revision)
+        self._ranker.caught_up()
 
     async def _rebuild(self) -> None:
         self._ranker.clear()
-        await self._feed()
-
-    async def _feed(self) -> None:
         async for registrations in self._store.scan():
             for registration in registrations:
-                self._ranker.put(registration)
-            if self._ranker.unsaved >= _REBUILD_STEP:
-                await self.fold(0)  # 0: a rebuild that is cut short begins anew
+                self._ranker.made.put(registration)
+            if self._ranker.made.unsaved >= _REBUILD_STEP:
+                await asyncio.to_thread(self._ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
 
     async def _replay(self, indexed: int, revision: int) -> None:
         changed: set[str] = set()
@@ -60,9 +54,9 @@ class IndexKeeper:
         for agent_id in changed:
             registration = found.get(agent_id)
             if registration is None:
-                self._ranker.remove(agent_id, indexed)
+                self._ranker.made.remove(agent_id, indexed)
             else:
-                self._ranker.put(registration)
+                self._ranker.made.put(registration)
 
     async def fold(self, revision: int) -> None:
         if self._ranker.unsaved:

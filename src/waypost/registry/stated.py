@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import numpy as np
 from pyroaring import BitMap
 
 from waypost.model.facts import COST, EVERYWHERE, LANGUAGE, LATENCY, REGION
@@ -128,6 +127,8 @@ class StatedIndex:
         return BitMap() if held is None else held.at_most(most)
 
     def heard_of_since(self, oldest: float) -> BitMap:
+        import numpy as np  # searching has loaded it by now; a start must not
+
         recent = np.flatnonzero(np.frombuffer(self._times, dtype=np.float64) >= oldest) if self._times else ()
         return BitMap(array("I", np.asarray(recent, dtype=np.uint32).tobytes()))
 

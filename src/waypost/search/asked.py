@@ -84,7 +84,8 @@ class Rarity:
         containing = np.zeros(len(terms), dtype=np.int64)
         for live, numbers in zip(lives, self.numbers, strict=True):
             containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
-        rarity = np.log1p((docs - containing + 0.5) / (containing + 0.5))
+        held = np.maximum(containing, 1)  # what nobody says tells no more than what one alone says
+        rarity = np.log1p((docs - held + 0.5) / (held + 0.5))
         self.weights: list[float] = np.square(rarity).tolist()  # as in a product of two tf·idf vectors
         self.known = int(np.count_nonzero(containing))  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.

@@ -17,12 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from waypost import limits
+
 Hashes = npt.NDArray[np.uint64]  # one per term, in the order of the text
 Fingerprints = npt.NDArray[np.uint64]  # [records, WORDS]
 Positions = npt.NDArray[np.intp]
 
 WORDS: Final = 4  # of 64 bits: 248 bits of SimHash and, in the last byte, the allowed distance (see _allowed_bits)
-WINDOW: Final = 10  # results that are looked at together
+WINDOW: Final = limits.SPREAD_WINDOW
 PER_CLUSTER: Final = 2
 PER_OWNER: Final = 2
 COMPARABLE: Final = 0.9  # of a score: another owner's candidate this good goes before the third of one owner

@@ -25,9 +25,7 @@ class Weights(NamedTuple):
     static: float = 0.1
     coverage: float = 0.1
     tags: float = 0.015  # tags that the words name
-    preferred: float = (
-        1.5  # tags that the caller named, all of them: added to the logarithm of the odds (see `calibration`)
-    )
+    preferred: float = 1.5  # tags that the caller named: added to the logarithm of the odds (see `calibration`)
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
     foreign: float = 0.6  # of sentence vectors where words say nothing: they stand for the words too

@@ -1,7 +1,8 @@
 """The sketch of a query, held against the sketches of many vectors: which of them are worth measuring.
 
 Two looks. The first counts the signs that differ, over all. The second, over the few thousand that differ least, weighs
-each sign by how far the query lies from its plane: a sign that the query itself hardly has says little.
+each sign by how far the query lies from its plane: a sign that the query itself hardly has says little. A vector that
+stands in several lists has a sketch in each; it is taken for one only at the end, where few are left.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _WORDS = SKETCH_BITS // 64
 _ROUGH = 6  # sketches that the first look leaves, for each that the second keeps
 _HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
-_FEW_TWICE, _MANY_TWICE = 1.15, 1.5  # how many spots hold a number of vectors: as they are, or under several lists
+_MARGIN = 1.15  # more than wanted are looked for: a sample is no count
 _ABREAST = 64  # sketches compared in one inner loop: short loops are slow
 _SPARE = 1 << 20  # sketches for which memory is kept between calls; more is rare, and given back
 
@@ -58,16 +59,17 @@ class Sketch:
         self._signs, self._heavy = many[0], many[1:]
 
     def nearest(self, pieces: Sequence[Signs], members: Members | None, size: int, seen: Seen | None) -> Ids:
-        """The `size` vectors that lie nearest and are seen, ascending; of equally near ones the first.
+        """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; of equally near sketches
+        the first. All that are seen, if their sketches are no more than `size`.
 
         `members[spot]` is the vector whose sketch stands there in the joined pieces [n, 4]; None: the spot itself.
         """
         signs, differences = self._compared(pieces)
-        ids, spots = _least_seen(differences, members, _ROUGH * size, seen)
-        if len(ids) <= size:
-            return ids
-        weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
-        return ids[_least(weights, size)]
+        spots = _least_seen(differences, members, _ROUGH * size, seen)
+        if len(spots) > size:
+            weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
+            spots = spots[_least(weights, size)]
+        return spots if members is None else np.unique(members[spots]).astype(np.intp)
 
     def roughly_nearest(self, signs: Signs, size: int) -> Ids:
         """The `size` spots of the first look."""
@@ -109,23 +111,18 @@ def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint
 
 def _least_seen(
     differences: npt.NDArray[np.uint32], members: Members | None, size: int, seen: Seen | None
-) -> tuple[Ids, Ids]:
-    """The `size` vectors of the least differences among those seen, each once, and a spot of each.
+) -> Ids:
+    """The `size` spots of the least differences among those seen, ascending; of equal ones the first.
 
     A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.
     """
     cut = _first_cut(differences, members, size, seen)
     while True:
         spots = np.flatnonzero(differences <= cut)
-        ids = spots if members is None else members[spots].astype(np.intp)
         if seen is not None:
-            shown = seen(ids)
-            ids, spots = ids[shown], spots[shown]
-        if members is not None:
-            ids, spots = _once(ids, spots)
-        if len(ids) >= size or cut >= SKETCH_BITS:
-            taken = _least(differences[spots].astype(np.uint16), size)
-            return ids[taken], spots[taken]
+            spots = spots[seen(spots if members is None else members[spots].astype(np.intp))]
+        if len(spots) >= size or cut >= SKETCH_BITS:
+            return spots[_least(differences[spots].astype(np.uint16), size)]
         cut = min(SKETCH_BITS, cut + 4)
 
 
@@ -134,19 +131,8 @@ def _first_cut(differences: npt.NDArray[np.uint32], members: Members | None, siz
     shown = differences[sample]
     if seen is not None:
         shown = shown[seen(sample if members is None else members[sample].astype(np.intp))]
-    share = len(sample) / max(1, len(differences))
-    wanted = int((_FEW_TWICE if members is None else _MANY_TWICE) * size * share) + 4
+    wanted = int(_MARGIN * size * len(sample) / max(1, len(differences))) + 4
     return int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else SKETCH_BITS
-
-
-def _once(ids: Ids, spots: Ids) -> tuple[Ids, Ids]:
-    """Each vector once, ascending. One sort of both numbers in one is faster than an argsort."""
-    both = (ids << 32) | spots
-    both.sort()
-    ids = both >> 32
-    first = np.ones(len(ids), np.bool_)
-    np.not_equal(ids[1:], ids[:-1], out=first[1:])
-    return ids[first], both[first] & 0xFFFF_FFFF
 
 
 def _least(values: npt.NDArray[np.uint16], size: int) -> Ids:

@@ -104,6 +104,7 @@ class RegistryDirectory:
             scanned = await self._scan.find(tokens, query.tags, query.terms, level)
             ids = scanned if ids is None else [agent_id for agent_id in ids if agent_id in set(scanned)]
         if query.by_relevance and ids:
+            await self._registry.searchable()
             return self._by_relevance(tokens, query, ids, offset, limit)
         return self._catalogue.page(tokens, limit=limit, offset=offset, tags=query.tags, statuses=LISTED, ids=ids)
 

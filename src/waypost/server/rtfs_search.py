@@ -152,6 +152,7 @@ class CardSearch:
             chosen &= self._ordinals(capable)
         warnings: tuple[str, ...] = ()
         if criteria.terms and len(chosen) > _RANKED_ABOVE:
+            await self._registry.searchable()
             ranked = self._ranked(criteria, principal)
             warnings = (_CUT,) if len(ranked) == _RANKED else ()
             chosen &= self._ordinals(ranked)
