@@ -37,7 +37,8 @@ _DEPRECATED: Final = 0.5
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
-_NOISE: Final = 0.04  # the score of an agent of which nothing speaks but a vector that is not very near
+_GRID: Final = 4096.0  # steps of a query's vector: with codes up to 127 in 1024 dimensions, sums stay below 2**24
+_NOISE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
 _FRESH_HALF_LIFE: Final = 182 * 86_400.0
 _FRESH: Final = 0.01  # of the fused score: parts near equals
 
@@ -160,9 +161,13 @@ class HybridRanker:
 
 
 def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
+    """On a grid of whole numbers: products with stored codes, whole numbers too, then add up to the same in any order, so
+    that no figure tells beside how many others a record was measured."""
     if len(units) > 1 and isinstance(embedder, PartsEmbedder):
-        return embedder.encode_parts(units[0], units[1:])
-    return embedder.encode(units)
+        made = embedder.encode_parts(units[0], units[1:])
+    else:
+        made = embedder.encode(units)
+    return np.asarray(np.rint(made * _GRID) / _GRID, dtype=np.float32)
 
 
 class _Moment(NamedTuple):
