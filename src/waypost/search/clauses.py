@@ -6,9 +6,11 @@ import re
 from typing import Final
 
 from waypost import limits
+from waypost.search.text import query_terms
 
 _MOST: Final = 12
 _LEAST_WORDS: Final = 3  # shorter pieces are no wish of their own
+_LEAST_TERMS: Final = 2  # that say anything: "can you help me with that" says one
 _LEAST_DENSE: Final = 6  # characters, in scripts without spaces
 
 _BREAK: Final = re.compile(
@@ -26,4 +28,5 @@ def clauses(text: str) -> tuple[str, ...]:
 
 
 def _is_wish(piece: str) -> bool:
-    return len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)
+    is_long = len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)
+    return is_long and len(query_terms(piece)) >= _LEAST_TERMS
