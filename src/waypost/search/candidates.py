@@ -190,7 +190,7 @@ def measure(
         worth=live.segment.arrays["worth"][rows],
         updated=live.segment.arrays["updated"][rows],
         language=live.segment.arrays["language"][rows],
-        lexical=impacts @ asked.has,
+        lexical=(impacts.astype(np.float64) @ asked.has).astype(np.float32),  # so that their number shows in no digit
         coverage=(said.astype(np.float32) @ asked.has) / lengths[:, None],
         centres=centres,
         examples=examples,

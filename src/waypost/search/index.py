@@ -355,10 +355,9 @@ def _merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, l
 
 
 def _encoded(space: Space, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
-    """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example."""
-    encoded = space.embedder.encode([part for parts in texts for part in parts])
-    ends = np.cumsum([len(parts) for parts in texts])
-    return [_with_centre(own, keeps_examples=space.has_examples) for own in np.split(encoded, ends[:-1])]
+    """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example. Agent by
+    agent: the last digits of a product depend on all that is in it, and nobody's vectors may tell who came with it."""
+    return [_with_centre(space.embedder.encode(parts), keeps_examples=space.has_examples) for parts in texts]
 
 
 def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:

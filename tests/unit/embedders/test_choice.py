@@ -121,13 +121,13 @@ def test_a_model_that_cannot_be_loaded_says_why_each_time(caplog: pytest.LogCapt
 # --- Remembering ----------------------------------------------------------------------------------
 
 
-def test_a_text_is_embedded_once() -> None:
+def test_a_question_is_embedded_once() -> None:
     model = Counting()
     embedder = Remembering(lazy(model))
-    first = embedder.encode(["whole", "a clause", "whole"])
-    assert embedder.encode(["a clause", "whole", "new"]).tolist() == [[8, 1], [5, 1], [3, 1]]
-    assert first.tolist() == [[5, 1], [8, 1], [5, 1]]
-    assert model.asked == [["whole", "a clause"], ["new"]]
+    for _ in range(2):
+        assert embedder.encode(["whole"]).tolist() == [[5, 1]]
+        assert embedder.encode_parts("whole", ["a clause", "b"]).tolist() == [[5, 1], [8, 1], [1, 1]]
+    assert model.asked == [["whole"], ["whole", "a clause", "b"]]
 
 
 def test_what_is_remembered_cannot_be_changed_from_outside() -> None:
@@ -149,7 +149,8 @@ def test_the_longest_unused_is_forgotten() -> None:
 
 def test_texts_of_agents_are_not_remembered() -> None:
     embedder = Remembering(lazy(Counting()))
-    embedder.encode([str(number) for number in range(limits.EMBEDDER_QUESTION_TEXTS + 1)])
+    embedder.encode(["what it is", "an example"])
+    embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_QUESTION_TEXTS)])
     assert len(embedder) == 0
     assert embedder.encode([]).shape == (0, 2)
     assert (embedder.name, embedder.dims, embedder.is_ready) == ("counting", 2, True)
