@@ -29,7 +29,7 @@ _FEW = 256  # vectors whose nearness to all centres stays in the cache
 class Landmarks:
     """Unit centres of the lists, the origin of the space, and the turn that spreads its dimensions over the signs."""
 
-    __slots__ = ("centres", "codes", "origin", "signs", "turn")
+    __slots__ = ("centres", "codes", "origin", "turn")
 
     def __init__(self, codes: npt.NDArray[np.int8]) -> None:
         """`codes` [lists, dims] are the centres up to a positive factor each: what is kept in a file."""
@@ -37,7 +37,6 @@ class Landmarks:
         self.centres = _unit(codes.astype(np.float32))
         self.origin: F32 = self.centres.mean(axis=0)
         self.turn = _turn(codes.shape[1])
-        self.signs = self.signs_of(self.centres)
 
     @classmethod
     def single(cls, dims: int) -> Landmarks:
@@ -71,11 +70,11 @@ class Landmarks:
         """How far [n, 256] the vectors lie on either side of the planes."""
         return np.asarray((vectors - self.origin) @ self.turn)
 
-    def closest(self, query: F32, lists: npt.NDArray[np.intp], probes: int) -> npt.NDArray[np.intp]:
-        """Of these lists, given ascending, the `probes` closest to the query, ascending."""
-        if probes >= len(lists):
-            return lists
-        found = lists[np.argpartition(self.centres.take(lists, axis=0) @ query, -probes)[-probes:]]
+    def closest(self, query: F32, probes: int) -> npt.NDArray[np.intp]:
+        """The `probes` lists closest to the query, ascending."""
+        if probes >= self.lists:
+            return np.arange(self.lists)
+        found = np.argpartition(self.centres @ query, -probes)[-probes:]
         found.sort()
         return found
 

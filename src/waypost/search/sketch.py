@@ -19,14 +19,14 @@ Ids = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Signs = npt.NDArray[np.uint64]
 Members = npt.NDArray[np.uint32]
-Seen = Callable[[Ids], Mask]
+Seen = Callable[[Members | Ids], Mask]
 
 _WORDS = SKETCH_BITS // 64
-_ROUGH = 6  # sketches that the first look leaves, for each that the second keeps
+_ROUGH = 3  # sketches that the first look leaves, for each that the second keeps
 _HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
 _MARGIN = 1.15  # more than wanted are looked for: a sample is no count
-_ABREAST = 64  # sketches compared in one inner loop: short loops are slow
+_ABREAST = 1_024  # sketches compared in one inner loop: short loops are slow
 _SPARE = 1 << 20  # sketches for which memory is kept between calls; more is rare, and given back
 
 
@@ -58,46 +58,44 @@ class Sketch:
         many = np.tile(packed(np.concatenate([sides[None] > 0, far > bounds])), _ABREAST)
         self._signs, self._heavy = many[0], many[1:]
 
-    def nearest(self, pieces: Sequence[Signs], members: Members | None, size: int, seen: Seen | None) -> Ids:
-        """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; of equally near sketches
-        the first. All that are seen, if their sketches are no more than `size`.
+    def nearest(self, pieces: Sequence[Signs], members: Members | Ids | None, size: int, seen: Seen | None) -> Ids:
+        """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
+        as the last, up to twice as many. So the order in which sketches stand does not show.
 
         `members[spot]` is the vector whose sketch stands there in the joined pieces [n, 4]; None: the spot itself.
         """
         signs, differences = self._compared(pieces)
         spots = _least_seen(differences, members, _ROUGH * size, seen)
-        if len(spots) > size:
-            weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
-            spots = spots[_least(weights, size)]
-        return spots if members is None else np.unique(members[spots]).astype(np.intp)
-
-    def roughly_nearest(self, signs: Signs, size: int) -> Ids:
-        """The `size` spots of the first look."""
-        return _least(self._compared([signs])[1].astype(np.uint16), size)
+        ids = spots if members is None else members[spots]
+        if len(spots) <= size:
+            return _once(ids)
+        weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
+        last = np.partition(weights, size - 1)[size - 1]
+        return _once(np.concatenate((ids[weights < last], _once(ids[weights == last])[:size])))
 
     def _compared(self, pieces: Sequence[Signs]) -> tuple[Signs, npt.NDArray[np.uint32]]:
         signs, counts = _memory.room(sum(map(len, pieces)))
-        np.concatenate(pieces, out=signs)
-        _combine(np.bitwise_xor, signs, self._signs)
+        at = 0
+        for piece in pieces:
+            _combine(np.bitwise_xor, piece, self._signs, signs[at : at + len(piece)])
+            at += len(piece)
         return signs, _counted(signs, counts)
 
     def _weighed(self, differing: Signs, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
         """A sign weighs 1; one that the query has clearly 3, very clearly 5."""
         counts, part = np.empty(differing.shape, np.uint8), np.empty_like(differing)
         for heavy in self._heavy:
-            part[:] = differing
-            _combine(np.bitwise_and, part, heavy)
+            _combine(np.bitwise_and, differing, heavy, part)
             weights += 2 * _counted(part, counts).astype(np.uint16)
         return weights
 
 
-def _combine(operation: np.ufunc, signs: Signs, many: Signs) -> None:
-    """In place: the operation on every sketch and one that stands in `many` over and over."""
-    whole = len(signs) - len(signs) % _ABREAST
-    abreast = signs[:whole].reshape(-1, many.size)
-    rest = signs[whole:].reshape(-1)
-    operation(abreast, many, out=abreast)
-    operation(rest, many[: rest.size], out=rest)
+def _combine(operation: np.ufunc, signs: Signs, many: Signs, out: Signs) -> None:
+    """The operation on every sketch and one that stands in `many` over and over."""
+    flat, made = signs.reshape(-1), out.reshape(-1)
+    for at in range(0, flat.size, many.size):
+        part = flat[at : at + many.size]
+        operation(part, many[: part.size], made[at : at + many.size])
 
 
 def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
@@ -110,9 +108,9 @@ def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint
 
 
 def _least_seen(
-    differences: npt.NDArray[np.uint32], members: Members | None, size: int, seen: Seen | None
+    differences: npt.NDArray[np.uint32], members: Members | Ids | None, size: int, seen: Seen | None
 ) -> Ids:
-    """The `size` spots of the least differences among those seen, ascending; of equal ones the first.
+    """The `size` spots of the least differences among those seen, and those that differ as little as the last.
 
     A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.
     """
@@ -120,27 +118,29 @@ def _least_seen(
     while True:
         spots = np.flatnonzero(differences <= cut)
         if seen is not None:
-            spots = spots[seen(spots if members is None else members[spots].astype(np.intp))]
-        if len(spots) >= size or cut >= SKETCH_BITS:
-            return spots[_least(differences[spots].astype(np.uint16), size)]
+            spots = spots[seen(spots if members is None else members[spots])]
+        if len(spots) >= size:
+            found = differences[spots]
+            kept: Ids = spots[found <= np.partition(found, size - 1)[size - 1]]
+            return kept
+        if cut >= SKETCH_BITS:
+            return spots
         cut = min(SKETCH_BITS, cut + 4)
 
 
-def _first_cut(differences: npt.NDArray[np.uint32], members: Members | None, size: int, seen: Seen | None) -> int:
-    sample = np.arange(0, len(differences), max(1, len(differences) // _SAMPLE))
-    shown = differences[sample]
+def _first_cut(differences: npt.NDArray[np.uint32], members: Members | Ids | None, size: int, seen: Seen | None) -> int:
+    step = max(1, len(differences) // _SAMPLE)
+    shown = differences[::step]
+    wanted = int(_MARGIN * size / step) + 4
     if seen is not None:
-        shown = shown[seen(sample if members is None else members[sample].astype(np.intp))]
-    wanted = int(_MARGIN * size * len(sample) / max(1, len(differences))) + 4
+        shown = shown[seen(np.arange(0, len(differences), step) if members is None else members[::step])]
     return int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else SKETCH_BITS
 
 
-def _least(values: npt.NDArray[np.uint16], size: int) -> Ids:
-    """Where the `size` least values stand, ascending; of equal ones the first."""
-    if len(values) <= size:
-        return np.arange(len(values))
-    last = np.partition(values, size - 1)[size - 1]
-    taken = values < last
-    ties = np.flatnonzero(values == last)
-    taken[ties[: size - int(np.count_nonzero(taken))]] = True
-    return np.flatnonzero(taken)
+def _once(ids: Members | Ids) -> Ids:
+    """Ascending."""
+    ordered = ids.astype(np.intp)
+    ordered.sort()
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]

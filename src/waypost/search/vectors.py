@@ -28,14 +28,13 @@ GONE = 0xFFFF_FFFF
 SCAN_ROWS = 16_384
 """Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
 
-_PROBES = ((65_536, 64), (262_144, 48))
+_PROBES = ((65_536, 40),)
 PROBES = 24
 """Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
-_SHORTLIST = 480  # vectors measured per query
-_WIDER = 6  # lists held against the query for each that is read
+_SHORTLIST = 960  # sketches whose vectors are measured: one stands in up to four lists
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 
@@ -124,13 +123,15 @@ class Block:
 
         With `probes`, only vectors in that many lists closest to each query count; None looks at all.
         """
-        visible = None if mask is None else self._few(mask)
+        count = self.row_count if mask is None else int(np.count_nonzero(mask))
+        few = self._vectors_of(np.flatnonzero(mask))[0] if mask is not None and count <= SCAN_ROWS else None
+        shown = None if count == self.row_count else mask
         size = max(_SHORTLIST, 2 * k)
         while True:
-            found = [self._shortlist(query, mask, visible, size, probes) for query in queries]
-            ids = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
+            found = [self._shortlist(query, shown, few, size, probes) for query in queries]
+            ids = np.unique(np.concatenate([part for part, _ in found])) if len(found) > 1 else found[0][0]
             rows, similarities = self._best(ids, queries)
-            if len(rows) >= k or all(len(part) < size for part in found):
+            if len(rows) >= k or all(is_all for _, is_all in found):
                 order = np.argsort(-similarities, kind="stable")[:k]
                 return rows[order], similarities[order]
             size *= 4  # few rows with many vectors each filled the list
@@ -166,12 +167,6 @@ class Block:
             "signs": self._signs.take(self._spots[ids], axis=0),
         }
 
-    def _few(self, mask: Mask) -> Ids | None:
-        """The vectors of the visible rows, if these are so few that each can be fetched on its own; not if they are all."""
-        if not SCAN_ROWS >= np.count_nonzero(mask) < len(mask):
-            return None
-        return self._vectors_of(np.flatnonzero(mask))[0]
-
     def _vectors_of(self, rows: npt.NDArray[np.integer]) -> tuple[Ids, Ids]:
         """The vectors of these rows in order, and to which of the rows each belongs."""
         starts = self._row_starts[rows].astype(np.intp)
@@ -180,50 +175,52 @@ class Block:
         owners = np.repeat(np.arange(len(rows)), sizes)
         return (starts - before)[owners] + np.arange(len(owners)), owners
 
-    def _shortlist(self, query: F32, mask: Mask | None, visible: Ids | None, size: int, probes: int | None) -> Ids:
-        """Up to `size` visible vectors whose sketches lie nearest to the query."""
+    def _shortlist(
+        self, query: F32, mask: Mask | None, few: Ids | None, size: int, probes: int | None
+    ) -> tuple[Ids, bool]:
+        """Some `size` visible vectors whose sketches lie nearest to the query, and whether these are all there are. `few`
+        are the vectors of all visible rows, where so few that each can be fetched on its own."""
         sketch = Sketch(self._landmarks.sides_of(query[None])[0])
-        lists = None if probes is None else self._closest(query, sketch, probes)
-        if visible is None and lists is not None and self._is_filed:
+        if probes is None:
+            return (
+                self._among_all(sketch, mask, size) if few is None else self._among(sketch, few, few, size, _MEASURED)
+            )
+        lists = self._landmarks.closest(query, probes)
+        if self._is_filed and few is None:
             return self._among_lists(sketch, lists, mask, size)
-        flags = None if lists is None else _flags(lists, self._landmarks.lists)
-        if visible is None:
-            return self._among_all(sketch, flags, mask, size)
-        if flags is not None:
-            visible = visible[flags[self._lists[visible]].any(axis=1)]
-        if len(visible) <= max(size, _MEASURED):
-            return visible
-        signs = self._signs.take(self._spots[visible], axis=0)
-        return visible[sketch.nearest([signs], None, size, None)]
+        flags = np.zeros(self._landmarks.lists, np.bool_)
+        flags[lists] = True
+        if few is None:
+            few = np.arange(self.size) if mask is None else np.flatnonzero(mask[self._rows])
+        flagged = flags[self._lists[few]]
+        return self._among(sketch, few[flagged.any(axis=1)], few[np.nonzero(flagged)[0]], size, size)
 
-    def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> Ids:
+    def _among(self, sketch: Sketch, ids: Ids, often: Ids, size: int, most: int) -> tuple[Ids, bool]:
+        """Of these vectors. `often` has each as often as one of its lists is read: so often does its sketch count."""
+        if len(ids) <= max(size, most):
+            return ids, True
+        return sketch.nearest([self._signs.take(self._spots[often], axis=0)], often, size, None), False
+
+    def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         starts, ends = self._list_starts[lists].tolist(), self._list_starts[lists + 1].tolist()
         pieces = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
         members = np.concatenate([self._members[piece] for piece in pieces])
-        signs = [self._signs[piece] for piece in pieces]
-        return sketch.nearest(signs, members, size, self._seen(mask, None))
+        if len(members) <= size * self._lists.shape[1]:  # there may be no more vectors than wanted
+            ids = np.unique(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
+            if len(ids) <= size:
+                return ids, True
+        return sketch.nearest([self._signs[piece] for piece in pieces], members, size, self._seen(mask)), False
 
-    def _among_all(self, sketch: Sketch, flags: Mask | None, mask: Mask | None, size: int) -> Ids:
+    def _among_all(self, sketch: Sketch, mask: Mask | None, size: int) -> tuple[Ids, bool]:
+        if self.size <= size:
+            return np.arange(self.size) if mask is None else np.flatnonzero(mask[self._rows]), True
+        times = self._lists.shape[1] if self._is_filed else 1
         members = self._members if self._is_filed else None
-        return sketch.nearest([self._signs], members, size, self._seen(mask, flags))
+        return sketch.nearest([self._signs], members, times * size, self._seen(mask)), False
 
-    def _seen(self, mask: Mask | None, flags: Mask | None) -> Seen | None:
-        """Whether vectors are of visible rows, and stand in one of the flagged lists."""
-        if mask is None and flags is None:
-            return None
-
-        def seen(ids: Ids) -> Mask:
-            shown = np.ones(len(ids), np.bool_) if mask is None else mask[self._rows[ids]]
-            return shown if flags is None else shown & flags[self._lists[ids]].any(axis=1)
-
-        return seen
-
-    def _closest(self, query: F32, sketch: Sketch, probes: int) -> Ids:
-        """The lists to read. Where there are many, their sketches say which to hold against the query."""
-        marks = self._landmarks
-        if _WIDER * probes >= marks.lists:
-            return marks.closest(query, np.arange(marks.lists), probes)
-        return marks.closest(query, sketch.roughly_nearest(marks.signs, _WIDER * probes), probes)
+    def _seen(self, mask: Mask | None) -> Seen | None:
+        """Whether vectors are of visible rows."""
+        return None if mask is None else lambda ids: mask[self._rows[ids]]
 
     def _measure(self, ids: Ids, queries: F32) -> F32:
         """Similarities [ids, queries] on the stored codes."""
@@ -243,12 +240,6 @@ class Block:
         rows = self._rows[ids]
         starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
         return rows[starts], np.maximum.reduceat(self._measure(ids, queries).max(axis=1), starts)
-
-
-def _flags(lists: Ids, count: int) -> Mask:
-    flags = np.zeros(count, np.bool_)
-    flags[lists] = True
-    return flags
 
 
 def _arranged(
