@@ -28,7 +28,7 @@ class Weights(NamedTuple):
     preferred: float = 1.5  # tags that the caller named: added to the logarithm of the odds (see `calibration`)
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
-    foreign: float = 0.6  # of sentence vectors where words say nothing: they stand for the words too
+    foreign: float = 0.7  # of sentence vectors where words say nothing: they stand for the words too
 
 
 class Names(NamedTuple):
