@@ -157,14 +157,14 @@ class _Rows:
         scale, low = self._model.scale[shards], self._model.low[shards]
         embedded = np.asarray(self._model.table[numbers] * scale[:, None] + low[:, None], np.float32)
         self._facts[at] = np.stack([embedded.sum(1), _squares(embedded), scale, low], 1)
-        x = embedded @ self._projection + self._projection_bias
+        x = _product(embedded, self._projection) + self._projection_bias
         x -= x.mean(1, keepdims=True)  # one layernorm over all three branches
         x /= np.sqrt(_squares(x) / x.shape[1] + self._epsilon)[:, None]
         x = x * self._gain + self._bias
         column = 0
         for branch, (width, _) in enumerate(BRANCHES):
-            part = x[:, branch * _CHANNELS : (branch + 1) * _CHANNELS] @ self._first[branch]
-            self._rows[at, column : column + width * _CHANNELS] = part
+            part = np.ascontiguousarray(x[:, branch * _CHANNELS : (branch + 1) * _CHANNELS])
+            self._rows[at, column : column + width * _CHANNELS] = _product(part, self._first[branch])
             column += width * _CHANNELS
         self._rows[at, _FIRST:] = x
         self._slots[numbers] = np.arange(at.start, at.stop)

@@ -202,22 +202,23 @@ def measure(
 
 def _similarities(live: Live, space: str, rows: Rows, queries: Vectors) -> tuple[F32, F32]:
     """A row's vectors stand in one block; the others give nothing for it."""
-    centre = np.zeros((len(rows), len(queries)), dtype=np.float32)
-    example = np.zeros_like(centre)
-    for block, _ in live.blocks.get(space, ()):
-        some_centre, some_example, _ = block.similarities(rows, queries)
+    blocks = live.blocks.get(space, ())
+    if len(blocks) == 1:
+        return blocks[0][0].similarities(rows, queries)
+    centre, example = np.zeros((2, len(rows), len(queries)), dtype=np.float32)
+    for block, _ in blocks:
+        some_centre, some_example = block.similarities(rows, queries)
         centre += some_centre
         example += some_example
     return centre, example
 
 
-def nearest_example(live: Live, space: str, row: Rows, queries: Vectors) -> tuple[float | None, int]:
+def nearest_example(live: Live, space: str, row: int, queries: Vectors) -> tuple[float | None, int]:
     """Of one row: how near its nearest example is to any unit of the question, and which example that is, from 1."""
     for block, _ in live.blocks.get(space, ()):
-        _, example, which = block.similarities(row, queries)
-        unit = int(example[0].argmax())
-        if which[0, unit]:
-            return float(np.clip(example[0, unit], 0, 1)), int(which[0, unit])
+        near, which = block.best_example(row, queries)
+        if which:
+            return float(np.clip(near, 0, 1)), which
     return None, 0
 
 

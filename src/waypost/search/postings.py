@@ -20,6 +20,8 @@ Mask = npt.NDArray[np.bool_]
 _PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
 _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
+_STEP: Final = 16  # of how many rows one is a sample
+_MARGIN: Final = 3
 _UNIT: Final = np.float32(1 / 255)
 
 
@@ -71,7 +73,7 @@ class Weighted:
             left -= span.stop - span.start
             rest, taken = rest - self._bounds[at], taken + self._bounds[at]
         totals *= mask
-        rows = np.flatnonzero(totals).astype(np.uint32)
+        rows = np.flatnonzero(totals > _cut(totals, limit)).astype(np.uint32)
         return self._largest(rows, totals[rows], limit)
 
     def _settled(self, totals: Scores, mask: Mask, at: int, limit: int) -> Rows | None:
@@ -118,6 +120,17 @@ class Weighted:
             level = level[np.argpartition(self.segment.mark[rows[level]], wanted - 1)[:wanted]]
         chosen = np.concatenate((above, level))
         return rows[chosen], scores[chosen]
+
+
+def _cut(totals: Scores, limit: int) -> np.float32:
+    """A score that at least `limit` rows surpass, and few more; 0 if there is none. A sample proposes it."""
+    sample = totals[::_STEP]
+    wanted = len(sample) - _MARGIN * limit // _STEP - 2
+    if wanted > 0:
+        proposed = np.float32(np.partition(sample, wanted)[wanted])
+        if np.count_nonzero(totals > proposed) >= limit:
+            return proposed
+    return np.float32(0)
 
 
 def _added(segment: Segment, terms: list[tuple[slice, np.float32]], rows: Rows) -> Scores:

@@ -253,7 +253,7 @@ class _Order:
         name = moment.names.network
         if name is None or not signals.covered[name][at]:
             return Nearness(words=min(1.0, words))
-        live, row = moment.lives[int(signals.place[at])], signals.rows[at : at + 1]
+        live, row = moment.lives[int(signals.place[at])], int(signals.rows[at])
         example, place = nearest_example(live, name, row, moment.vectors[name])
         context = float(np.clip(signals.centres[name][at].max(), 0, 1))
         return Nearness(words=min(1.0, words), context=context, example=example, place=place)

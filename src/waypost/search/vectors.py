@@ -124,7 +124,7 @@ class Block:
         With `probes`, only vectors in that many lists closest to each query count; None looks at all.
         """
         count = self.row_count if mask is None else int(np.count_nonzero(mask))
-        few = self._vectors_of(np.flatnonzero(mask))[0] if mask is not None and count <= SCAN_ROWS else None
+        few = self._vectors_of(np.flatnonzero(mask)) if mask is not None and count <= SCAN_ROWS else None
         shown = None if count == self.row_count else mask
         size = max(_SHORTLIST, 2 * k)
         while True:
@@ -136,23 +136,32 @@ class Block:
                 return rows[order], similarities[order]
             size *= 4  # few rows with many vectors each filled the list
 
-    def similarities(self, rows: npt.NDArray[np.uint32], queries: F32) -> tuple[F32, F32, npt.NDArray[np.uint16]]:
-        """[rows, queries]: similarity of the context, of the best example, and the place of that example (0: none)."""
-        shape = (len(rows), len(queries))
-        context, example, which = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.uint16)
-        ids, owners = self._vectors_of(rows)
-        places, measured = self._places[ids], self._measure(ids, queries)
-        first = places == 0
+    def similarities(self, rows: npt.NDArray[np.uint32], queries: F32) -> tuple[F32, F32]:
+        """[rows, queries]: similarity of the context and of the best example; 0 where there is none."""
+        starts, sizes = self._runs(rows)
+        if len(rows) and sizes.min() == sizes.max() == 1:  # as in a space without examples
+            measured = self._measure(starts, queries)
+            is_context = (self._places[starts] == 0)[:, None]
+            return np.where(is_context, measured, 0), np.where(is_context, 0, measured)
+        context, example = np.zeros((2, len(rows), len(queries)), np.float32)
+        ids, owners = _spelled_out(starts, sizes)
+        first, measured = self._places[ids] == 0, self._measure(ids, queries)
         context[owners[first]] = measured[first]
-        owners, places, measured = owners[~first], places[~first], measured[~first]
+        owners, measured = owners[~first], measured[~first]
         if len(owners):
-            starts = np.flatnonzero(np.diff(owners, prepend=-1))
-            best = np.maximum.reduceat(measured, starts, axis=0)
-            example[owners[starts]] = best
-            sizes = np.diff(starts, append=len(owners))
-            winners = np.where(measured == np.repeat(best, sizes, axis=0), places[:, None], np.uint16(0xFFFF))
-            which[owners[starts]] = np.minimum.reduceat(winners, starts, axis=0)
-        return context, example, which
+            begins = np.flatnonzero(np.diff(owners, prepend=-1))
+            example[owners[begins]] = np.maximum.reduceat(measured, begins, axis=0)
+        return context, example
+
+    def best_example(self, row: int, queries: F32) -> tuple[float, int]:
+        """Of one row: the highest similarity of an example to any query, and the place of that example (0: none)."""
+        ids = np.arange(self._row_starts[row], self._row_starts[row + 1], dtype=np.intp)
+        ids = ids[self._places[ids] > 0]
+        if not len(ids):
+            return 0.0, 0
+        measured = self._measure(ids, queries).max(axis=1)
+        best = int(measured.argmax())
+        return float(measured[best]), int(self._places[ids[best]])
 
     def _part(self, numbers: npt.NDArray[np.uint32]) -> dict[str, npt.NDArray[np.generic]]:
         """What `merge` takes over of this block: its live vectors under their new rows."""
@@ -167,13 +176,14 @@ class Block:
             "signs": self._signs.take(self._spots[ids], axis=0),
         }
 
-    def _vectors_of(self, rows: npt.NDArray[np.integer]) -> tuple[Ids, Ids]:
-        """The vectors of these rows in order, and to which of the rows each belongs."""
+    def _vectors_of(self, rows: npt.NDArray[np.integer]) -> Ids:
+        """The vectors of these rows in order."""
+        return _spelled_out(*self._runs(rows))[0]
+
+    def _runs(self, rows: npt.NDArray[np.integer]) -> tuple[Ids, Ids]:
+        """Where the vectors of each row begin, and how many they are."""
         starts = self._row_starts[rows].astype(np.intp)
-        sizes = self._row_starts[np.add(rows, 1, dtype=np.intp)] - starts
-        before = np.cumsum(sizes) - sizes
-        owners = np.repeat(np.arange(len(rows)), sizes)
-        return (starts - before)[owners] + np.arange(len(owners)), owners
+        return starts, self._row_starts[np.add(rows, 1, dtype=np.intp)] - starts
 
     def _shortlist(
         self, query: F32, mask: Mask | None, few: Ids | None, size: int, probes: int | None
@@ -240,6 +250,13 @@ class Block:
         rows = self._rows[ids]
         starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
         return rows[starts], np.maximum.reduceat(self._measure(ids, queries).max(axis=1), starts)
+
+
+def _spelled_out(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    """The numbers of all runs, one behind the other, and to which run each belongs."""
+    owners = np.repeat(np.arange(len(starts)), sizes)
+    before = np.cumsum(sizes) - sizes
+    return (starts - before)[owners] + np.arange(len(owners)), owners
 
 
 def _arranged(

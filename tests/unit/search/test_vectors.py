@@ -90,20 +90,22 @@ def test_similarities_tell_context_and_best_example_of_each_query() -> None:
     chance = np.random.RandomState(4)
     sizes = [3, 0, 1, 4]
     made, queries = unit(chance, 8), unit(chance, 2)
-    context, example, which = block_of(made, sizes).similarities(np.array([3, 1, 2, 0, 3], np.uint32), queries)
+    block = block_of(made, sizes)
+    context, example = block.similarities(np.array([3, 1, 2, 0, 3], np.uint32), queries)
     near = made @ queries.T
     assert context == pytest.approx(np.stack([near[4], np.zeros(2), near[3], near[0], near[4]]), abs=0.02)
     assert example[[0, 3]] == pytest.approx(np.stack([near[5:8].max(axis=0), near[1:3].max(axis=0)]), abs=0.02)
-    assert which[0].tolist() == (1 + near[5:8].argmax(axis=0)).tolist()
     assert not example[[1, 2]].any()
-    assert not which[[1, 2]].any()
+    best, which = block.best_example(3, queries)
+    assert (best, which) == (pytest.approx(near[5:8].max(), abs=0.02), 1 + near[5:8].max(axis=1).argmax())
+    assert block.best_example(2, queries) == block.best_example(1, queries) == (0.0, 0)
 
 
 def test_what_nearest_says_of_a_row_is_what_similarities_say() -> None:
     chance = np.random.RandomState(5)
     block, queries = block_of(unit(chance, 400), [4] * 100), unit(chance, 3)
     found, similarities = block.nearest(queries, None, 20, None)
-    context, example, _ = block.similarities(found, queries)
+    context, example = block.similarities(found, queries)
     assert similarities == pytest.approx(np.maximum(context, example).max(axis=1), abs=1e-6)
 
 
@@ -113,10 +115,9 @@ def test_an_empty_block_finds_nothing() -> None:
         for mask in (None, np.ones(3, np.bool_)):
             rows, similarities = block.nearest(query, mask, 5, probes)
             assert (len(rows), len(similarities)) == (0, 0)
-    context, example, which = block.similarities(np.array([0, 2], np.uint32), query)
+    context, example = block.similarities(np.array([0, 2], np.uint32), query)
     assert not context.any()
     assert not example.any()
-    assert not which.any()
     assert block.similarities(np.zeros(0, np.uint32), query)[0].shape == (0, 1)
 
 
@@ -129,7 +130,7 @@ def test_nothing_visible_finds_nothing() -> None:
 def test_a_text_that_says_nothing_is_near_to_nothing() -> None:
     made = unit(np.random.RandomState(8), 3)
     made[1] = 0
-    context, _, _ = block_of(made, [1, 1, 1]).similarities(np.array([1], np.uint32), made[:1])
+    context, _ = block_of(made, [1, 1, 1]).similarities(np.array([1], np.uint32), made[:1])
     assert context[0, 0] == 0
 
 
