@@ -1,0 +1,46 @@
+"""A service with the default sentence model: its decoded form is shared, so that only the first one pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+from bench.sets import ndjson
+
+from support.service import Bench
+from waypost.model.registration import Registration
+
+WITH_MODEL: dict[str, Any] = {"store": "sqlite", "embedder": "use"}
+
+
+def share_models(data: Path, models: Path) -> Path:
+    """A data folder whose models are those of the test run."""
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "models").symlink_to(models, target_is_directory=True)
+    return data
+
+
+async def fill(client: httpx.AsyncClient, agents: list[Registration], visibility: str = "public") -> None:
+    headers = {"Waypost-Visibility": visibility}
+    answer = await client.post("/api/v1/agents:batch", content=ndjson(agents), headers=headers)
+    assert answer.status_code == 200
+    assert '"outcome"' in answer.text
+    assert "error" not in answer.text
+
+
+async def pending(bench: Bench) -> int:
+    told: int = (await bench.admin().get("/api/v1/stats")).json()["indexing_pending"]
+    return told
+
+
+async def settled(bench: Bench) -> list[int]:
+    """Wait until every vector is made; gives what `indexing_pending` said meanwhile."""
+    bench.application.answering()
+    counts = [await pending(bench)]
+    async with asyncio.timeout(60):
+        while counts[-1]:
+            await asyncio.sleep(0.02)
+            counts.append(await pending(bench))
+    return counts

@@ -1,0 +1,164 @@
+"""Finding by the default sentence model, among the agents of a public set: what must hold whatever the weights are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bench.quality import attacks
+from bench.sets import Question, agent_id, public_set, registration, rows
+
+from support.agents import PUBLIC, ask, ids
+from waypost.model.query import Query, Ranking
+from waypost.model.registration import Registration
+from waypost.search.embedding import Space
+from waypost.search.ranker import HybridRanker
+
+METATOOL = public_set("metatool")
+CLONES = 200
+TARGETS = 4
+
+
+@pytest.fixture(scope="module")
+def market(spaces: tuple[Space, ...]) -> HybridRanker:
+    """The 199 agents of the set, and nine that describe themselves in other languages."""
+    ranker = HybridRanker(None, spaces)
+    ranker.open()
+    for each in (*METATOOL.agents, *(registration("foreign", row) for row in rows("languages.corpus.jsonl"))):
+        ranker.put(each)
+    ranker.maintain(1)
+    assert ranker.pending == 0
+    return ranker
+
+
+def share_found(ranker: HybridRanker, wanted: list[tuple[str, set[str]]], top: int) -> float:
+    return sum(bool(relevant & set(ids(ask(ranker, text, limit=top)))) for text, relevant in wanted) / len(wanted)
+
+
+# --- Languages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", ["zh", "es", "de"])
+def test_a_question_in_another_language_finds_the_english_agent(market: HybridRanker, language: str) -> None:
+    wanted = [
+        (row[language], {agent_id("metatool", each) for each in row["relevant"]})
+        for row in rows("languages.queries.jsonl")
+    ]
+    assert share_found(market, wanted, top=5) >= 0.75
+
+
+@pytest.mark.parametrize("language", ["zh", "es", "de"])
+def test_an_english_question_finds_the_agent_in_another_language(market: HybridRanker, language: str) -> None:
+    wanted = [
+        (text, {agent_id("foreign", row["id"])})
+        for row in rows("languages.corpus.jsonl")
+        if row["language"] == language
+        for text in row["asked"]
+    ]
+    assert share_found(market, wanted, top=5) >= 0.9
+
+
+# --- Floods ---------------------------------------------------------------------------------------
+
+
+def targets() -> list[tuple[Registration, list[Question]]]:
+    chosen = random.Random(5).sample(METATOOL.agents, TARGETS)
+    return [(target, [each for each in METATOOL.questions if target.id in each.relevant]) for target in chosen]
+
+
+def flooded(market: HybridRanker, flood: list[Registration]) -> Iterator[None]:
+    for clone in flood:
+        market.put(clone)
+    market.maintain(2)
+    yield
+    for clone in flood:
+        market.remove(clone.id)
+    market.maintain(3)
+
+
+@pytest.mark.req("PRO-57")
+@pytest.mark.parametrize("make", [attacks.copies, attacks.variants], ids=["the same", "small edits"])
+def test_two_hundred_clones_do_not_push_out_the_agent_that_they_copy(market: HybridRanker, make: Any) -> None:
+    before, after = [], []
+    for target, questions in targets():
+        before += [target.id in ids(ask(market, each.text, limit=5)) for each in questions]
+        for _ in flooded(market, make(target, CLONES)):
+            after += [target.id in ids(ask(market, each.text, limit=5)) for each in questions]
+    assert sum(after) >= 0.95 * sum(before)
+
+
+@pytest.mark.req("PRO-57")
+def test_two_hundred_clones_of_a_rival_do_not_push_out_the_target(market: HybridRanker) -> None:
+    by_id = {each.id: each for each in METATOOL.agents}
+    before, after = [], []
+    for target, questions in targets():
+        beside = [hit.id for each in questions for hit in ask(market, each.text, limit=3) if hit.id != target.id]
+        rival = by_id[max(sorted(set(beside)), key=beside.count)]
+        before += [target.id in ids(ask(market, each.text, limit=5)) for each in questions]
+        for _ in flooded(market, attacks.variants(rival, CLONES)):
+            after += [target.id in ids(ask(market, each.text, limit=5)) for each in questions]
+    assert sum(after) >= 0.95 * sum(before)
+
+
+# --- What nobody else may see ---------------------------------------------------------------------
+
+
+def crowd(count: int) -> list[Registration]:
+    """Private agents that are near to the others in every word."""
+    dice = random.Random(13)
+    made = []
+    for number in range(count):
+        model = dice.choice(METATOOL.agents).record
+        text = " ".join(dice.sample(model.description.split(), min(6, len(model.description.split()))))
+        row = {"id": f"hidden-{number}", "name": model.name, "description": text, "tags": list(model.tags)}
+        made.append(registration("hidden", row))
+    return [_private(each) for each in made]
+
+
+def _private(each: Registration) -> Registration:
+    members = {name: getattr(each, name) for name in each.__struct_fields__}
+    return Registration(**members | {"visibility": "private", "owner": "eve"})
+
+
+def answers(ranker: HybridRanker, questions: list[str]) -> list[Ranking]:
+    every = [Query(text=text, include_evidence=True) for text in questions]
+    every += [Query(text=text, required_tags=("data",), limit=5) for text in questions[:5]]
+    every += [Query(text=text, diversity=False, limit=40) for text in questions[:5]]
+    return [ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0) for query in every]
+
+
+def test_a_thousand_hidden_agents_change_no_figure_whenever_they_are_folded(spaces: tuple[Space, ...]) -> None:
+    """Two indices with the same visible agents, one with a hidden crowd, folded at different moments."""
+    shown = METATOOL.agents[:60]
+    questions = [each.text for each in METATOOL.questions[::40]]
+    without, crowded = HybridRanker(None, spaces), HybridRanker(None, spaces)
+    for ranker in (without, crowded):
+        ranker.open()
+    hidden = crowd(1000)
+    for number, each in enumerate(shown):
+        without.put(each)
+        if number % 20 == 0:
+            without.maintain(number)
+    for number, each in enumerate(shown):
+        for one in hidden[number * 16 : number * 16 + 16]:
+            crowded.put(one)
+        crowded.put(each)
+        if number % 17 == 5:
+            crowded.maintain(number)
+    expected = answers(without, questions)
+    assert any(ranking.hits for ranking in expected)
+    assert answers(crowded, questions) == expected
+    for one in hidden[960:]:
+        crowded.put(one)
+    assert answers(crowded, questions) == expected  # while some wait
+    crowded.maintain(100)
+    assert answers(crowded, questions) == expected
+    for one in hidden[:500]:
+        crowded.remove(one.id)
+    assert answers(crowded, questions) == expected
+    without.maintain(101)
+    crowded.maintain(102)
+    assert answers(crowded, questions) == expected
+    assert answers(without, questions) == expected
