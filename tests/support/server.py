@@ -47,9 +47,10 @@ class RunningServer:
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without any setting of ours."""
+    """This process's environment without any setting of ours. No model is loaded unless a test asks for one: a hundred
+    processes would each spend a second on it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
-    return {**kept, "NO_COLOR": "1", **(extra or {})}
+    return {**kept, "NO_COLOR": "1", "WAYPOST_EMBEDDER": "none", **(extra or {})}
 
 
 @contextmanager
