@@ -21,6 +21,7 @@ END: Final = 2
 
 _SPACE: Final = "\u2581"  # stands for the space before a word
 _CACHED_CHARS: Final = 40  # longer words are rare and would fill the memory
+_HEAD: Final = 4  # characters by which pieces are told apart that may begin at a place
 _UNKNOWN_PENALTY: Final = 10.0  # below the least likely piece, as the model's own tools have it
 _NEVER: Final = -1e30
 _PIECE_TAG: Final = 0x0A
@@ -43,7 +44,7 @@ class Tokenizer:
         self._numbers = dict(zip(vocabulary.pieces, range(len(vocabulary.pieces)), strict=True))
         self._scores: list[float] = vocabulary.scores.tolist()
         self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
-        self._longest = max(map(len, vocabulary.pieces))
+        self._longest = _longest_by_head(vocabulary.pieces)
         size = int.from_bytes(vocabulary.charsmap[:4], "little")
         self._units: list[int] = np.frombuffer(vocabulary.charsmap, "<u4", size // 4, 4).tolist()
         self._replacements = vocabulary.charsmap[4 + size :]
@@ -111,23 +112,25 @@ class Tokenizer:
         best = [0.0] + [_NEVER] * size
         back = [0] * (size + 1)
         chosen = [UNKNOWN] * (size + 1)
+        numbers, scores, longest = self._numbers, self._scores, self._longest
         for start in range(size):
             here = best[start]
-            unknown = start + 1, UNKNOWN, here + self._unknown_score
-            for stop, number, score in (*self._steps(word, start, here), unknown):
-                if score > best[stop]:
-                    best[stop], back[stop], chosen[stop] = score, start, number
+            for stop in range(start + 1, min(start + longest.get(word[start : start + _HEAD], _HEAD), size) + 1):
+                number = numbers.get(word[start:stop])
+                if number is not None and here + scores[number] > best[stop]:
+                    best[stop], back[stop], chosen[stop] = here + scores[number], start, number
+            if here + self._unknown_score > best[start + 1]:
+                best[start + 1], back[start + 1], chosen[start + 1] = here + self._unknown_score, start, UNKNOWN
         out: list[int] = []
         while size:
             out.append(chosen[size])
             size = back[size]
         return tuple(reversed(out))
 
-    def _steps(self, word: str, start: int, here: float) -> Iterator[tuple[int, int, float]]:
-        for stop in range(start + 1, min(start + self._longest, len(word)) + 1):
-            number = self._numbers.get(word[start:stop])
-            if number is not None:
-                yield stop, number, here + self._scores[number]
+
+def _longest_by_head(pieces: list[str]) -> dict[str, int]:
+    """How long pieces are that begin with the same few characters. Ascending, so the last one to be noted is the longest."""
+    return {piece[:_HEAD]: len(piece) for piece in sorted(pieces, key=len) if len(piece) > _HEAD}
 
 
 def _offset(unit: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from waypost.search.visible import visible_text
 
 _ENOUGH: Final = 0.8  # of the question's weight
 _LEAST_TERMS: Final = 4
+_TAGS: Final = 4096  # whose spellings are remembered
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
 
@@ -59,18 +61,19 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
 
 
 def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[Wished, ...]:
-    named = [(taxonomy.keys_of(tag), 1.0, True) for tag in preferred]
-    named += [(sought.keys, sought.confidence, False) for sought in predict(words, taxonomy)]
+    named = [(tag, 1.0, True) for tag in preferred]
+    named += [(sought.tag, sought.confidence, False) for sought in predict(words, taxonomy)]
     return tuple(
-        Wished(
-            tuple(
-                (alike_key(spelling), confidence * expansion.weight)
-                for spelling, expansion in sorted(keys.items(), key=lambda item: -item[1].weight)[:_KEYS]
-            ),
-            is_asked,
-        )
-        for keys, confidence, is_asked in named
+        Wished(tuple((key, confidence * weight) for key, weight in _best_keys(taxonomy, tag)), is_asked)
+        for tag, confidence, is_asked in named
     )
+
+
+@lru_cache(maxsize=_TAGS)
+def _best_keys(taxonomy: Taxonomy, tag: str) -> tuple[tuple[int, float], ...]:
+    """The spellings that are looked up for a tag, and what each is worth."""
+    keys = sorted(taxonomy.keys_of(tag).items(), key=lambda item: -item[1].weight)[:_KEYS]
+    return tuple((alike_key(spelling), expansion.weight) for spelling, expansion in keys)
 
 
 class Rarity:
