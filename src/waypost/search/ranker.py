@@ -28,7 +28,7 @@ from waypost.search.language import UNKNOWN
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
-from waypost.search.segment import Array, id_keys
+from waypost.search.segment import Array, Rows, id_keys
 from waypost.search.taxonomy import Taxonomy, standard
 
 _PLACES: Final = 4  # that are shown
@@ -183,6 +183,13 @@ class _Moment(NamedTuple):
     rarity: Rarity
 
 
+class _Rows(NamedTuple):
+    """Candidates, by where they stand."""
+
+    place: npt.NDArray[np.int64]
+    rows: Rows
+
+
 class _Order:
     """The candidates in order, best first."""
 
@@ -221,7 +228,7 @@ class _Order:
         age = np.maximum(0.0, now - signals.updated)
         return np.asarray(1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE), dtype=np.float32)
 
-    def _column(self, signals: Signals, name: str) -> npt.NDArray[Any]:
+    def _column(self, signals: _Rows, name: str) -> npt.NDArray[Any]:
         """A trait of each candidate."""
         columns = [live.segment.arrays[name] for live in self._moment.lives]
         if len(columns) == 1:
@@ -233,15 +240,15 @@ class _Order:
         return found
 
     def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool, is_told: bool) -> list[Hit]:
-        if self._signals is None:
+        if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
         for at in self._spread(limit) if is_spread else range(len(self.scores)):
             score = round(float(self.scores[at]), _PLACES)
-            if len(found) == limit:
-                break
             if (score >= _NOISE or self._is_named(int(at))) and alive(agent_id := self._id(int(at))):
                 found.append(Hit(agent_id, score, self._near(int(at)) if is_told else None))
+                if len(found) == limit:
+                    break
         return found
 
     def _near(self, at: int) -> Nearness | None:
@@ -269,20 +276,24 @@ class _Order:
             raise IndexError(at)
         return self._moment.lives[int(signals.place[at])].segment.id_of(int(signals.rows[at]))
 
-    def _spread(self, limit: int) -> Sequence[int]:
+    def _spread(self, limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
         signals = self._signals
         if signals is None:
-            return []
+            return
         top = min(len(signals.rows), max(_SPREAD, 2 * limit))
-        some = signals.chosen(np.arange(top))
+        some = _Rows(signals.place[:top], signals.rows[:top])
         labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
         if _is_open(labels[:limit]) and _is_open(owners[:limit]):
-            return range(len(self.scores))
+            yield from range(len(self.scores))
+            return
         ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))
-        first = spread(ranked, min(top, limit + _SPARE)).tolist()
-        seen = set(first)
-        return [*first, *(at for at in range(len(self.scores)) if at not in seen)]
+        first = spread(ranked, min(top, limit)).tolist()
+        yield from first  # some of them may turn out dead; mostly these are enough
+        second = spread(ranked, min(top, limit + _SPARE)).tolist()
+        yield from second[len(first) :]
+        seen = set(second)
+        yield from (at for at in range(len(self.scores)) if at not in seen)
 
 
 def _is_open(groups: npt.NDArray[Any]) -> bool:
