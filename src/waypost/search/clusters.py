@@ -138,6 +138,20 @@ def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
     return near
 
 
+def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
+    """Which of the first say the same as any of the others."""
+    found = np.zeros(len(fingerprints), dtype=np.bool_)
+    own = np.minimum(fingerprints[:, -1] & _LOW_BYTE, np.uint64(0xFF)).astype(np.uint8)
+    bits = fingerprints.copy()
+    bits[:, -1] &= ~_LOW_BYTE
+    for other in others:
+        allowed = np.minimum(own, np.uint8(other[-1] & _LOW_BYTE))
+        last = other.copy()
+        last[-1] &= ~_LOW_BYTE
+        found |= np.bitwise_count(bits ^ last).sum(axis=1, dtype=np.uint8) <= allowed
+    return found & bits.any(axis=1)
+
+
 def _joined(near: npt.NDArray[np.bool_]) -> Positions:
     """Connected components, each by the position of its first member. Rows become whole numbers, one bit a neighbour: a
     few hundred of them are walked faster than arrays are made."""

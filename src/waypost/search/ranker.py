@@ -18,8 +18,9 @@ from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import F32, F64, Signals, chosen_rows, find, joined, measure, nearest_example
+from waypost.search.candidates import F32, F64, Finding, Signals, chosen_rows, find, joined, measure, nearest_example
 from waypost.search.clusters import PER_CLUSTER, Ranked, cluster, spread
+from waypost.search.crowds import DEEP, find_crowd, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
@@ -131,13 +132,19 @@ class HybridRanker:
         words = [
             Weighted(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)
         ]
-        findings = [
-            find(live, asked, words[place], vectors, mask, count, visible, wanted)
-            for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
-        ]
+
+        def found(wanted: int) -> list[Finding]:
+            return [
+                find(live, asked, words[place], vectors, mask, count, visible, wanted)
+                for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
+            ]
+
+        chosen = chosen_rows(found(wanted), wanted)
+        if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
+            chosen = chosen_rows(thinned(found(max(wanted, DEEP)), crowd, wanted), wanted)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
-            for place, rows in enumerate(chosen_rows(findings, wanted))
+            for place, rows in enumerate(chosen)
             if len(rows)
         ]
         signals = joined(parts) if parts else None
