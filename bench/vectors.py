@@ -66,18 +66,12 @@ class Composed:
         return made
 
     def _sums(self, texts: Sequence[str]) -> Vectors:
-        """The mean of the words of each text, a column of words at a time."""
-        rows = np.zeros((len(texts), _LONGEST), np.intp)
-        counts = np.ones((len(texts), 1), np.float32)
+        """The mean of the words of each text."""
+        summed = np.zeros((len(texts), self.dims), np.float32)
         for at, text in enumerate(texts):
             words = _WORD.findall(text.lower())[:_LONGEST]
-            rows[at, : len(words)] = [self._row.get(word) or 1 + crc32(word.encode()) % _STRANGE for word in words]
-            counts[at] = max(1, len(words))
-        summed = np.zeros((len(texts), self.dims), np.float32)
-        for column in range(_LONGEST):
-            held = np.flatnonzero(rows[:, column])
-            if not len(held):
-                break
-            summed[held] += self._table[rows[held, column]]
-        summed /= counts
+            if words:
+                rows = [self._row.get(word) or 1 + crc32(word.encode()) % _STRANGE for word in words]
+                np.add.reduce(self._table.take(rows, 0), 0, out=summed[at])
+                summed[at] /= len(words)
         return summed
