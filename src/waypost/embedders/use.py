@@ -32,9 +32,9 @@ _HIDDEN: Final = len(BRANCHES) * _CHANNELS
 _FIRST: Final = sum(width for width, _ in BRANCHES) * _CHANNELS  # numbers of a row that the first convolution adds up
 _ROW: Final = _FIRST + _HIDDEN
 _PAD: Final = 2  # empty places around each text, as many as a convolution reaches
-_FILL: Final = 512  # rows that are made at once
-_FLOAT: Final = 4  # bytes
 _EVEN: Final = 4  # rows of a matrix that are multiplied at once: more of them cost less than a few over
+_FILL: Final = _EVEN  # rows that are made at once: always as many, so that no digit tells which ones came together
+_FLOAT: Final = 4  # bytes
 _FEW: Final = 3  # rows up to which products with vectors beat one with a matrix
 
 
@@ -114,7 +114,7 @@ def _joined(model: Model, name: str, axis: int = 0) -> F32:
 
 
 class _Rows:
-    """What is known of each piece by itself, made on first use. Full, it begins anew."""
+    """What is known of each piece by itself, made on first use. When it is full, the oldest make room."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -128,6 +128,7 @@ class _Rows:
         self._rows: F32 = np.zeros((capacity + 1, _ROW), np.float32)  # the first one is the empty place
         self._facts: F32 = np.zeros((capacity + 1, 4), np.float32)  # sum, sum of squares, scale, low
         self._slots: npt.NDArray[np.int32] = np.full(len(model.table), -1, np.int32)
+        self._holders: I64 = np.full(capacity + 1, -1, np.int64)  # the piece of each row
         self._used = 1
 
     def take(self, batch: _Batch) -> tuple[F32, F32, npt.NDArray[np.uint8]]:
@@ -140,31 +141,32 @@ class _Rows:
 
     def _found(self, numbers: I64) -> npt.NDArray[np.int32]:
         slots = self._slots[numbers]
-        if slots.min() >= 0:
-            return slots
-        new = np.unique(numbers[slots < 0])
-        if self._used + len(new) > len(self._rows):
-            self._slots.fill(-1)
-            self._used = 1
-            new = np.unique(numbers)
-        for at in range(0, len(new), _FILL):
-            self._fill(new[at : at + _FILL])
-        return self._slots[numbers]
+        while slots.min() < 0:  # again, where making some pushed out others of these
+            new = np.unique(numbers[slots < 0])
+            for at in range(0, len(new), _FILL):
+                self._fill(new[at : at + _FILL])
+            slots = self._slots[numbers]
+        return slots
 
     def _fill(self, numbers: I64) -> None:
+        if self._used + len(numbers) > len(self._rows):
+            self._used = 1
         at = slice(self._used, self._used + len(numbers))
+        replaced = self._holders[at]
+        self._slots[replaced[replaced >= 0]] = -1
+        self._holders[at] = numbers
         shards = numbers % SHARDS
         scale, low = self._model.scale[shards], self._model.low[shards]
         embedded = np.asarray(self._model.table[numbers] * scale[:, None] + low[:, None], np.float32)
         self._facts[at] = np.stack([embedded.sum(1), _squares(embedded), scale, low], 1)
-        x = _product(embedded, self._projection) + self._projection_bias
+        x = _by_fours(embedded, self._projection) + self._projection_bias
         x -= x.mean(1, keepdims=True)  # one layernorm over all three branches
         x /= np.sqrt(_squares(x) / x.shape[1] + self._epsilon)[:, None]
         x = x * self._gain + self._bias
         column = 0
         for branch, (width, _) in enumerate(BRANCHES):
             part = np.ascontiguousarray(x[:, branch * _CHANNELS : (branch + 1) * _CHANNELS])
-            self._rows[at, column : column + width * _CHANNELS] = _product(part, self._first[branch])
+            self._rows[at, column : column + width * _CHANNELS] = _by_fours(part, self._first[branch])
             column += width * _CHANNELS
         self._rows[at, _FIRST:] = x
         self._slots[numbers] = np.arange(at.start, at.stop)
@@ -280,10 +282,15 @@ def _squares(rows: F32) -> F32:
 
 def _product(rows: F32, weights: F32) -> F32:
     if len(rows) > _FEW:
-        if odd := -len(rows) % _EVEN:
-            rows = np.concatenate((rows, np.zeros((odd, rows.shape[1]), np.float32)))
-        return (rows @ weights)[: len(rows) - odd]
+        return _by_fours(rows, weights)
     out = np.empty((len(rows), weights.shape[1]), np.float32)
     for at, row in enumerate(rows):
         np.matmul(row, weights, out=out[at])
     return out
+
+
+def _by_fours(rows: F32, weights: F32) -> F32:
+    """Their product, with empty rows to a whole number of fours."""
+    if odd := -len(rows) % _EVEN:
+        rows = np.concatenate((rows, np.zeros((odd, rows.shape[1]), np.float32)))
+    return np.asarray((rows @ weights)[: len(rows) - odd])
