@@ -17,6 +17,7 @@ from waypost.search.document import alike_key, hash_of
 from waypost.search.expansion import predict
 from waypost.search.language import language_of
 from waypost.search.live import Live
+from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
 from waypost.search.text import query_terms
 from waypost.search.visible import visible_text
@@ -78,15 +79,26 @@ def _best_keys(taxonomy: Taxonomy, tag: str) -> tuple[tuple[int, float], ...]:
 
 class Rarity:
     """What the terms of a question weigh for an audience: by the records that all of it may see, never by anybody's private
-    ones (but for an admin, who sees them all). `numbers` are the terms' numbers in each segment."""
+    ones (but for an admin, who sees them all). `numbers` are the terms' numbers in each segment. Of a crowd (rows of each
+    segment) all but one are left out: copies make no word common."""
 
-    def __init__(self, lives: Sequence[Live], audience: frozenset[str] | None, terms: npt.NDArray[np.uint64]) -> None:
+    def __init__(
+        self,
+        lives: Sequence[Live],
+        audience: frozenset[str] | None,
+        terms: npt.NDArray[np.uint64],
+        crowd: Sequence[Rows] | None = None,
+    ) -> None:
         tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
         self.numbers = [live.segment.terms.find_all(terms) for live in lives]
         docs = int(sum(live.docs[tiers].sum() for live in lives))
         containing = np.zeros(len(terms), dtype=np.int64)
         for live, numbers in zip(lives, self.numbers, strict=True):
             containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
+        if crowd is not None:
+            copies, copied = self._counted(lives, crowd, tiers)
+            docs -= max(0, copies - 1)
+            containing -= np.maximum(copied - 1, 0)
         held = np.maximum(containing, 1)  # what nobody says tells no more than what one alone says
         rarity = np.log1p((docs - held + 0.5) / (held + 0.5))
         self.weights: list[float] = np.square(rarity).tolist()  # as in a product of two tf·idf vectors
@@ -96,6 +108,20 @@ class Rarity:
         heavy = _heavy(np.where(containing > 0, rarity, 0.0).tolist())
         self.heavy = heavy.union(rare)
         self.total = sum(self.weights)
+
+    def _counted(
+        self, lives: Sequence[Live], crowd: Sequence[Rows], tiers: Sequence[int]
+    ) -> tuple[int, npt.NDArray[np.int64]]:
+        """How many of these rows are counted at all, and how many hold each term."""
+        count, containing = 0, np.zeros(len(self.numbers[0]), dtype=np.int64)
+        for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
+            shared = rows[np.isin(live.segment.tier[rows], tiers)]
+            count += len(shared)
+            containing += [
+                np.isin(shared, live.segment.terms.rows[live.segment.terms.span(number)]).sum() if number >= 0 else 0
+                for number in numbers
+            ]
+        return count, containing
 
 
 def _heavy(weights: Sequence[float]) -> frozenset[int]:

@@ -191,9 +191,9 @@ class Ranked(NamedTuple):
 def spread(ranked: Ranked, limit: int, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Positions:
     """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others are as good.
 
-    Of a crowded cluster the best is shown, and right behind it the earliest registration, so that two hundred copies
-    cannot push out what they were copied from, however they were tuned to the question. The rest is pushed behind the
-    ten, never lost: where nothing else is left, it is shown after all.
+    Of a crowded cluster the best is shown and the earliest registration, right behind it or, where it is as good, before it:
+    two hundred copies cannot push out what they were copied from, however they were tuned to the question. The rest is
+    pushed behind the ten, never lost: where nothing else is left, it is shown after all.
     The owner's bound yields to relevance: it holds only for a candidate of another owner with a comparable score. So a
     registry of one owner, or with one who knows the matter best, still lists ten different agents.
     """
@@ -234,7 +234,9 @@ def _with_turns(rows: _Rows, registered: list[Any], per_cluster: int) -> list[in
             best = members[0]
             floor = ORIGINAL * rows.scores[best]
             original = min(members, key=lambda at: (rows.scores[at] < floor, registered[at], at))
-            places[original] = max(best, min(original, best + 0.5))
+            if original != best:
+                is_as_good = rows.scores[original] >= COMPARABLE * rows.scores[best]
+                places[original] = best - 0.5 if is_as_good else min(original, best + 0.5)
             rows.scores[original] = rows.scores[best]
             for turn, at in enumerate(sorted(members, key=places.__getitem__)):
                 rows.turns[at] = turn // per_cluster

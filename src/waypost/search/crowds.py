@@ -54,6 +54,16 @@ def thinned(findings: Sequence[Finding], crowd: Fingerprints, kept: int) -> list
     ]
 
 
+def kin_of(findings: Sequence[Finding], crowd: Fingerprints) -> list[Rows]:
+    """The rows of each segment that belong to the crowd, of all that was found."""
+    kin = []
+    for finding in findings:
+        found = (finding.by_words, finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
+        rows = np.unique(np.concatenate([each.rows for each in found]))
+        kin.append(rows[is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)])
+    return kin
+
+
 def _thinned(findings: Sequence[Finding], found: Sequence[Found], crowd: Fingerprints, kept: int) -> list[Found]:
     lives, rows = [finding.live for finding in findings], [each.rows for each in found]
     figures: F32 = np.concatenate([each.figures for each in found])

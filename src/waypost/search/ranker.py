@@ -19,8 +19,8 @@ from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
 from waypost.search.candidates import F32, F64, Finding, Signals, chosen_rows, find, joined, measure, nearest_example
-from waypost.search.clusters import PER_CLUSTER, Ranked, cluster, spread
-from waypost.search.crowds import DEEP, find_crowd, thinned
+from waypost.search.clusters import PER_CLUSTER, WINDOW, Ranked, cluster, spread
+from waypost.search.crowds import DEEP, find_crowd, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
@@ -129,9 +129,7 @@ class HybridRanker:
         visible = sum(live.visible(question.audience)[1] for live in lives)
         vectors = self._vectors(asked) if len(asked.terms) else {}
         wanted = query.limit + _SPARE
-        words = [
-            Weighted(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)
-        ]
+        words = _weighted(lives, rarity)
 
         def found(wanted: int) -> list[Finding]:
             return [
@@ -141,7 +139,10 @@ class HybridRanker:
 
         chosen = chosen_rows(found(wanted), wanted)
         if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
-            chosen = chosen_rows(thinned(found(max(wanted, DEEP)), crowd, wanted), wanted)
+            deep = max(wanted, DEEP)
+            rarity = Rarity(lives, question.audience, asked.terms, kin_of(found(deep), crowd))
+            words = _weighted(lives, rarity)
+            chosen = chosen_rows(thinned(found(deep), crowd, wanted), wanted)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)
@@ -165,6 +166,10 @@ class HybridRanker:
         network = [name for name in vectors if self.index.spaces[name].has_examples]
         static = [name for name in vectors if not self.index.spaces[name].has_examples]
         return Names(network=network[0] if network else None, static=static[0] if static else None)
+
+
+def _weighted(lives: Sequence[Live], rarity: Rarity) -> list[Weighted]:
+    return [Weighted(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)]
 
 
 def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
@@ -291,7 +296,7 @@ class _Order:
         top = min(len(signals.rows), max(_SPREAD, 2 * limit))
         some = _Rows(signals.place[:top], signals.rows[:top])
         labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
-        if _is_open(labels[:limit]) and _is_open(owners[:limit]):
+        if _is_open(labels[: limit + WINDOW]) and _is_open(owners[:limit]):
             yield from range(len(self.scores))
             return
         ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))

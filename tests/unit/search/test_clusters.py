@@ -127,7 +127,7 @@ def test_the_best_that_is_also_the_original_is_followed_by_the_next_best() -> No
 
 def test_an_early_registration_of_no_relevance_has_no_claim() -> None:
     candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.05, 0.04])._replace(registered=np.array([3, 2, 1, 0]))
-    assert spread(candidates, 4).tolist() == [0, 1, 3, 2]
+    assert spread(candidates, 4).tolist() == [1, 0, 3, 2]  # of the two that are relevant the earlier one is first
 
 
 def test_two_of_a_kind_keep_their_places() -> None:
