@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from support.meaning import WITH_MODEL, settled, share_models
 from support.service import Bench, profile, service
 
 TAGS = ("translation", "translator", "invoice", "finance", "weather", "legal", "health", "travel")
@@ -29,7 +30,7 @@ def visible() -> list[dict[str, Any]]:
     ]
 
 
-def hidden() -> list[dict[str, Any]]:
+def hidden(count: int = HIDDEN) -> list[dict[str, Any]]:
     """Their tags are nearer to the misspelt ones than those that anybody sees, and more frequent."""
     near = [tag[:-1] for tag in TAGS] + [f"{tag}s" for tag in TAGS] + ["transaltion", "invioce", "wether"]
     chance = random.Random(13)
@@ -42,7 +43,7 @@ def hidden() -> list[dict[str, Any]]:
             constraints={"region": "eu", "latency_ms_p95": 1, "cost": "free", "languages": ["de"]},
             auth={"required": False},
         )
-        for number in range(HIDDEN)
+        for number in range(count)
     ]
 
 
@@ -91,3 +92,23 @@ async def test_a_crowd_of_hidden_agents_moves_no_byte_of_an_answer(tmp_path: Pat
             assert one == other, asked
         assert any('"suggestions"' in text for text in expected)
         assert (await answers(crowded.as_("alice"))) != expected
+
+
+async def test_nor_does_a_thousand_of_them_move_what_the_sentence_model_says(tmp_path: Path, models: Path) -> None:
+    """The hidden ones come before, between and after the others, so that the two services fold and embed at other times."""
+    plain, crowd = share_models(tmp_path / "without", models), share_models(tmp_path / "with", models)
+    async with service(plain, **WITH_MODEL) as without, service(crowd, **WITH_MODEL) as crowded:
+        many = hidden(1000)
+        await fill(crowded, many[:400], "private")
+        await settled(crowded)
+        for bench in (without, crowded):
+            await fill(bench, visible()[:12], "public")
+        await fill(crowded, many[400:700], "private")
+        for bench in (without, crowded):
+            await fill(bench, visible()[12:], "public")
+        await fill(crowded, many[700:], "private")
+        for bench in (without, crowded):
+            await settled(bench)
+        expected, found = await answers(without.as_("bob")), await answers(crowded.as_("bob"))
+        for asked, one, other in zip([*questions(), "", "", ""], expected, found, strict=True):
+            assert one == other, asked
