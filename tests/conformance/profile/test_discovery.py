@@ -200,7 +200,15 @@ async def test_evidence_says_why(tmp_path: Path) -> None:
         assert best["id"] == HR["id"]
         assert best["matched_examples"][0]["id"] == "ex-2"
         assert best["matched_tags"] == ["hr"]
-        assert set(best["score_components"]) <= {"tag", "context", "example", "protocol", "freshness", "policy", "words"}
+        assert set(best["score_components"]) <= {
+            "tag",
+            "context",
+            "example",
+            "protocol",
+            "freshness",
+            "policy",
+            "words",
+        }
         assert best["trust"]["level"] == "self_asserted"
         without = (await discover(client, query="employee record"))["candidates"][0]
         assert "score_components" not in without
