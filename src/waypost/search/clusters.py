@@ -140,16 +140,15 @@ def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
 
 def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
     """Which of the first say the same as any of the others."""
-    found = np.zeros(len(fingerprints), dtype=np.bool_)
-    own = np.minimum(fingerprints[:, -1] & _LOW_BYTE, np.uint64(0xFF)).astype(np.uint8)
-    bits = fingerprints.copy()
-    bits[:, -1] &= ~_LOW_BYTE
-    for other in others:
-        allowed = np.minimum(own, np.uint8(other[-1] & _LOW_BYTE))
-        last = other.copy()
-        last[-1] &= ~_LOW_BYTE
-        found |= np.bitwise_count(bits ^ last).sum(axis=1, dtype=np.uint8) <= allowed
-    return found & bits.any(axis=1)
+    columns, theirs = np.ascontiguousarray(fingerprints.T), np.ascontiguousarray(np.unique(others, axis=0).T)
+    allowed, their_allowed = ((each[-1] & _LOW_BYTE).astype(np.uint8) for each in (columns, theirs))
+    columns[-1] &= ~_LOW_BYTE
+    theirs[-1] &= ~_LOW_BYTE
+    apart = np.zeros((theirs.shape[1], columns.shape[1]), dtype=np.uint8)
+    for other, column in zip(theirs, columns, strict=True):
+        apart += np.bitwise_count(other[:, None] ^ column)
+    near: npt.NDArray[np.bool_] = (apart <= np.minimum(their_allowed[:, None], allowed)).any(axis=0)
+    return near & columns.any(axis=0)
 
 
 def _joined(near: npt.NDArray[np.bool_]) -> Positions:
