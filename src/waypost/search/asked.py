@@ -117,11 +117,16 @@ class Rarity:
         for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
             shared = rows[np.isin(live.segment.tier[rows], tiers)]
             count += len(shared)
-            containing += [
-                np.isin(shared, live.segment.terms.rows[live.segment.terms.span(number)]).sum() if number >= 0 else 0
-                for number in numbers
-            ]
+            terms = live.segment.terms
+            containing += [_holding(shared, terms.rows[terms.span(number)]) if number >= 0 else 0 for number in numbers]
         return count, containing
+
+
+def _holding(rows: Rows, holders: Rows) -> int:
+    """How many of the rows are among the holders, which stand in order and are at least one."""
+    places = holders.searchsorted(rows)
+    places[places == len(holders)] = 0
+    return int(np.count_nonzero(holders[places] == rows))
 
 
 def _heavy(weights: Sequence[float]) -> frozenset[int]:

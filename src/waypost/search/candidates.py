@@ -94,14 +94,18 @@ def find(
 ) -> Finding:
     """The best rows of one segment by words, by vectors and by the tags asked for. `visible` counts what the caller sees in
     all segments; `wanted` raises the number of candidates when a caller asks for many."""
-    count = max(LEXICAL, wanted)
+    near, tagged = _near(live, vectors, mask, visible, wanted), _tagged(live, asked, mask, max(LEXICAL, wanted))
+    return find_by_words(Finding(live, _NOTHING, _NOTHING, near, tagged), words, mask, admitted, wanted)
+
+
+def find_by_words(finding: Finding, words: Weighted, mask: Mask, admitted: int, wanted: int) -> Finding:
+    """The same with what these words bring."""
+    deprecated, count = finding.live.segment.deprecated, max(LEXICAL, wanted)
     by_words = Found(*words.best(mask, admitted, count))
     in_use = _NOTHING
-    if _mostly(live.segment.deprecated[by_words.rows]):  # these keep half of their score: look behind them
-        in_use = Found(*words.best(mask & ~live.segment.deprecated, admitted, count))
-    return Finding(
-        live, by_words, in_use, _near(live, vectors, mask, visible, wanted), _tagged(live, asked, mask, count)
-    )
+    if _mostly(deprecated[by_words.rows]):  # these keep half of their score: look behind them
+        in_use = Found(*words.best(mask & ~deprecated, admitted, count))
+    return finding._replace(by_words=by_words, by_words_in_use=in_use)
 
 
 def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, wanted: int) -> list[Found]:

@@ -18,7 +18,18 @@ from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import F32, F64, Finding, Signals, chosen_rows, find, joined, measure, nearest_example
+from waypost.search.candidates import (
+    F32,
+    F64,
+    Finding,
+    Signals,
+    chosen_rows,
+    find,
+    find_by_words,
+    joined,
+    measure,
+    nearest_example,
+)
 from waypost.search.clusters import PER_CLUSTER, WINDOW, Ranked, cluster, spread
 from waypost.search.crowds import DEEP, find_crowd, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
@@ -140,9 +151,14 @@ class HybridRanker:
         chosen = chosen_rows(found(wanted), wanted)
         if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
             deep = max(wanted, DEEP)
-            rarity = Rarity(lives, question.audience, asked.terms, kin_of(found(deep), crowd))
+            findings = found(deep)
+            rarity = Rarity(lives, question.audience, asked.terms, kin_of(findings, crowd))
             words = _weighted(lives, rarity)
-            chosen = chosen_rows(thinned(found(deep), crowd, wanted), wanted)
+            findings = [
+                find_by_words(finding, some, mask, count, deep)
+                for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
+            ]
+            chosen = chosen_rows(thinned(findings, crowd, wanted), wanted)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)
