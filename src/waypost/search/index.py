@@ -25,6 +25,7 @@ from waypost.search import document, segment, text, vectors
 from waypost.search.arrays import Damaged
 from waypost.search.document import Prepared, embedded_texts, prepare
 from waypost.search.embedding import Space, Vectors
+from waypost.search.generations import Generations
 from waypost.search.live import Live, Mask, with_dead
 from waypost.search.segment import GONE, Rows, Segment, build, merge
 from waypost.search.shelf import File, Manifest, Saved, Shelf
@@ -54,6 +55,7 @@ class Index:
             None  # a reader's changes that nobody saved yet
         )
         self._kept: Manifest | None = None
+        self._generations = Generations()
 
     # --- Life ------------------------------------------------------------------------------------
 
@@ -86,6 +88,7 @@ class Index:
         known: dict[File | None, Live] = {live.rows_file: live for live in self._lives}
         lives = [self._opened(saved, known) for saved in manifest.segments]
         with self._lock:  # what came after is in force with the same swap: a question must not miss it for a moment
+            self._generations.everything()
             later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
             self._since = None if self._since is None else later
             self._lives, self._kept, self._waiting, self._replaced = lives, manifest, {}, {}
@@ -104,6 +107,7 @@ class Index:
     def clear(self) -> None:
         """Forget everything, on the shelf too."""
         with self._maintaining, self._lock:
+            self._generations.everything()
             self._lives, self._waiting, self._replaced, self._kept = [], {}, {}, None
             if self._since is None:
                 self._shelf.clear()
@@ -122,6 +126,7 @@ class Index:
 
     def _note(self, agent_id: str, registration: Registration | None, revision: int) -> None:
         with self._lock:
+            self._generations.seen_by(registration.scopes if registration is not None else ())
             self._wait(agent_id, registration)
             if self._since is not None:
                 self._since[agent_id] = (revision, registration)
@@ -143,6 +148,13 @@ class Index:
         """Changes that are not on the shelf, vectors included."""
         died = any(not live.is_dead_saved for live in self._lives)
         return len(self._replaced.keys() | self._waiting.keys()) + died + sum(live.unsaved for live in self._lives)
+
+    def generation(self, audience: frozenset[str] | None) -> tuple[int, ...]:
+        """Another one whenever an answer to this audience may have changed."""
+        if self._replaced:
+            with self._lock:
+                self._bury()
+        return self._generations.of(audience)
 
     def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
         """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
@@ -178,7 +190,9 @@ class Index:
         self._replaced = {}
         for live in self._lives if wanted else ():
             found = live.segment.rows_by_id(wanted)
-            live.kill(found[found >= 0])
+            rows = found[found >= 0]
+            self._generations.of_tiers(live.segment.tier[rows[~live.dead[rows]]])
+            live.kill(rows)
 
     def _settle(self) -> None:
         """Merge the newest in memory while they are of like size."""
@@ -326,6 +340,7 @@ class Index:
                 if row >= 0 and ids[at] in self._embedding and not live.dead[row] and not live.covered(name)[row]
             ]
             if wanted and live.is_saved:
+                self._generations.of_tiers(live.segment.tier[rows[wanted]])
                 chosen = [made[at] for at in wanted]
                 live.add_block(
                     name, _block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)

@@ -40,6 +40,7 @@ from waypost.search.language import UNKNOWN
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
+from waypost.search.recent import HOUR, Recent, key_of
 from waypost.search.segment import Array, Rows, id_keys
 from waypost.search.taxonomy import Taxonomy, standard
 
@@ -68,6 +69,7 @@ class HybridRanker:
         self._weights = weights or Weights()
         self._taxonomy = taxonomy
         self._warnings = tuple(warnings)
+        self._recent = Recent()
 
     # --- The index -------------------------------------------------------------------------------
 
@@ -117,16 +119,37 @@ class HybridRanker:
         now: float,
         among: Sequence[str] | None = None,
     ) -> Ranking:
+        ready = tuple(space.embedder.is_ready for space in self.index.spaces.values())
+        key = None if among is not None else key_of(query, audience, alive, now, ready)
+        generation = self.index.generation(audience)
+        known = self._recent.recall(key, generation, alive)
+        if known is not None:
+            return known
+        ranking, is_whole = self._ranked(query, audience, alive, now // HOUR * HOUR, among)
+        if is_whole:
+            self._recent.keep(key, generation, ranking)
+        return ranking
+
+    def _ranked(
+        self,
+        query: Query,
+        audience: frozenset[str] | None,
+        alive: Callable[[str], bool],
+        now: float,
+        among: Sequence[str] | None,
+    ) -> tuple[Ranking, bool]:
+        """The answer, and whether it is whole: nothing was too fresh to be looked at."""
         question = question_of(query, audience)
         if not (question.terms or question.required or question.preferred or question.protocols):
-            return Ranking(hits=(), warnings=("The query holds no word to search for.",))
+            return Ranking(hits=(), warnings=("The query holds no word to search for.",)), True
         lives, skipped = self.index.look(audience)
         moment = self._moment(lives, query, question, None if among is None else id_keys(among))
         order = _Order(moment, now)
         hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)
         if question.selects and len(hits) < query.limit:
             hits += _rest(moment, hits, query.limit, alive)
-        return Ranking(hits=tuple(hits), warnings=(*self._warnings, *self._loading(), *_waiting(skipped)))
+        warnings = (*self._warnings, *self._loading(), *_waiting(skipped))
+        return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
     def _loading(self) -> tuple[str, ...]:
         is_loading = any(not space.embedder.is_ready for space in self.index.spaces.values())

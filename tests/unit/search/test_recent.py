@@ -1,0 +1,84 @@
+"""A question that was asked before is answered from memory, but never with what is no longer true."""
+
+from __future__ import annotations
+
+from support.agents import PUBLIC, agent, ids, opened
+from waypost.model.query import Query, Ranking
+from waypost.search.ranker import HybridRanker
+
+WEATHER = Query(text="weather")
+
+
+class House:
+    """Who lives, as a catalogue tells it: by a method."""
+
+    def __init__(self) -> None:
+        self.dead: set[str] = set()
+        self.asked = 0
+
+    def is_alive(self, agent_id: str) -> bool:
+        self.asked += 1
+        return agent_id not in self.dead
+
+
+def ask(ranker: HybridRanker, house: House, query: Query = WEATHER, now: float = 0.0) -> Ranking:
+    return ranker.rank(query, PUBLIC, alive=house.is_alive, now=now)
+
+
+def test_the_same_question_gets_the_same_answer_object() -> None:
+    ranker, house = opened(agent("a", "Weather")), House()
+    assert ask(ranker, house) is ask(ranker, house)
+
+
+def test_a_change_is_seen_by_the_next_question() -> None:
+    ranker, house = opened(agent("a", "Weather")), House()
+    assert ids(ask(ranker, house).hits) == ["a"]
+    ranker.put(agent("b", "Weather weather"))
+    assert sorted(ids(ask(ranker, house).hits)) == ["a", "b"]
+    ranker.remove("a")
+    assert ids(ask(ranker, house).hits) == ["b"]
+
+
+def test_who_no_longer_lives_is_not_told_again() -> None:
+    ranker, house = opened(agent("a", "Weather"), agent("b", "Weather")), House()
+    assert len(ask(ranker, house).hits) == 2
+    house.dead.add("a")
+    assert ids(ask(ranker, house).hits) == ["b"]
+
+
+def test_another_audience_filter_limit_or_hour_is_another_question() -> None:
+    ranker, house = opened(agent("a", "Weather", tags=["x"]), agent("p", "Weather", visibility="internal")), House()
+    first = ask(ranker, house)
+    inside = ranker.rank(WEATHER, frozenset({"public", "internal"}), alive=house.is_alive, now=0.0)
+    assert sorted(ids(inside.hits)) == ["a", "p"]
+    for other in (Query(text="weather", limit=3), Query(text="weather", excluded_tags=("x",)), Query(text="Weather?")):
+        assert ask(ranker, house, other) is not first
+    assert ask(ranker, house, now=3600.0) is not first
+    assert ask(ranker, house) is first
+
+
+def test_a_hidden_change_makes_nobody_wait_who_may_not_see_it() -> None:
+    ranker, house = opened(agent("a", "Weather"), maintained=True), House()
+    first = ask(ranker, house)
+    ranker.put(agent("p", "Weather", visibility="private", owner="eve"))
+    ranker.put(agent("i", "Weather", visibility="internal"))
+    assert ask(ranker, house) is first
+    ranker.remove("p")
+    ranker.remove("i")
+    assert ask(ranker, house) is first
+    ranker.put(agent("a", "Weather", visibility="private", owner="eve"))
+    assert ids(ask(ranker, house).hits) == []
+
+
+def test_a_test_that_is_no_method_is_asked_every_time() -> None:
+    ranker = opened(agent("a", "Weather"), agent("b", "Weather"))
+    for only in ("a", "b"):
+        found = ranker.rank(WEATHER, PUBLIC, alive=lambda each, only=only: each == only, now=0.0)  # type: ignore[misc]
+        assert ids(found.hits) == [only]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    ranker, house = opened(agent("a", "Weather")), House()
+    for number in range(1100):
+        ask(ranker, house, Query(text=f"weather {number}"))
+    assert len(ranker._recent) == 1024
