@@ -234,7 +234,8 @@ class Models:
         return choose(self._settings.embedder, folder)
 
     def load(self) -> None:
-        self.choice.load()
+        if self._settings.embedder != "none":
+            self.choice.load()
 
 
 def make_ranker(settings: Settings, models: Models) -> Ranker:
@@ -242,6 +243,8 @@ def make_ranker(settings: Settings, models: Models) -> Ranker:
     from waypost.search.ranker import HybridRanker
 
     folder = None if settings.store == "memory" else settings.data / "index"
+    if settings.embedder == "none":
+        return HybridRanker(folder)
     return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
 
 
