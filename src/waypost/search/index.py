@@ -173,10 +173,12 @@ class Index:
     def _absorb(self, ids: Sequence[str]) -> None:
         """Prepare these. What any change replaces is dead at once, prepared or not."""
         self._bury()
-        prepared = [ready for agent_id in reversed(ids) if (ready := prepare(self._waiting.pop(agent_id))) is not None]
+        prepared = [ready for agent_id in reversed(ids) if (ready := prepare(self._waiting[agent_id])) is not None]
         if prepared:
             self._lives = [*self._lives, self._made(prepared)]
             self._settle()
+        for agent_id in ids:  # only now: whoever looks while others prepare must find it waiting, and wait for the lock
+            del self._waiting[agent_id]
 
     def _made(self, prepared: Sequence[Prepared]) -> Live:
         live = Live(build(prepared))
