@@ -16,11 +16,16 @@ VISIBILITIES = (PUBLIC, INTERNAL, PRIVATE)
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A subject with scopes. `subject` None is the anonymous caller."""
+    """A subject with scopes. `subject` None is the anonymous caller.
+
+    `credential` names what proved it (never the secret), `address` where the request came from: both for the audit trail.
+    """
 
     subject: str | None = None
     scopes: frozenset[str] = frozenset()
     via: str = "none"
+    credential: str = ""
+    address: str = ""
 
     @property
     def is_admin(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from waypost.errors import WaypostError
 from waypost.model.events import Event, EventType
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Entry, Registration
@@ -43,6 +44,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     registrations: Mapping[str, Registration]  # by canonical id, every one that a key or an alias leads to
     tombstones: Mapping[str, Tombstone]  # by id
     revision: int  # the last revision taken; a change takes the next one
+    notes: Mapping[str, bytes] = {}  # of the names that the command asked for, those that are there
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +72,31 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False  # answered from the memory of an idempotency key: as it was then, without documents
 
 
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what, when, from where, with which credential. Names and outcomes only: no document, no private field."""
+
+    at: float
+    action: str  # register update withdraw expire allow revoke rotate mint refuse …
+    subject: str
+    object: str = ""  # the agent, key, rule or domain that it was done to
+    outcome: str = ""
+    via: str = ""
+    credential: str = ""
+    address: str = ""
+    etag: str = ""  # of the content after it
+    detail: str = ""
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Change, notes and audit entries are written together. A `refusal` is raised once they are durable: what was tried in
+    vain may have to be remembered too."""
+
     outcome: str
     change: Change | None = None  # None: nothing to write
     registration: Registration | None = None  # what the answer shows when nothing is written, or a record is removed
+    notes: Mapping[str, bytes | None] = {}  # small facts beside the records (pins, rules, marks); None removes one
+    audit: tuple[AuditEntry, ...] = ()
+    refusal: WaypostError | None = None
 
 
 class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +111,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One write. `decide` is pure, may be called again after a lost race, and raises a WaypostError to refuse."""
 
     keys: tuple[str, ...]  # ids and aliases whose registrations `decide` must see
+    notes: tuple[str, ...] = ()  # names of notes that `decide` must see
     decide: Callable[[Held], Decision]
     idempotency: Idempotency | None = None
 
