@@ -7,6 +7,8 @@
     │   ├── InvalidDocument       a document breaks a rule of its dialect
     │   │   └── InvalidCapability one capability of an otherwise good card
     │   ├── EndpointRejected      the address of an agent breaks the address policy
+    │   ├── AddressDenied         an address that this service connects to for nobody
+    │   ├── LoopDetected          a fetch that came from a fetch
     │   ├── UnknownDialect        no dialect recognises the document
     │   ├── InvalidParameter      a query parameter or header has a bad value
     │   ├── InvalidCursor         a cursor that this service never gave to this caller
@@ -27,6 +29,7 @@
     ├── Conflict                  the write collides with what is held
     │   ├── OwnerConflict         the id is held by another owner
     │   ├── PreconditionFailed    If-Match names another version
+    │   ├── ProofMissing          the proof of a domain is not where it was asked for
     │   └── IdempotencyConflict   the key was used for another request
     ├── StaleMetadata             what is held is newer than what was sent
     ├── Gone                      it was here, and is past the time it is kept
@@ -36,6 +39,7 @@
     ├── Unavailable               try again later
     │   ├── StoreUnavailable      the store cannot be written or read now
     │   ├── StorageFull           the disk is full: writes are refused, reads go on
+    │   ├── FetchFailed           another server did not give what was asked of it
     │   └── Timeout               the other side did not answer in time
     ├── ConfigurationError        settings that cannot be used (never sent over the wire)
     └── InternalError             a fault of ours
@@ -97,6 +101,14 @@ class InvalidCapability(InvalidDocument):
 
 
 class EndpointRejected(InvalidRequest):
+    pass
+
+
+class AddressDenied(InvalidRequest):
+    pass
+
+
+class LoopDetected(InvalidRequest):
     pass
 
 
@@ -184,6 +196,10 @@ class IdempotencyConflict(Conflict):
     pass
 
 
+class ProofMissing(Conflict):
+    pass
+
+
 class StaleMetadata(WaypostError):
     code = "stale_metadata"
 
@@ -213,6 +229,10 @@ class StoreUnavailable(Unavailable):
 
 
 class StorageFull(Unavailable):
+    pass
+
+
+class FetchFailed(Unavailable):
     pass
 
 
@@ -247,6 +267,8 @@ CODES: dict[type[WaypostError], Codes] = {
     InvalidCall: Codes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid call"),
     InvalidCapability: Codes(400, -32006, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid capability"),
     EndpointRejected: Codes(400, -32005, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Endpoint rejected"),
+    AddressDenied: Codes(422, -32005, "ErrForbidden", 4403, 77, "INVALID_ARGUMENT", "Address denied"),
+    LoopDetected: Codes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
     InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
     UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
     InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
@@ -271,6 +293,7 @@ CODES: dict[type[WaypostError], Codes] = {
     OwnerConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
     PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
     IdempotencyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"),
+    ProofMissing: Codes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
     StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
     Gone: Codes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
     CursorTooOld: Codes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
@@ -279,6 +302,7 @@ CODES: dict[type[WaypostError], Codes] = {
     Unavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Unavailable"),
     StoreUnavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Store unavailable"),
     StorageFull: Codes(507, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Storage full"),
+    FetchFailed: Codes(502, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Could not be fetched"),
     Timeout: Codes(503, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Timed out"),
     ConfigurationError: Codes(500, -32603, "ErrUnavailable", 1011, 78, "INTERNAL_ERROR", "Configuration"),
     InternalError: Codes(500, -32603, "ErrUnavailable", 1011, 1, "INTERNAL_ERROR", "Internal error"),

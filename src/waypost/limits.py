@@ -147,6 +147,35 @@ EMBEDDER_QUESTION_TEXTS: Final = 16  # a question and its clauses; more at once 
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
 
+# --- Outgoing requests ---------------------------------------------------------------------------
+FETCH_CONNECT_SECONDS: Final = 2.0  # the name, the connection and the handshake, each
+FETCH_TOTAL_SECONDS: Final = 5.0  # whatever drips
+FETCH_SMALL_BYTES: Final = 4 * KIB  # a health answer or a proof; the MCP registry takes as much
+FETCH_CARD_BYTES: Final = DOCUMENT_BYTES
+FETCH_PAGE_BYTES: Final = 4 * MIB  # a page of a peer or a catalogue
+FETCH_HEADER_BYTES: Final = 16 * KIB
+FETCH_REDIRECTS: Final = 3  # of one site, to https only
+FETCH_URL_CHARS: Final = 2048
+FETCH_AT_ONCE: Final = 200  # with the deadline above: how much of this process strangers can keep busy
+FETCH_PER_ADDRESS: Final = 4  # a registry must not be an amplifier against one victim
+FETCH_WAITING: Final = 1000  # beyond it a fetch is refused at once
+FETCH_HEALTH_PAUSE_SECONDS: Final = 10  # one check of an address and port in so long, however many agents name it
+FETCH_OPT_OUT_SECONDS: Final = 86_400  # whoever answers 410 is not checked for so long
+FETCH_PACE_TARGETS: Final = 20_000  # addresses whose last check is remembered
+FETCH_DISCREET_SECONDS: Final = 2.5  # every failure to connect is told this late to those who may not know why
+FETCH_ADDRESSES: Final = 16  # of one name; more are no server but a scan
+FETCH_FOUND: Final = 1000  # documents of one catalogue that one fetch takes in
+
+# --- Domain proofs -------------------------------------------------------------------------------
+PROOF_TTL_SECONDS: Final = 7 * 86_400  # a zone is changed by people, who have weekends
+PROOF_CLAIMS: Final = 32  # subjects that claim one domain
+PROOF_DOMAINS: Final = 100  # claims of one subject
+PROOF_FAILURES: Final = 3  # checks in a row that end a grant: an outage is no loss of a domain
+PROOF_RECHECK_SECONDS: Final = 86_400
+PROOF_RETRY_PART: Final = 24  # after a failure a re-check comes in this part of the usual time
+PROOF_RECHECKS_AT_ONCE: Final = 8
+PROOF_TXT_RECORDS: Final = 64  # at the name of a proof that are looked at
+
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
 CLIENT_ATTEMPTS: Final = 4  # with the back-off below a dead service is reported in under a second

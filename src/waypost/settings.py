@@ -27,9 +27,10 @@ CONFIG_FILE = "waypost.toml"
 ADMIN_TOKEN_FILE = "admin.token"
 TOKEN_KEY_FILE = "keys/token.pem"
 
-Kind = Literal["text", "folder", "whole", "seconds", "switch"]
+Kind = Literal["text", "texts", "folder", "whole", "seconds", "switch"]
 _KIND_WORDS = {
     "text": "a text",
+    "texts": "a list of texts",
     "folder": "a path",
     "whole": "a whole number",
     "seconds": "a number of seconds",
@@ -140,6 +141,33 @@ SERVICE_SETTINGS = (
         doc="The `iss` of the tokens that are minted and accepted here.",
     ),
     Setting(name="audience", kind="text", default="waypost", doc="The `aud` that a token must carry."),
+    Setting(
+        name="allow_cidrs",
+        kind="texts",
+        default=(),
+        shown_default="none",
+        doc="Private ranges that the service may connect to for others; loopback only when it is named itself, "
+        "metadata services never.",
+    ),
+    Setting(
+        name="resolver",
+        kind="text",
+        default="system",
+        doc="Who is asked for names: `system`, or `HOST:PORT`; a second one, after a comma, must confirm domain proofs.",
+    ),
+    Setting(
+        name="fetch_ca",
+        kind="folder",
+        shown_default="none",
+        doc="A PEM file with further certificate authorities that outgoing requests trust.",
+    ),
+    Setting(
+        name="domain_recheck_seconds",
+        kind="whole",
+        default=limits.PROOF_RECHECK_SECONDS,
+        least=1,
+        doc="How often a proven domain is looked at again; after three failures the proof ends.",
+    ),
     Setting(name="samples", kind="switch", default=False, doc="Register the sample agents at start."),
     Setting(
         name="log_level",
@@ -196,6 +224,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
     issuer: str = "waypost"
     audience: str = "waypost"
+    allow_cidrs: tuple[str, ...] = ()
+    resolver: str = "system"
+    fetch_ca: Path | None = None
+    domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
     samples: bool = False
     log_level: str = "info"
 
@@ -214,6 +246,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.base_url is not None:
             _check_url(self.base_url, "base_url")
+        for text in self.allow_cidrs:
+            _check_range_of_addresses(text)
 
     def public_url(self, port: int | None = None) -> str:
         """The service's own address without a final slash; `port` is the one that was bound."""
@@ -366,6 +400,8 @@ def _parse(setting: Setting, text: str, origin: str) -> Any:
         match setting.kind:
             case "whole":
                 return int(folded)
+            case "texts":
+                return _texts(text)
             case "seconds":
                 return float(folded)
             case "switch" if folded in _TRUE | _FALSE:
@@ -378,9 +414,13 @@ def _parse(setting: Setting, text: str, origin: str) -> Any:
 
 
 def _check(setting: Setting, value: Any, origin: str) -> Any:
+    if setting.kind == "texts":
+        value = tuple(part for item in value for part in _texts(item)) if _are_texts(value) else value
     match setting.kind:
         case "switch":
             fits = isinstance(value, bool)
+        case "texts":
+            fits = _are_texts(value)
         case "whole":
             fits = isinstance(value, int) and not isinstance(value, bool)
         case "seconds":
@@ -396,6 +436,15 @@ def _check(setting: Setting, value: Any, origin: str) -> Any:
     if setting.kind == "folder":
         return Path(value).expanduser()
     return float(value) if setting.kind == "seconds" else value
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    """Values between commas, as a flag or a variable gives them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
 def _wrong_kind(setting: Setting, value: Any, origin: str) -> ConfigurationError:
@@ -418,6 +467,17 @@ def _check_range(setting: Setting, value: Any, origin: str) -> None:
     if too_small or (setting.most is not None and value > setting.most):
         bounds = f"at least {setting.least}" if setting.most is None else f"between {setting.least} and {setting.most}"
         raise ConfigurationError(f"{origin} must be {bounds}, not {value}.", path=setting.name, hint=setting.doc)
+
+
+def _check_range_of_addresses(text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is not a range of addresses.",
+            path="allow_cidrs",
+            hint="Write it like 10.0.0.0/8, 127.0.0.1/32 or fd00::/8.",
+        ) from None
 
 
 def _check_url(url: str, name: str) -> str:

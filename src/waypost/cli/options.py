@@ -26,6 +26,9 @@ _METAVARS = {
     "timeout": "SECONDS",
     "base_url": "URL",
     "host": "ADDRESS",
+    "allow_cidrs": "RANGE",
+    "resolver": "HOST:PORT",
+    "fetch_ca": "FILE",
 }
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
 FORMATS = ("human", "json", "jsonl")
@@ -73,14 +76,25 @@ def merged(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _option(setting: Setting) -> Callable[[Function], Function]:
-    shown = setting.shown_default if setting.default is None else setting.default
+    shown = setting.shown_default if setting.default in (None, ()) else setting.default
     default = "" if shown is None or setting.kind == "switch" else f"  [default: {shown}]"
     text = f"{setting.doc.replace('`', '')}{default}"
     if setting.kind == "switch":
         names = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, help=text)
+    if setting.kind == "texts":
+        text = f"{text}  Repeat it, or put commas between."
+        metavar = _METAVARS.get(setting.name, "TEXT")
+        return click.option(
+            setting.flag, setting.name, multiple=True, metavar=metavar, help=text, callback=_none_when_empty
+        )
     kind = click.Choice(setting.choices) if setting.choices else _TYPES[setting.kind]
     return click.option(setting.flag, setting.name, type=kind, metavar=_METAVARS.get(setting.name), help=text)
+
+
+def _none_when_empty(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:
+    """A flag that may be repeated is never None by itself, and would win over the variable without having been given."""
+    return value or None
 
 
 def _config_option() -> Callable[[Function], Function]:
