@@ -5,11 +5,13 @@
     │   ├── MalformedJson         not JSON, or JSON that two readers could read differently
     │   ├── InvalidCall           a JSON-RPC request that is not one
     │   ├── InvalidDocument       a document breaks a rule of its dialect
-    │   │   └── InvalidCapability one capability of an otherwise good card
+    │   │   ├── InvalidCapability one capability of an otherwise good card
+    │   │   └── UnsupportedVersion a message of a version that is not spoken here
     │   ├── EndpointRejected      the address of an agent breaks the address policy
     │   ├── AddressDenied         an address that this service connects to for nobody
     │   ├── LoopDetected          a fetch that came from a fetch
     │   ├── UnknownDialect        no dialect recognises the document
+    │   ├── InvalidKey            a key that cannot be read, or is too weak to stand for anybody
     │   ├── InvalidParameter      a query parameter or header has a bad value
     │   ├── InvalidCursor         a cursor that this service never gave to this caller
     │   ├── UnsupportedFilter     a hard filter that cannot be applied
@@ -22,16 +24,22 @@
     │   ├── NotAcceptable         no representation fits the Accept header
     │   └── MethodNotAllowed      the path exists, the method does not
     ├── Unauthorized              no credential, or one that does not hold
+    │   └── BadSignature          a signature is missing, or does not hold
+    │   └── BadSignature          a document whose signature does not hold
     ├── Forbidden                 the credential holds, the right is missing
     │   ├── MissingScope          the token lacks a scope
-    │   └── NotOwner              the record belongs to another subject
+    │   ├── NotOwner              the record belongs to another subject
+    │   ├── NotAllowed            no rule of the allow-list admits the agent
+    │   └── Revoked               the key, the certificate or the id was revoked
     ├── NotFound                  nothing the caller may see has this name
     ├── Conflict                  the write collides with what is held
     │   ├── OwnerConflict         the id is held by another owner
+    │   ├── KeyConflict           the id is bound to another key
     │   ├── PreconditionFailed    If-Match names another version
     │   ├── ProofMissing          the proof of a domain is not where it was asked for
     │   └── IdempotencyConflict   the key was used for another request
     ├── StaleMetadata             what is held is newer than what was sent
+    │   └── Replayed              a signed message that was seen before, or is too old to be news
     ├── Gone                      it was here, and is past the time it is kept
     │   └── CursorTooOld          the change log no longer reaches back to the cursor
     ├── RateLimited               too many requests from one caller
@@ -100,6 +108,10 @@ class InvalidCapability(InvalidDocument):
     pass
 
 
+class UnsupportedVersion(InvalidDocument):
+    pass
+
+
 class EndpointRejected(InvalidRequest):
     pass
 
@@ -113,6 +125,10 @@ class LoopDetected(InvalidRequest):
 
 
 class UnknownDialect(InvalidRequest):
+    pass
+
+
+class InvalidKey(InvalidRequest):
     pass
 
 
@@ -164,6 +180,26 @@ class Unauthorized(WaypostError):
     code = "unauthorized"
 
 
+class BadSignature(Unauthorized):
+    """Its `details` name the reason, so that a caller tells it from a token that does not hold."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        retry_after: int | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        told = {"reason": "bad_signature"} | (details or {})
+        super().__init__(message, path=path, hint=hint, retry_after=retry_after, details=told)
+
+
+class BadSignature(Unauthorized):
+    pass
+
+
 class Forbidden(WaypostError):
     code = "forbidden"
 
@@ -176,6 +212,14 @@ class NotOwner(Forbidden):
     pass
 
 
+class NotAllowed(Forbidden):
+    pass
+
+
+class Revoked(Forbidden):
+    pass
+
+
 class NotFound(WaypostError):
     code = "not_found"
 
@@ -185,6 +229,10 @@ class Conflict(WaypostError):
 
 
 class OwnerConflict(Conflict):
+    pass
+
+
+class KeyConflict(Conflict):
     pass
 
 
@@ -202,6 +250,10 @@ class ProofMissing(Conflict):
 
 class StaleMetadata(WaypostError):
     code = "stale_metadata"
+
+
+class Replayed(StaleMetadata):
+    pass
 
 
 class Gone(WaypostError):
@@ -270,7 +322,9 @@ CODES: dict[type[WaypostError], Codes] = {
     AddressDenied: Codes(422, -32005, "ErrForbidden", 4403, 77, "INVALID_ARGUMENT", "Address denied"),
     LoopDetected: Codes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
     InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
+    UnsupportedVersion: Codes(400, -32001, "ErrUnsupportedVersion", 4426, 1, "INVALID_ARGUMENT", "Unsupported version"),
     UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
+    InvalidKey: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid key"),
     InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
     InvalidCursor: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid cursor"),
     UnsupportedFilter: Codes(400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"),
@@ -285,16 +339,23 @@ CODES: dict[type[WaypostError], Codes] = {
     NotAcceptable: Codes(406, -32600, "ErrMediaType", 1003, 1, "INVALID_ARGUMENT", "Not acceptable"),
     MethodNotAllowed: Codes(405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"),
     Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
+    BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
+    BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Signature does not hold"),
     Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
     MissingScope: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
     NotOwner: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
+    NotAllowed: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not on the allow-list"),
+    Revoked: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Revoked"),
     NotFound: Codes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
     Conflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),
     OwnerConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
+    KeyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Bound to another key"),
     PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
     IdempotencyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"),
     ProofMissing: Codes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
     StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
+    # 409 would say that the id is bound to another key (ANN-35); here the proof is not good enough.
+    Replayed: Codes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Replayed"),
     Gone: Codes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
     CursorTooOld: Codes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
     RateLimited: Codes(429, -32009, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Rate limited"),

@@ -143,6 +143,16 @@ EMBEDDER_WORDS: Final = 50_000  # words whose pieces are kept
 EMBEDDER_QUESTIONS: Final = 4096  # texts whose vectors are kept, 1 KiB each
 EMBEDDER_QUESTION_TEXTS: Final = 16  # a question and its clauses; more at once are agents, who come once
 
+# --- Keys and signatures -------------------------------------------------------------------------
+KEY_BYTES: Final = 8 * KIB  # announce.md §1; RSA of 8192 bits has 1.5 KiB, a certificate is rarely past 3 KiB
+RSA_BITS_MIN: Final = 2048
+RSA_BITS_MAX: Final = 8192  # beyond it verifying is a way to keep a server busy
+RSA_EXPONENT_MIN: Final = 65_537  # smaller ones forgive mistakes in padding
+JWS_BYTES: Final = 8 * KIB  # a token, or the header of a detached signature
+JWKS_KEYS: Final = 64
+JWKS_BYTES: Final = 64 * KIB
+SIGNATURES: Final = 8  # of one document that are looked at
+
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
@@ -175,6 +185,21 @@ PROOF_RECHECK_SECONDS: Final = 86_400
 PROOF_RETRY_PART: Final = 24  # after a failure a re-check comes in this part of the usual time
 PROOF_RECHECKS_AT_ONCE: Final = 8
 PROOF_TXT_RECORDS: Final = 64  # at the name of a proof that are looked at
+
+# --- Announcements (announce.md) -----------------------------------------------------------------
+ANNOUNCE_BYTES: Final = 16 * KIB  # P-25: a public key of 8 KiB, metadata of 4 KiB, and room
+ANNOUNCE_FUTURE_SECONDS: Final = 60  # P-17: how far ahead a clock may be
+ANNOUNCE_PAST_SECONDS: Final = 300  # P-17: after so long a captured announcement is worth nothing
+ANNOUNCE_DIGESTS: Final = 16  # of objects without a sequence: the last contents that are known (C12)
+ANNOUNCE_DIGEST_SECONDS: Final = 86_400  # P-18
+ROTATION_GRACE_SECONDS: Final = 86_400  # ANN-22
+ROTATION_PAUSE_SECONDS: Final = 3600  # P-13: one rotation an hour; a thief must not run away with an id
+PINNED_KEYS: Final = 32  # of one agent, retired ones included: the oldest retired ones are forgotten first
+ALLOW_RULES: Final = 100_000  # kept in memory
+RULE_CHARS: Final = 256
+REASON_CHARS: Final = 256  # of a revocation
+VERSION_WARN_SECONDS: Final = 3600  # ANN-51: one warning for each peer
+VERSION_PEERS: Final = 10_000  # peers whose version is remembered
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0

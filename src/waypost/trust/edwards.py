@@ -1,0 +1,30 @@
+"""What an encoded point of edwards25519 is, as far as a key must be refused for it (RFC 8032 §5.1.3).
+
+With a key of small order one constant signature verifies many messages, or all of them, so anyone could sign for its
+agent. It decides on encodings only; it never computes with points.
+"""
+
+from __future__ import annotations
+
+_PRIME = 2**255 - 19
+_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
+_SIGN_BIT = 1 << 255
+_ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER_Y = frozenset({0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y})
+
+
+def is_small_order(encoded: bytes) -> bool:
+    """Whether these 32 bytes name one of the eight points of small order, in any of their 14 encodings."""
+    return (int.from_bytes(encoded, "little") & ~_SIGN_BIT) % _PRIME in _SMALL_ORDER_Y
+
+
+def is_canonical_point(encoded: bytes) -> bool:
+    """Whether these 32 bytes are the one encoding of a point on the curve."""
+    y = int.from_bytes(encoded, "little") & ~_SIGN_BIT
+    if y >= _PRIME:
+        return False
+    numerator = (y * y - 1) % _PRIME
+    if numerator == 0:
+        return encoded[31] < 0x80  # x is 0, and 0 has no sign
+    # x² is numerator over denominator, which is a square exactly when their product is one.
+    return pow(numerator * (_D * y * y + 1), (_PRIME - 1) // 2, _PRIME) == 1
