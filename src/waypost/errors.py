@@ -196,10 +196,6 @@ class BadSignature(Unauthorized):
         super().__init__(message, path=path, hint=hint, retry_after=retry_after, details=told)
 
 
-class BadSignature(Unauthorized):
-    pass
-
-
 class Forbidden(WaypostError):
     code = "forbidden"
 
@@ -340,7 +336,6 @@ CODES: dict[type[WaypostError], Codes] = {
     MethodNotAllowed: Codes(405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"),
     Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
     BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
-    BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Signature does not hold"),
     Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
     MissingScope: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
     NotOwner: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
