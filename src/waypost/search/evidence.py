@@ -18,7 +18,7 @@ from waypost.model.query import Evidence, MatchedExample, Nearness, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
 from waypost.search.expansion import Carried, TagQuestion
-from waypost.search.honesty import flags
+from waypost.search.lint import flags
 from waypost.search.taxonomy import standard
 from waypost.search.text import analyse, query_terms
 

@@ -1,19 +1,18 @@
-"""What does not pay: stuffed tags, repeated words, lists of keywords. And what is only told: words that address a machine.
+"""What does not pay: stuffed tags, repeated words, lists of keywords.
 
 Weights in 0..1 that multiply what a field is worth, each a pure function of the one record, so that neither a rival nor a
-crowd can move them. Nothing here reads a text's meaning, and no text can raise a weight above that of plain words.
+crowd can move them. Nothing here reads a text's meaning, and no text can raise a weight above that of plain words. What is
+only told of a text, and weighs nothing, is in `lint`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Final, NamedTuple
 
-from waypost.model.names import fold
 from waypost.model.record import AgentRecord
 from waypost.search.text import analyse, words_of
-from waypost.search.visible import hides_text, revealed_text, visible_text
+from waypost.search.visible import visible_text
 
 _PLENTY_OF_TAGS: Final = 8  # tags that the agent's own words need not bear out
 _STUFFED_TAGS: Final = 20  # of such tags: from here on, tags say nothing
@@ -114,49 +113,3 @@ def _example_weight(examples: tuple[str, ...]) -> float:
         return 1.0
     distinct = dict.fromkeys(examples)
     return min(_repetition_weight(text.split()) for text in distinct) * len(distinct) / len(examples)
-
-
-# --- What is told, and moves no score -------------------------------------------------------------
-
-SUSPICIOUS_TEXT: Final = "suspicious_text"
-HIDDEN_TEXT: Final = "hidden_text"
-
-# A text is looked at closely only if it has one of these: most have none.
-_CUES: Final = (
-    "ignor", "disregard", "forget", "overrid", "rank", "instruction", "prompt", "you must", "always", "do not tell",
-    "jailbreak", "<|", "[inst", "anweisung", "instrucci", "忽略", "无视",
-)  # fmt: skip
-_OTHERS: Final = r"(?:other|all|any|every|the|these|those|your|my|previous|prior|above|earlier|preceding|system|safety)"
-_RULES: Final = r"(?:instructions?|prompts?|rules?|guidelines?|directions?|messages?|policy|policies|context)"
-_ADDRESSES: Final = re.compile(
-    rf"\b(?:ignore|disregard|forget|override|bypass)\s+(?:{_OTHERS}\s+){{1,4}}{_RULES}\b"
-    rf"|\b(?:ignore|disregard|skip|exclude)\s+(?:all\s+|the\s+|any\s+)?(?:other|competing|remaining)\s+(?:agents?|tools?"
-    r"|servers?|results?|candidates?|entries)\b"
-    r"|\brank\s+(?:this|me|us|it)\b[^.\n]{0,40}\b(?:first|highest|top|above|1)\b"
-    r"|\b(?:always|must|should)\s+(?:be\s+)?(?:rank(?:ed)?|select(?:ed)?|choose|chosen|prefer(?:red)?|recommend(?:ed)?"
-    r"|pick(?:ed)?)\s+(?:this|me|us|first|over|above)\b"
-    r"|\b(?:reveal|print|show|repeat|leak|send)\s+(?:me\s+)?(?:your|the)\s+(?:system|hidden|initial)\s+(?:prompt|instructions?)"
-    r"|\byou\s+are\s+now\s+(?:a|an|the|in)\b|\bnew\s+(?:system\s+)?instructions?\s*:"
-    r"|\bdo\s+not\s+(?:tell|inform|mention\s+(?:this|it)\s+to)\s+the\s+user\b"
-    r"|<\|(?:im_start|im_end|system|endoftext)\|>|\[/?inst\]|<<sys>>|\b(?:jailbreak|developer)\s+mode\s+(?:on|enabled)\b"
-    r"|\bignorier\w*\s+(?:alle\s+|die\s+|bisherigen\s+|vorherigen\s+|obigen\s+){1,3}anweisungen\b"
-    r"|\bignora\s+(?:todas\s+|las\s+|tus\s+){1,2}instrucciones\b"
-    r"|(?:忽略|无视)(?:之前|以上|前面|所有|先前)[^。\n]{0,8}(?:指令|指示|提示|说明)",
-)
-
-
-def flags(record: AgentRecord) -> tuple[str, ...]:
-    """What a reader should know of a record's texts. No score is touched: to judge words would let words judge."""
-    texts = (record.name, record.description, *record.tags, *(example.text for example in record.examples))
-    found = []
-    if any(map(is_suspicious, texts)):
-        found.append(SUSPICIOUS_TEXT)
-    if any(map(hides_text, texts)):
-        found.append(HIDDEN_TEXT)
-    return tuple(found)
-
-
-def is_suspicious(text: str) -> bool:
-    """Whether a text, or what it hides, gives instructions to whoever ranks or reads it."""
-    folded = fold(revealed_text(text))
-    return any(cue in folded for cue in _CUES) and _ADDRESSES.search(folded) is not None

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from waypost.model.record import AgentRecord, Example
-from waypost.search.honesty import Damping, Fields, damping, fields_of, flags, is_suspicious
+from waypost.search.honesty import Damping, Fields, damping, fields_of
+from waypost.search.lint import flags, is_suspicious
 
 PROSE = (
     "Tells the weather of any city for the next ten days. It warns of storms, frost and floods, and knows when the sun "
