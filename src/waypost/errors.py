@@ -24,7 +24,6 @@
     │   ├── NotAcceptable         no representation fits the Accept header
     │   └── MethodNotAllowed      the path exists, the method does not
     ├── Unauthorized              no credential, or one that does not hold
-    │   └── BadSignature          a signature is missing, or does not hold
     │   └── BadSignature          a document whose signature does not hold
     ├── Forbidden                 the credential holds, the right is missing
     │   ├── MissingScope          the token lacks a scope
