@@ -94,7 +94,7 @@ class Verifier:
     """Checks tokens of our own issuer."""
 
     def __init__(self, key: Ed25519PublicKey, *, issuer: str, audience: str) -> None:
-        self._key = key
+        self._key = jws.own_key(key)
         self._issuer = issuer
         self._audience = audience
 
