@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import Registration
 from waypost.model.verdict import Verdict
 from waypost.registry.decisions import entry_of
-from waypost.registry.ports import Change, Command, Decision, Held, Idempotency, Store
+from waypost.registry.ports import AuditEntry, Change, Command, Decision, Held, Idempotency, Store
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite_following import SqliteFollower
 
 
 @pytest.fixture
@@ -630,3 +631,104 @@ async def test_many_commands_share_a_commit(opened: SqliteStore, listener: Liste
     await asyncio.gather(*(opened.execute(put(make_registration(f"agent-{n}"))) for n in range(1000)))
     assert len(listener.batches) <= 1000 / limits.GROUP_COMMIT_MAX + 2
     assert max(map(len, listener.batches)) <= limits.GROUP_COMMIT_MAX
+
+
+# --- Notes, and refusals that are remembered ------------------------------------------------------
+
+
+def note(
+    notes: dict[str, bytes | None],
+    *,
+    sees: tuple[str, ...] = (),
+    seen: Callable[[Held], None] = lambda held: None,
+    **members: Any,
+) -> Command:
+    def decide(held: Held) -> Decision:
+        seen(held)
+        return Decision(outcome="noted", notes=notes, **members)
+
+    return Command(keys=(), notes=sees, decide=decide)
+
+
+async def test_a_note_is_seen_by_whoever_names_it_and_listed_by_its_prefix(store: Store) -> None:
+    await store.execute(note({"allow:*": b"1", "allow:é": b"2", "pin:a": b"3", "allowed": b"no"}))
+    held: list[Held] = []
+    await store.execute(note({}, sees=("pin:a", "pin:b"), seen=held.append))
+    assert held[0].notes == {"pin:a": b"3"}
+    assert await store.notes("allow:") == [("allow:*", b"1"), ("allow:é", b"2")]
+    assert len(await store.notes("")) == 4
+    await store.execute(note({"allow:*": None, "pin:a": b"4", "absent": None}))
+    assert await store.notes("allow:") == [("allow:é", b"2")]
+    assert await store.notes("pin:") == [("pin:a", b"4")]
+
+
+async def test_notes_alone_take_no_revision_and_make_no_event(store: Store, listener: Listener) -> None:
+    answer = await store.execute(note({"pin:a": b"1"}, audit=(entry("allow"),)))
+    assert (answer.outcome, answer.revision) == ("noted", 0)
+    assert (await store.revision(), await store.events(0, 10), listener.batches) == (0, [], [])
+
+
+async def test_a_refusal_is_raised_and_what_it_noted_stays(store: Store) -> None:
+    key = Idempotency(key="alice\0k", fingerprint="f", forget_at=NOW + 10)
+    tried = note({"pin:a": b"tried"}, refusal=Conflict("Another key."))
+    commands = (
+        put(make_registration("x")),
+        msgspec.structs.replace(tried, idempotency=key),
+        put(make_registration("y")),
+    )
+    results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
+    assert [type(result).__name__ for result in results] == ["Answer", "Conflict", "Answer"]
+    assert await store.notes("pin:") == [("pin:a", b"tried")]
+    assert (await store.execute(put(make_registration("z"), idempotency=key))).replayed is False
+
+
+async def test_a_command_that_fails_leaves_no_note(store: Store) -> None:
+    ghost = make_registration("ghost")
+    change = Change(type="withdrawn", at=NOW, removed=ghost)
+    with pytest.raises(ValueError, match="not there"):
+        await store.execute(note({"pin:a": b"1"}, change=change))
+    assert await store.notes("") == []
+
+
+async def test_a_change_and_its_notes_are_one(store: Store) -> None:
+    registration = make_registration("x")
+    change = Change(type="registered", at=NOW, registration=registration)
+    await store.execute(note({"pin:x": b"1"}, change=change))
+    assert set(await everything(store)) == {"x"}
+    assert await store.notes("pin:") == [("pin:x", b"1")]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_whoever_mirrors_notes_is_told_before_the_caller_and_only_of_notes(kind: str, tmp_path: Path) -> None:
+    store: Store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path)
+    told: dict[str, bytes | None] = {}
+    times = []
+
+    def hear(notes: Mapping[str, bytes | None]) -> None:
+        told.update(notes)
+        times.append(len(notes))
+
+    await store.open(Listener(), hear)
+    await store.execute(put(make_registration("x")))
+    assert times == []
+    await store.execute(note({"allow:a": b"1", "allow:b": b"2"}))
+    assert told == {"allow:a": b"1", "allow:b": b"2"}
+    with pytest.raises(Conflict):
+        await store.execute(note({"allow:a": None}, refusal=Conflict("No.")))
+    assert told["allow:a"] is None
+    await store.close()
+
+
+async def test_notes_survive_a_reopening_and_can_be_read_by_a_follower(opened: SqliteStore) -> None:
+    await opened.execute(note({"pin:a": b"\x00\xff", "pin:b": b""}))
+    follower = SqliteFollower(opened.path.parent)
+    await follower.open(Listener())
+    assert await follower.notes("pin:") == [("pin:a", b"\x00\xff"), ("pin:b", b"")]
+    await follower.close()
+    again = await reopen(opened)
+    assert await again.notes("pin:") == [("pin:a", b"\x00\xff"), ("pin:b", b"")]
+    await again.close()
+
+
+def entry(action: str, **members: Any) -> AuditEntry:
+    return AuditEntry(**{"at": NOW, "action": action, "subject": "alice", **members})

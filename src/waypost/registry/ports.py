@@ -124,12 +124,16 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry | None = None  # of the registration, where the store has made it for itself
 
 
+Noted = Callable[[Mapping[str, bytes | None]], None]  # hears which notes were written, and which removed (None)
+
+
 class Store(Protocol):
     """memory, sqlite, postgres. One contract suite: tests/contract/test_store.py."""
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
         """Open, migrate, check. `listener` is called on the event loop after each commit, before its callers are answered,
-        with the changes of this process (and, later, of other nodes) in revision order."""
+        with the changes of this process (and, later, of other nodes) in revision order. `noted` is called before it, and
+        only after commits that wrote notes, with the last value of each: a commit without notes does not know of it."""
         ...
 
     async def close(self) -> None: ...
@@ -159,6 +163,10 @@ class Store(Protocol):
         ...
 
     async def tombstone(self, agent_id: str) -> Tombstone | None: ...
+
+    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
+        """The notes whose names begin so, in the order of names."""
+        ...
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         """Events with revision > after, in order."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
 
 from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration
 from waypost.registry.decisions import entry_of
-from waypost.registry.ports import Answer, Change, Command, Committed, Held, Idempotency, Tombstone
+from waypost.registry.ports import Answer, Change, Command, Committed, Held, Idempotency, Noted, Tombstone
 from waypost.stores.outcome import (
     closed_refusal,
     commit_change,
@@ -32,10 +32,13 @@ class MemoryStore:
         self._answers: dict[str, tuple[Idempotency, Answer]] = {}
         self._secrets: dict[str, bytes] = {}
         self._revision = 0
+        self._notes: dict[str, bytes] = {}
         self._listener: Callable[[Sequence[Committed]], None] | None = None
+        self._noted: Noted | None = None
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
         self._listener = listener
+        self._noted = noted
 
     async def close(self) -> None:
         self._listener = None
@@ -51,7 +54,7 @@ class MemoryStore:
         known = self._answers.get(command.idempotency.key) if command.idempotency else None
         if known is not None and command.idempotency is not None:
             return replay(known[1], known[0].fingerprint, command.idempotency)
-        decision = command.decide(self._held(command.keys))
+        decision = command.decide(self._held(command.keys, command.notes))
         answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self._revision)
         committed = None
         if decision.change is not None:
@@ -62,18 +65,31 @@ class MemoryStore:
                 registration=committed.registration or decision.registration,
                 revision=committed.event.revision,
             )
-        if command.idempotency is not None:
+        self._put_notes(decision.notes)
+        if command.idempotency is not None and decision.refusal is None:
             self._answers[command.idempotency.key] = (command.idempotency, kept_answer(answer))
+        if decision.notes and self._noted is not None:
+            self._noted(decision.notes)
         if committed is not None:
             self._listener((committed,))
+        if decision.refusal is not None:
+            raise decision.refusal
         return answer
 
-    def _held(self, keys: Sequence[str]) -> Held:
+    def _put_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        for name, value in notes.items():
+            if value is None:
+                self._notes.pop(name, None)
+            else:
+                self._notes[name] = value
+
+    def _held(self, keys: Sequence[str], notes: Sequence[str]) -> Held:
         ids = dict.fromkeys(found for key in keys for found in (key, self._aliases.get(key)) if found is not None)
         return Held(
             registrations={each: self._registrations[each] for each in ids if each in self._registrations},
             tombstones={key: self._tombstones[key] for key in keys if key in self._tombstones},
             revision=self._revision,
+            notes={name: self._notes[name] for name in notes if name in self._notes},
         )
 
     def _apply(self, change: Change, committed: Committed) -> None:
@@ -149,6 +165,9 @@ class MemoryStore:
 
     async def tombstone(self, agent_id: str) -> Tombstone | None:
         return self._tombstones.get(agent_id)
+
+    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
+        return sorted((name, value) for name, value in self._notes.items() if name.startswith(prefix))
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         first = max(after + 1, await self.oldest_event())

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from waypost import limits
 from waypost.errors import WaypostError
-from waypost.registry.ports import Answer, Command, Committed
+from waypost.registry.ports import Answer, Command, Committed, Noted
 from waypost.stores.folder_lock import FolderLock
 from waypost.stores.outcome import closed_refusal
+from waypost.stores.sqlite_audit import audit_size
 from waypost.stores.sqlite_faults import damaged, open_refusal
 from waypost.stores.sqlite_reads import SqliteReads
 from waypost.stores.sqlite_schema import FILE_NAME, Failpoint, find_damage, migrate, open_writer
@@ -53,9 +54,9 @@ class SqliteStore(SqliteReads):
 
     # --- Life ------------------------------------------------------------------------------------
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
         self._tables = tables = await asyncio.to_thread(self._open_file)
-        self._writer = GroupWriter(tables, listener, self._failpoint)
+        self._writer = GroupWriter(tables, listener, self._failpoint, noted)
 
     def _open_file(self) -> Tables:
         try:
@@ -132,7 +133,7 @@ class SqliteStore(SqliteReads):
         if writer.full and time.monotonic() - self._probed_at >= _PROBE_SECONDS and self._has_room():
             self._probed_at = time.monotonic()
             try:
-                await writer.submit(lambda tables: tables.note("probe", int(time.time())))
+                await writer.submit(lambda tables: tables.mark("probe", int(time.time())))
             except WaypostError:
                 return False
         return not writer.full
@@ -171,14 +172,14 @@ def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
         "SELECT (SELECT count(*) FROM entries), (SELECT max(revision) FROM events), (SELECT min(revision) FROM events)"
     ).fetchall()
     events = newest - oldest + 1 if newest is not None else 0
-    return {"agents": agents, "events": events}
+    return {"agents": agents, "events": events, "audit entries": audit_size(connection)}
 
 
 def _note_clean(tables: Tables) -> None:
     """Say that all is well and how much there is, then fold the log into the file. A full disk only costs the note."""
     try:
         for name, value in {**_numbers(tables.connection), "clean": 1}.items():
-            tables.note(name, value)
+            tables.mark(name, value)
         tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.OperationalError:
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from waypost.errors import StoreUnavailable, WaypostError
-from waypost.registry.ports import Answer, Command, Committed
+from waypost.registry.ports import Answer, Command, Committed, Noted
 from waypost.stores.sqlite_faults import open_refusal
 from waypost.stores.sqlite_reader import Reader
 from waypost.stores.sqlite_reads import SqliteReads
@@ -16,13 +16,13 @@ from waypost.stores.sqlite_schema import FILE_NAME
 
 
 class SqliteFollower(SqliteReads):
-    """Its listener hears nothing by itself: whoever follows reads the events. The file must be there, and migrated."""
+    """Its listeners hear nothing by themselves: whoever follows reads the events. The file must be there, and migrated."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.path = folder / FILE_NAME
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None]) -> None:
+    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
         try:
             await asyncio.to_thread(self._open_readers, self.path)
         except (sqlite3.Error, OSError) as error:

@@ -19,6 +19,8 @@ _DOCUMENTS = (
     "SELECT r.registration, r.crc, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
 )
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
+_NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name"
+_LAST_CHARACTER = "\U0010ffff"  # no name goes on with it
 
 _Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
 
@@ -61,6 +63,10 @@ class Reader:
     def tombstone(self, agent_id: str) -> Tombstone | None:
         found = self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (agent_id,)).fetchall()
         return rows.read_tombstone(*found[0]) if found else None
+
+    def notes(self, prefix: str) -> list[tuple[str, bytes]]:
+        found = self._run(_NOTES, (prefix, prefix + _LAST_CHARACTER))
+        return [(row[0], rows.read_note(*row)) for row in found.fetchall()]
 
     def events(self, after: int, limit: int) -> list[Event]:
         found = self._run(

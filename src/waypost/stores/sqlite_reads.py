@@ -100,6 +100,9 @@ class SqliteReads(ABC):
     async def tombstone(self, agent_id: str) -> Tombstone | None:
         return self._read_here(lambda reader: reader.tombstone(agent_id))
 
+    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
+        return await self._read_apart(lambda reader: reader.notes(prefix))
+
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         if limit <= _AT_ONCE:
             return self._read_here(lambda reader: reader.events(after, limit))

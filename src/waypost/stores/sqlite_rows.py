@@ -206,6 +206,16 @@ def read_answer(data: bytes, crc: int) -> Answer:
     return checked(_answer_decoder, data, crc, "a kept answer")
 
 
+def note_row(name: str, value: bytes) -> tuple[str, bytes, int]:
+    return name, value, zlib.crc32(value, zlib.crc32(name.encode()))
+
+
+def read_note(name: str, value: bytes, crc: int) -> bytes:
+    if not isinstance(value, bytes) or zlib.crc32(value, zlib.crc32(name.encode())) != crc:
+        raise damaged(f"the note {name!r}")
+    return value
+
+
 def read_secret(name: str, value: bytes, crc: int) -> bytes:
     if not isinstance(value, bytes) or zlib.crc32(value, zlib.crc32(name.encode())) != crc:
         raise damaged(f"the secret {name!r}")

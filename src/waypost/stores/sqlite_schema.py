@@ -53,9 +53,25 @@ _FIRST: Step = (
     "CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
+# notes          small facts beside the records: pins, rules, marks, revocations
+# audit          who did what: the leaves of a hash tree, numbered from 1 without a gap; the oldest may have gone
+# audit_tiles    the hashes of that tree in full tiles of 256, which stay; their root is the checksum of the hashes
+# history        what an update replaced, by the revision that it had
+_SECOND: Step = (
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE audit (number INTEGER PRIMARY KEY, leaf BLOB NOT NULL, crc INTEGER NOT NULL)",
+    """CREATE TABLE audit_tiles (
+        level INTEGER NOT NULL, number INTEGER NOT NULL, root BLOB NOT NULL, crc INTEGER NOT NULL, hashes BLOB NOT NULL,
+        PRIMARY KEY (level, number)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE history (
+        revision INTEGER PRIMARY KEY, id TEXT NOT NULL, version BLOB NOT NULL, crc INTEGER NOT NULL
+    )""",
+    "CREATE INDEX history_by_id ON history (id, revision)",
+)
 # Where a lost row leaves no trace: of a registration the entry tells, of an event the numbers of its neighbours.
-_SILENT = ("entries", "aliases", "tombstones", "answers", "secrets", "meta")
-MIGRATIONS: tuple[Step, ...] = (_FIRST,)
+_SILENT = ("entries", "aliases", "tombstones", "answers", "secrets", "meta", "notes")
+MIGRATIONS: tuple[Step, ...] = (_FIRST, _SECOND)
 
 
 def open_writer(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:

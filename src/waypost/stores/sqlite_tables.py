@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from waypost.model.registration import Registration
 from waypost.registry.ports import Answer, Change, Command, Committed, Decision, Held, Idempotency, Tombstone
 from waypost.stores import sqlite_rows as rows
 from waypost.stores.outcome import commit_change, is_renewal, kept_answer, replay
+from waypost.stores.sqlite_audit import AuditTable
 from waypost.stores.sqlite_schema import Failpoint
 
 _PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a write for long
@@ -35,11 +36,17 @@ class Tables:
         self._failpoint = failpoint
         self._numbers: dict[str, int] = {}  # row numbers of what the running command was shown
         self.changes: list[Committed] = []  # of the transaction that is open
+        self.noted: dict[str, bytes | None] = {}  # likewise
         self.written_bytes = 0  # about how much the open transaction adds to the log
-        self.reset()
+        self.audit = AuditTable(connection)
+        self._read_counters()
 
     def reset(self) -> None:
-        """Read the counters from the file: at the start, and after a transaction was lost."""
+        """Forget a transaction that was lost: all that runs ahead of the disk is read from it again."""
+        self.audit.reset()
+        self._read_counters()
+
+    def _read_counters(self) -> None:
         ((newest, pruned),) = self._run(
             "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
         ).fetchall()
@@ -48,6 +55,7 @@ class Tables:
         self._number = number
         self._clean = self._run("SELECT 1 FROM meta WHERE name = 'clean' AND value = 1").fetchall() != []
         self.changes = []
+        self.noted = {}
         self.written_bytes = 0
 
     # --- Transactions ----------------------------------------------------------------------------
@@ -56,9 +64,13 @@ class Tables:
         self._run("BEGIN IMMEDIATE")
 
     def before_commit(self) -> None:
-        """The first write since the start takes back that the last stop was clean."""
+        """The entries of the audit trail, all at once. The first write since the start takes back that the last stop was
+        clean."""
+        if self.audit.waiting:
+            self.written_bytes += self.audit.flush()
+            self._failpoint("after_audit")
         if self._clean:
-            self.note("clean", 0)
+            self.mark("clean", 0)
             self._clean = False
 
     def roll_back(self) -> None:
@@ -66,11 +78,14 @@ class Tables:
             self._run("ROLLBACK")
         self.reset()
 
-    def settle(self) -> list[Committed]:
-        """The transaction is on the disk: hand over what it changed."""
+    def settle(self) -> tuple[list[Committed], dict[str, bytes | None]]:
+        """The transaction is on the disk: hand over what it changed and what it noted."""
         changes, self.changes = self.changes, []
+        noted = self.noted
+        if noted:
+            self.noted = {}
         self.written_bytes = 0
-        return changes
+        return changes, noted
 
     # --- One command -----------------------------------------------------------------------------
 
@@ -81,31 +96,51 @@ class Tables:
             known = self._known_answer(idempotency)
             if known is not None:
                 return known
-        held = self._held(command.keys)
+        held = self._held(command.keys, command.notes)
         decision = command.decide(held)
-        if decision.change is None:
-            return self._note(decision, idempotency)
+        if decision.refusal is not None:
+            idempotency = None  # whoever was refused may try again
+        if decision.change is None and not decision.notes:
+            answer = self._idle(decision, idempotency)
+        else:
+            answer = self._write(command.keys, held, decision, idempotency)
+        if decision.audit:
+            self.audit.waiting += decision.audit
+        if decision.refusal is not None:
+            raise decision.refusal
+        return answer
+
+    def _idle(self, decision: Decision, idempotency: Idempotency | None) -> Answer:
+        answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self.revision)
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
+        return answer
+
+    def _write(self, keys: Sequence[str], held: Held, decision: Decision, idempotency: Idempotency | None) -> Answer:
         self._run("SAVEPOINT command")
         try:
-            answer = self._write(command, held, decision, decision.change)
+            if decision.notes:
+                self._put_notes(decision.notes)
+            if decision.change is None:
+                answer = self._idle(decision, idempotency)
+            else:
+                answer = self._change(keys, held, decision, decision.change, idempotency)
             self._run("RELEASE command")
         except BaseException:
             if self.connection.in_transaction:
                 self._run("ROLLBACK TO command")
                 self._run("RELEASE command")
             raise
+        if decision.notes:
+            self.noted.update(decision.notes)
         return answer
 
-    def _note(self, decision: Decision, idempotency: Idempotency | None) -> Answer:
-        answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self.revision)
-        if idempotency is not None:
-            self._keep_answer(idempotency, answer)
-        return answer
-
-    def _write(self, command: Command, held: Held, decision: Decision, change: Change) -> Answer:
+    def _change(
+        self, keys: Sequence[str], held: Held, decision: Decision, change: Change, idempotency: Idempotency | None
+    ) -> Answer:
         committed = commit_change(change, self.revision + 1)
         event, after = committed.event, committed.registration
-        if event.id not in command.keys and event.id not in held.registrations:
+        if event.id not in keys and event.id not in held.registrations:
             held = self._held((event.id,))
         before, number = held.registrations.get(event.id), self._numbers.get(event.id)
         if after is None or committed.entry is None:
@@ -118,8 +153,8 @@ class Tables:
         self._append(committed)
         self._failpoint("after_event")
         answer = Answer(outcome=decision.outcome, registration=after or decision.registration, revision=event.revision)
-        if command.idempotency is not None:
-            self._keep_answer(command.idempotency, answer)
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
         self.revision = event.revision
         self._number = max(self._number, number or 0)
         self.changes.append(committed)
@@ -127,7 +162,7 @@ class Tables:
 
     # --- What is held ----------------------------------------------------------------------------
 
-    def _held(self, keys: Sequence[str]) -> Held:
+    def _held(self, keys: Sequence[str], notes: Sequence[str] = ()) -> Held:
         self._numbers.clear()
         registrations: dict[str, Registration] = {}
         tombstones: dict[str, Tombstone] = {}
@@ -142,7 +177,23 @@ class Tables:
                     )
             for row in self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (key,)).fetchall():
                 tombstones[key] = rows.read_tombstone(*row)
-        return Held(registrations=registrations, tombstones=tombstones, revision=self.revision)
+        found_notes = self._notes(notes) if notes else {}
+        return Held(registrations=registrations, tombstones=tombstones, revision=self.revision, notes=found_notes)
+
+    def _notes(self, names: Sequence[str]) -> dict[str, bytes]:
+        found = {}
+        for name in names:
+            for value, crc in self._run("SELECT value, crc FROM notes WHERE name = ?", (name,)).fetchall():
+                found[name] = rows.read_note(name, value, crc)
+        return found
+
+    def _put_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        for name, value in notes.items():
+            if value is None:
+                self._run("DELETE FROM notes WHERE name = ?", (name,))
+            else:
+                self.written_bytes += len(name) + len(value)
+                self._run("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", rows.note_row(name, value))
 
     # --- Registrations ---------------------------------------------------------------------------
 
@@ -214,7 +265,7 @@ class Tables:
         self._run("INSERT INTO secrets VALUES (?, ?, ?)", rows.secret_row(name, made))
         return made
 
-    def note(self, name: str, value: int) -> None:
+    def mark(self, name: str, value: int) -> None:
         self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
@@ -235,5 +286,5 @@ class Tables:
             last = revision
         if not last:
             return 0
-        self.note("pruned", last)
+        self.mark("pruned", last)
         return self._run("DELETE FROM events WHERE revision <= ?", (last,)).rowcount

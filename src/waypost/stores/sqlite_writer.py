@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from waypost import limits
 from waypost.errors import InternalError, WaypostError
-from waypost.registry.ports import Committed
+from waypost.registry.ports import Committed, Noted
 from waypost.stores.outcome import closed_refusal
 from waypost.stores.sqlite_faults import fault_of, queue_refusal, write_refusal
 from waypost.stores.sqlite_schema import Failpoint
@@ -40,9 +40,10 @@ _PAGES_TOUCHED = 4  # by a usual command, beside the bytes that it writes
 class GroupWriter:
     """Owns the writing connection through `tables`. All methods but `_commit` and `_checkpoint` run on the loop."""
 
-    def __init__(self, tables: Tables, listener: Listener, failpoint: Failpoint) -> None:
+    def __init__(self, tables: Tables, listener: Listener, failpoint: Failpoint, noted: Noted | None = None) -> None:
         self._tables = tables
         self._listener = listener
+        self._noted = noted
         self._failpoint = failpoint
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="waypost-commit")
@@ -111,7 +112,8 @@ class GroupWriter:
 
     @property
     def _wrote(self) -> bool:
-        return self._tables.connection.total_changes != self._changes_before
+        """Whether there is anything to make durable; entries of the audit trail are written last."""
+        return self._tables.connection.total_changes != self._changes_before or bool(self._tables.audit.waiting)
 
     def _decide(self, work: Work, future: asyncio.Future[Any]) -> None:
         if future.cancelled():
@@ -167,12 +169,14 @@ class GroupWriter:
             self._fail(group, failure)
             return
         self._logged_bytes += self._tables.written_bytes + len(group) * _PAGES_TOUCHED * _PAGE_BYTES
-        changes = self._tables.settle()
+        changes, noted = self._tables.settle()
         self.revision = self._tables.revision
         if self._wrote:
             self.full = False
         try:
             self._failpoint("before_publish")
+            if noted and self._noted is not None:
+                self._noted(noted)
             if changes:
                 self._listener(changes)
             self._failpoint("before_reply")

@@ -131,7 +131,7 @@ async def test_a_step_forward_keeps_what_is_there(tmp_path: Path) -> None:
     connection = open_writer(tmp_path / FILE_NAME)
     migrate(connection, _nothing, _GROWN)
     migrate(connection, _nothing, _GROWN)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(_GROWN),)
     assert connection.execute("SELECT unit FROM meta WHERE name = 'agents'").fetchone() == ("agents",)
     assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)
     connection.close()
@@ -153,8 +153,23 @@ async def test_a_crash_within_a_step_leaves_the_version_before_it(tmp_path: Path
         migrate(connection, crash, _GROWN)
     connection.close()
     connection = open_writer(tmp_path / FILE_NAME)
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert [row[1] for row in connection.execute("PRAGMA table_info(meta)")] == ["name", "value"]
     migrate(connection, _nothing, _GROWN)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(_GROWN),)
     connection.close()
+
+
+async def test_a_file_of_the_first_version_is_brought_forward(tmp_path: Path) -> None:
+    await _filled(tmp_path)
+    connection = open_writer(tmp_path / FILE_NAME)
+    for table in ("notes", "audit", "audit_tiles", "history"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    store = SqliteStore(tmp_path)
+    await store.open(Listener())
+    assert len(await everything(store)) == 1
+    assert await store.notes("") == []
+    await store.execute(put(make_registration("another")))
+    await store.close()
