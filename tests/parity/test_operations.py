@@ -76,9 +76,10 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
         routes = [*bench.application.service.router.routes, *FACE_ROUTES]
         assert {route.operation for route in routes} == set(OPERATIONS)
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
-        # SURFACE: always open, and nothing else.
+        # SURFACE: always open, and nothing else but the style of the first page.
         assert open_paths == {
             "/",
+            "/style.css",
             "/.well-known/agent.json",
             "/.well-known/agent-card.json",
             "/.well-known/agent-card",

@@ -15,7 +15,7 @@ from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
-from waypost.server.pages import html_response, page
+from waypost.server.pages import html_response, page, shown_text, style_route
 from waypost.server.routes import Body, Call, Route
 
 _SHOWN = 100
@@ -41,7 +41,8 @@ class HomeFace:
                 summary="The first page",
                 answers={200: Body(schema={"type": "string"}, content_type="text/html")},
                 open=True,
-            )
+            ),
+            style_route(),
         ]
 
     async def home(self, call: Call) -> AnyResponse:
@@ -82,8 +83,8 @@ def _answer(call: Call, body: bytes, changed_at: float) -> Response:
 def _alone_html(registration: Registration) -> str:
     record = registration.record
     return (
-        f"<h1>{_text(record.name)}</h1><p>{_text(record.description)}</p><p>{_tags_html(record.tags)}</p>"
-        f'<p class="soft"><code>{_text(record.id)}</code></p>'
+        f"<h1>{shown_text(record.name)}</h1><p>{shown_text(record.description)}</p><p>{_tags_html(record.tags)}</p>"
+        f'<p class="soft"><code>{shown_text(record.id)}</code></p>'
         '<p><a href="/.well-known/agent.json">ADP document</a> · <a href="/.well-known/agent-card.json">A2A card</a> · '
         '<a href="/.well-known/agent-card">Agent Framework card</a></p>'
     )
@@ -93,17 +94,11 @@ def _agent_html(registration: Registration) -> str:
     record = registration.record
     link = f"/.well-known/agent-card?agent={slug(record.id)}"  # open to all, as this page is
     return (
-        f'<li class="agent"><h2><a href="{html.escape(link)}">{_text(record.name)}</a></h2>'
-        f"<p>{_text(record.description[:300])}</p><p>{_tags_html(record.tags)}</p>"
-        f'<p class="soft"><code>{_text(record.id)}</code></p></li>'
+        f'<li class="agent"><h2><a href="{html.escape(link)}">{shown_text(record.name)}</a></h2>'
+        f"<p>{shown_text(record.description[:300])}</p><p>{_tags_html(record.tags)}</p>"
+        f'<p class="soft"><code>{shown_text(record.id)}</code></p></li>'
     )
 
 
 def _tags_html(tags: tuple[str, ...]) -> str:
-    return " ".join(f'<span class="tag">{_text(tag)}</span>' for tag in tags[:8])
-
-
-def _text(value: str) -> str:
-    """Text of a record as data: escaped, and with characters that turn or hide text made visible."""
-    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value)
-    return html.escape(shown)
+    return " ".join(f'<span class="tag">{shown_text(tag)}</span>' for tag in tags[:8])

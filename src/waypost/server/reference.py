@@ -84,7 +84,7 @@ class ReferenceFace:
             for path, methods in self._description["paths"].items()
             for method, operation in methods.items()
         )
-        return html_response(page("API reference", f"<h1>API reference</h1>{rows}"))
+        return html_response(page("API reference", f"<h1>API reference</h1>{rows}"), private=True)
 
 
 def find_schema(name: str) -> dict[str, Any]:

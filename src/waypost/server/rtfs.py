@@ -7,6 +7,7 @@ from waypost.errors import InvalidDocument, MethodNotAllowed, Unauthorized, Unsu
 from waypost.model.principal import Principal
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response, json_response
+from waypost.server.pages import html_response, page
 from waypost.server.problems import problem_headers
 from waypost.server.reading import read_visibility
 from waypost.server.rtfs_methods import TOKEN_PREFIX, Caller, RtfsMethods
@@ -77,7 +78,7 @@ class RtfsFace:
             ready = self._registry.ready
             return json_response({"status": "ok" if ready else "starting"}, 200 if ready else 503)
         if request.method in ("GET", "HEAD") and "text/html" in (request.header(b"accept") or ""):
-            return Response(200, self._page(), content_type=b"text/html; charset=utf-8")
+            return html_response(self._page(), private=True)
         raise MethodNotAllowed(
             "This address takes JSON-RPC calls by POST.",
             path="method",
@@ -87,11 +88,11 @@ class RtfsFace:
 
     def _page(self) -> bytes:
         methods = "".join(f"<li><code>{name}</code></li>" for name in self._methods.names)
-        return (
-            "<!doctype html><html lang=en><meta charset=utf-8><title>RTFS registry</title>"
+        return page(
+            "RTFS registry",
             "<h1>RTFS registry</h1><p>JSON-RPC 2.0 by <code>POST</code> to this address, as "
-            f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>"
-        ).encode()
+            f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>",
+        )
 
 
 def _worded(error: WaypostError) -> WaypostError:

@@ -1,0 +1,139 @@
+"""X1, X2: text of records is data on every page and in every document; the headers leave a browser nothing to run."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.service import Bench, profile, service
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "html_breakout" / "html_breakout.json"
+STRINGS: list[str] = json.loads(VECTORS.read_text())["strings"]
+CSP = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+
+class Reader(HTMLParser):
+    """Elements, attributes and texts, as a browser would take them apart."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(response: httpx.Response) -> Reader:
+    reader = Reader()
+    reader.feed(response.text)
+    return reader
+
+
+def is_harmless(page: Reader) -> bool:
+    links = [value or "" for name, value in page.attributes if name in ("href", "src")]
+    return (
+        not {"script", "img", "svg", "iframe", "base", "style", "object"} & set(page.elements)
+        and not [name for name, _ in page.attributes if name.startswith("on")]
+        and all(link.startswith(("/", "http://", "https://", "mailto:")) for link in links)
+    )
+
+
+async def register(bench: Bench, text: str) -> int:
+    """An agent that carries the text wherever a text can be."""
+    document = profile("urn:x:broken", name=text, description=text, tags=[text], examples=[{"text": text}])
+    return (await bench.admin().post("/api/v1/agents", json=document)).status_code
+
+
+@pytest.mark.parametrize("text", STRINGS)
+async def test_no_text_of_a_record_becomes_markup(tmp_path: Path, text: str) -> None:
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("urn:x:plain", name="Plain"))
+        clean = read(await bench.anonymous().get("/"))
+        if await register(bench, text) not in (200, 201):
+            return  # refused is harmless too: a name with a line end or a control character
+        home = read(await bench.anonymous().get("/"))
+        await bench.admin().post("/api/v1/agents/urn:x:broken:host", json={"domain": "broken.example.com"})
+        alone = read(await bench.anonymous().get("/", headers={"Host": "broken.example.com"}))
+    for page in (home, alone):
+        assert is_harmless(page)
+        assert page.elements.count("title") == page.elements.count("body") == 1
+        assert set(page.elements) <= {*clean.elements, "span", "code"}
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    assert shown in home.text
+    assert shown in alone.text
+
+
+@pytest.mark.parametrize("text", STRINGS)
+async def test_a_problem_that_names_a_text_is_json_and_nothing_else(tmp_path: Path, text: str) -> None:
+    async with service(tmp_path) as bench:
+        for answer in (
+            await bench.admin().get("/.well-known/agent-card.json", params={"agent": text[:200]}),
+            await bench.admin().post("/api/v1/agents", json={"id": text, "name": 1}),
+        ):
+            assert answer.headers["content-type"].startswith("application/problem+json")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "set-cookie" not in answer.headers
+            assert answer.json()["status"] == answer.status_code
+
+
+async def pages(bench: Bench) -> list[httpx.Response]:
+    admin = bench.admin()
+    return [
+        await admin.get("/"),
+        await admin.get("/docs"),
+        await admin.get("/rtfs", headers={"Accept": "text/html"}),
+    ]
+
+
+async def test_a_page_runs_nothing_and_is_framed_by_nobody(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for answer in await pages(bench):
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+            assert answer.headers["content-security-policy"] == CSP
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            page = read(answer)
+            assert is_harmless(page)
+            assert "style" not in {name for name, _ in page.attributes}
+
+
+async def test_the_style_that_pages_ask_for_is_served_to_everybody(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        (link,) = [value for name, value in read(await bench.anonymous().get("/")).attributes if name == "href"][:1]
+        style = await bench.anonymous().get(str(link))
+        assert style.headers["content-type"] == "text/css; charset=utf-8"
+        assert "body{" in style.text
+        again = await bench.anonymous().get(str(link), headers={"If-None-Match": style.headers["etag"]})
+    assert again.status_code == 304
+
+
+async def test_a_page_for_readers_is_kept_by_no_shared_cache(tmp_path: Path) -> None:
+    """H9."""
+    async with service(tmp_path) as bench:
+        home, docs, rtfs = await pages(bench)
+    assert "Host" in home.headers["vary"]
+    for answer in (docs, rtfs):
+        assert answer.headers["cache-control"] == "private, no-cache"
+        assert "Authorization" in answer.headers["vary"]
+
+
+DOCUMENTS = ["/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/ai-catalog.json"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+async def test_a_document_is_never_sniffed_and_depends_on_its_host(tmp_path: Path, path: str) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.anonymous().get(path)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "Host" in answer.headers["vary"]
+    assert "json" in answer.headers["content-type"]
