@@ -42,8 +42,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def render_settings(rows: Iterable[settings.Setting]) -> str:
     return table(
         ("setting", "flag", "variable", "default", "meaning"),
-        ((f"`{row.name}`", f"`{row.flag}`", f"`{row.variable}`", _default(row), _meaning(row)) for row in rows),
+        ((f"`{row.name}`", *_names(row), _default(row), _meaning(row)) for row in rows),
     )
+
+
+def _names(row: settings.Setting) -> tuple[str, str]:
+    return ("in the file only", "") if row.in_file_only else (f"`{row.flag}`", f"`{row.variable}`")
 
 
 def _default(row: settings.Setting) -> str:

@@ -156,6 +156,23 @@ SIGNATURES: Final = 8  # of one document that are looked at
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400
 TOKEN_LEEWAY_SECONDS: Final = 30
+AGENTS_PER_OWNER: Final = 1000  # more than any team runs; an import of everybody's agents is an admin's
+INVITEES: Final = 100  # subjects that may see one private agent: each is a token of its audience
+SUBJECT_CHARS: Final = 256
+READS_PER_MINUTE: Final = 3000  # 50 a second, sustained: a program, not a person
+WRITES_PER_MINUTE: Final = 1200  # an owner of AGENTS_PER_OWNER agents may renew each once a minute
+WRITE_LINES: Final = 100  # lines of a batch that count as one write: an import of all agents of an owner is ten
+AUTH_FAILURES_PER_MINUTE: Final = 600  # of one address; beyond it nothing is decrypted or verified for it
+
+# --- Outside issuers and client certificates -------------------------------------------------------
+JWKS_REFRESH_SECONDS: Final = 60  # between two looks for a key that is not known: a token must not make us ask at will
+JWKS_FRESH_SECONDS: Final = 600  # after which keys are fetched again in the background
+JWKS_KEEP_SECONDS: Final = 86_400  # how long the last keys hold while their issuer cannot be reached
+TOKEN_RECHECK_SECONDS: Final = 30  # a token that holds is asked about again: its key may be gone
+SECRET_BYTES: Final = 32  # of an HS256 secret, at least: as long as what it makes (RFC 7518 §3.2)
+FILE_CHECK_SECONDS: Final = 5.0  # between two looks whether a file of keys or revocations changed
+REVOCATION_CHECK_SECONDS: Final = 15.0  # between two looks at what was revoked in another process; a minute is promised
+CERTIFICATE_CACHE: Final = 1024
 
 # --- Outgoing requests ---------------------------------------------------------------------------
 FETCH_CONNECT_SECONDS: Final = 2.0  # the name, the connection and the handshake, each

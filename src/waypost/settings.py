@@ -20,6 +20,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import ConfigurationError
+from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers, located
 from waypost.model.principal import PUBLIC, VISIBILITIES
 
 PREFIX = "WAYPOST_"
@@ -27,10 +28,11 @@ CONFIG_FILE = "waypost.toml"
 ADMIN_TOKEN_FILE = "admin.token"
 TOKEN_KEY_FILE = "keys/token.pem"
 
-Kind = Literal["text", "texts", "folder", "whole", "seconds", "switch"]
+Kind = Literal["text", "texts", "tables", "folder", "whole", "seconds", "switch"]
 _KIND_WORDS = {
     "text": "a text",
     "texts": "a list of texts",
+    "tables": "an array of tables",
     "folder": "a path",
     "whole": "a whole number",
     "seconds": "a number of seconds",
@@ -53,6 +55,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     least: float | None = None
     most: int | None = None
     in_file: bool = True  # a credential, and the address that it is sent to, are never taken from a file
+    shape: type[Any] | None = None  # of each table
+
+    @property
+    def in_file_only(self) -> bool:
+        return self.kind == "tables"
 
     @property
     def flag(self) -> str:
@@ -142,6 +149,100 @@ SERVICE_SETTINGS = (
     ),
     Setting(name="audience", kind="text", default="waypost", doc="The `aud` that a token must carry."),
     Setting(
+        name="jwks",
+        kind="texts",
+        default=(),
+        shown_default="none",
+        doc="Files or https addresses with the public keys of an outside issuer, whose tokens carry `issuer` and "
+        "`audience`.",
+    ),
+    Setting(
+        name="jwt_secret",
+        kind="folder",
+        shown_default="none",
+        doc="A file with the secret by which the outside issuer signs (HS256); at least 32 bytes.",
+    ),
+    Setting(
+        name="jwks_prefix",
+        kind="text",
+        shown_default="none",
+        doc="Put before each subject of the outside issuer, so that it cannot speak for subjects of this service.",
+    ),
+    Setting(
+        name="jwks_admin",
+        kind="switch",
+        default=False,
+        doc="Let tokens of the outside issuer carry the scope `admin`.",
+    ),
+    Setting(
+        name="issuers",
+        kind="tables",
+        default=(),
+        shown_default="none",
+        shape=Issuer,
+        doc="Several outside issuers, each with `issuer`, `audience`, `jwks`, `secret`, `prefix`, `admin`.",
+    ),
+    Setting(
+        name="tls_cert",
+        kind="folder",
+        shown_default="none",
+        doc="The certificate chain of the service (PEM); turns TLS on, version 1.3. Read again when it changes.",
+    ),
+    Setting(
+        name="tls_key",
+        kind="folder",
+        shown_default="the key in `tls_cert`",
+        doc="The private key of the certificate (PEM).",
+    ),
+    Setting(
+        name="client_ca",
+        kind="folder",
+        shown_default="none",
+        doc="Authorities whose client certificates are believed (PEM).",
+    ),
+    Setting(
+        name="crl",
+        kind="folder",
+        shown_default="none",
+        doc="What those authorities revoked (CRL, PEM or DER). Read again when it changes.",
+    ),
+    Setting(
+        name="client_subjects",
+        kind="tables",
+        default=(),
+        shown_default="none",
+        shape=ClientSubject,
+        doc="Whom client certificates stand for, each with `subject`, `san` or `fingerprint`, `scopes`.",
+    ),
+    Setting(
+        name="trusted_proxies",
+        kind="texts",
+        default=(),
+        shown_default="none",
+        doc="Addresses or ranges of proxies whose `X-Forwarded-For` is believed.",
+    ),
+    Setting(
+        name="rate_limit_reads",
+        kind="whole",
+        least=0,
+        shown_default=f"{limits.READS_PER_MINUTE}, and none for callers on this machine",
+        doc="Reads in a minute by one subject, or by one address without a token; 0 is no limit. Admins have none.",
+    ),
+    Setting(
+        name="rate_limit_writes",
+        kind="whole",
+        least=0,
+        shown_default=f"{limits.WRITES_PER_MINUTE}, and none for callers on this machine",
+        doc="Writes in a minute by one subject; 0 is no limit. Admins have none.",
+    ),
+    Setting(
+        name="agents_per_owner",
+        kind="whole",
+        default=limits.AGENTS_PER_OWNER,
+        least=0,
+        doc="Agents that one owner may have at a time; 0 is no limit. Admins have none.",
+    ),
+    Setting(
         name="allow_cidrs",
         kind="texts",
         default=(),
@@ -224,6 +325,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
     issuer: str = "waypost"
     audience: str = "waypost"
+    jwks: tuple[str, ...] = ()
+    jwt_secret: Path | None = None
+    jwks_prefix: str | None = None
+    jwks_admin: bool = False
+    issuers: tuple[Issuer, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    crl: Path | None = None
+    client_subjects: tuple[ClientSubject, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    rate_limit_reads: int | None = None
+    rate_limit_writes: int | None = None
+    agents_per_owner: int = limits.AGENTS_PER_OWNER
     allow_cidrs: tuple[str, ...] = ()
     resolver: str = "system"
     fetch_ca: Path | None = None
@@ -247,14 +362,52 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.base_url is not None:
             _check_url(self.base_url, "base_url")
         for text in self.allow_cidrs:
-            _check_range_of_addresses(text)
+            _check_range_of_addresses(text, "allow_cidrs")
+        for text in self.trusted_proxies:
+            _check_range_of_addresses(text, "trusted_proxies")
+        self._check_needs()
+        check_issuers(self.outside_issuers)
+        check_client_subjects(self.client_subjects)
+
+    def _check_needs(self) -> None:
+        needs = (
+            ("tls_key", ("tls_cert",)),
+            ("client_ca", ("tls_cert",)),
+            ("crl", ("client_ca",)),
+            ("client_subjects", ("client_ca",)),
+            ("jwks_prefix", ("jwks", "jwt_secret")),
+            ("jwks_admin", ("jwks", "jwt_secret")),
+        )
+        for name, others in needs:
+            if getattr(self, name) and not any(getattr(self, other) for other in others):
+                raise ConfigurationError(
+                    f"{name} means nothing without {' or '.join(others)}.",
+                    path=name,
+                    hint=f"Set {others[0]} too, or leave {name} out.",
+                )
+
+    @property
+    def outside_issuers(self) -> tuple[Issuer, ...]:
+        """Those of the table, and the one that `jwks` and `jwt_secret` tell of."""
+        if not self.jwks and self.jwt_secret is None:
+            return self.issuers
+        named = Issuer(
+            issuer=self.issuer,
+            audience=self.audience,
+            jwks=self.jwks,
+            secret=None if self.jwt_secret is None else str(self.jwt_secret),
+            prefix=self.jwks_prefix or "",
+            admin=self.jwks_admin,
+        )
+        return (named, *self.issuers)
 
     def public_url(self, port: int | None = None) -> str:
         """The service's own address without a final slash; `port` is the one that was bound."""
         if self.base_url is not None:
             return self.base_url.rstrip("/")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}"
+        scheme = "http" if self.tls_cert is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}"
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,7 +441,8 @@ def load_connection(
     server = values["server"]
     if server is None:
         host = values["host"] if is_loopback(values["host"]) else "127.0.0.1"
-        server = f"http://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
+        scheme = "http" if values["tls_cert"] is None else "https"
+        server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
     base_url = _check_url(server, "server").rstrip("/")
     token = values["token"] or find_admin_token(values["data"], base_url)
     named = values["server"] is not None
@@ -361,8 +515,13 @@ def _from_file(path: Path | None) -> dict[str, Any]:
                 f"{origin} cannot be set in a file.", path=name, hint=f"Use {setting.flag} or {setting.variable}."
             )
         values[name] = _check(setting, value, origin)
-    if "data" in values:
-        values["data"] = path.parent / values["data"]  # a relative path belongs to the file that says it
+    for name, value in values.items():  # a relative path belongs to the file that says it
+        if _BY_NAME[name].kind == "folder":
+            values[name] = path.parent / value
+    if "jwks" in values:
+        values["jwks"] = tuple(located(source, path.parent) for source in values["jwks"])
+    if "issuers" in values:
+        values["issuers"] = tuple(issuer.located(path.parent) for issuer in values["issuers"])
     return values
 
 
@@ -377,6 +536,10 @@ def _from_environment(given: Mapping[str, str]) -> dict[str, Any]:
                 hint="Set enableServiceLinks: false in the pod.",
             )
         setting = _known(name, f"the variable {variable}", as_variable=True)
+        if setting.in_file_only:
+            raise ConfigurationError(
+                f"{name} is a table: it is set in a settings file.", path=variable, hint=f"Write [[{name}]] there."
+            )
         if text:
             values[name] = _check(setting, _parse(setting, text, variable), variable)
     return values
@@ -414,6 +577,8 @@ def _parse(setting: Setting, text: str, origin: str) -> Any:
 
 
 def _check(setting: Setting, value: Any, origin: str) -> Any:
+    if setting.shape is not None:
+        return _tables(setting, value, origin)
     if setting.kind == "texts":
         value = tuple(part for item in value for part in _texts(item)) if _are_texts(value) else value
     match setting.kind:
@@ -427,7 +592,7 @@ def _check(setting: Setting, value: Any, origin: str) -> Any:
             fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         case "folder":
             fits = isinstance(value, (str, Path)) and bool(str(value))
-        case "text":
+        case _:
             fits = isinstance(value, str) and bool(value.strip())
     if not fits:
         raise _wrong_kind(setting, value, origin)
@@ -436,6 +601,15 @@ def _check(setting: Setting, value: Any, origin: str) -> Any:
     if setting.kind == "folder":
         return Path(value).expanduser()
     return float(value) if setting.kind == "seconds" else value
+
+
+def _tables(setting: Setting, value: Any, origin: str) -> Any:
+    try:
+        return msgspec.convert(value, tuple[setting.shape, ...])  # type: ignore[name-defined]
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(
+            f"{origin} does not fit: {error}.", path=setting.name, hint=f"{setting.doc} It is an array of tables."
+        ) from None
 
 
 def _texts(text: str) -> tuple[str, ...]:
@@ -469,13 +643,13 @@ def _check_range(setting: Setting, value: Any, origin: str) -> None:
         raise ConfigurationError(f"{origin} must be {bounds}, not {value}.", path=setting.name, hint=setting.doc)
 
 
-def _check_range_of_addresses(text: str) -> None:
+def _check_range_of_addresses(text: str, name: str) -> None:
     try:
         ipaddress.ip_network(text)
     except ValueError:
         raise ConfigurationError(
             f"{text!r} is not a range of addresses.",
-            path="allow_cidrs",
+            path=name,
             hint="Write it like 10.0.0.0/8, 127.0.0.1/32 or fd00::/8.",
         ) from None
 

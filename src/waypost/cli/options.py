@@ -29,8 +29,16 @@ _METAVARS = {
     "allow_cidrs": "RANGE",
     "resolver": "HOST:PORT",
     "fetch_ca": "FILE",
+    "jwks": "FILE|URL",
+    "jwt_secret": "FILE",
+    "tls_cert": "FILE",
+    "tls_key": "FILE",
+    "client_ca": "FILE",
+    "crl": "FILE",
+    "trusted_proxies": "RANGE",
 }
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
+_WITH_FLAGS = [setting for setting in SERVICE_SETTINGS if not setting.in_file_only]
 FORMATS = ("human", "json", "jsonl")
 
 
@@ -58,12 +66,12 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(context: click.Context, /, config: Path | None, **given: Any) -> Any:
         before = merged(context, {"data": given.get("data"), "config": config})
-        flags = {setting.name: given.pop(setting.name) for setting in SERVICE_SETTINGS}
+        flags = {setting.name: given.pop(setting.name) for setting in _WITH_FLAGS}
         flags["data"] = before.get("data")
         return function(load_settings(flags, config=before.get("config")), **given)
 
     wrapped = command
-    for option in reversed([*(_option(setting) for setting in SERVICE_SETTINGS), _config_option()]):
+    for option in reversed([*(_option(setting) for setting in _WITH_FLAGS), _config_option()]):
         wrapped = option(wrapped)
     return wrapped
 
