@@ -24,7 +24,6 @@ from waypost.dialects.announce_schema import (
     LABEL_PATTERN,
     SCHEMA,
     UUID_PATTERN,
-    VERSION_PATTERN,
     WRITTEN_SCHEMA,
 )
 from waypost.dialects.announce_transport import read_transport, to_transport
@@ -42,12 +41,12 @@ from waypost.dialects.remainder import (
     shrink,
 )
 from waypost.errors import InvalidDocument
+from waypost.model.announce_version import parse_minor
 from waypost.model.json import JsonObject, dump_json, member
 from waypost.model.record import AgentRecord, find_object, find_text, need_object, need_text
 
 _UUID = re.compile(rf"{UUID_PATTERN}\Z")
 _LABEL = re.compile(rf"{LABEL_PATTERN}\Z")
-_VERSION = re.compile(rf"{VERSION_PATTERN}\Z")
 _MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
 _PUBLIC_KEY_BYTES = 8 * limits.KIB
 _TTL_LEAST, _TTL_MOST = 10, 3600  # P-7
@@ -116,15 +115,7 @@ def _unwrap(document: JsonObject) -> tuple[JsonObject, str]:
     """The agent object and its path. An envelope says which version it speaks, and only major 1 is read (ANN-50)."""
     if "agent" not in document or "agent_id" in document:
         return document, "$"
-    version = need_text(document, "protocol_version", most=16)
-    if not _VERSION.match(version):
-        raise InvalidDocument(
-            f"{version!r} is not a protocol version.", path="$.protocol_version", hint="Write it like v1.0."
-        )
-    if not version.startswith("v1."):
-        raise InvalidDocument(
-            f"{version} is not supported.", path="$.protocol_version", hint="This service speaks v1.0 and v1.1."
-        )
+    parse_minor(need_text(document, "protocol_version", most=16))
     for name in ("signature", "previous_signature"):
         find_text(document, name, most=4 * limits.KIB)
     return need_object(document["agent"], "$.agent"), "$.agent"
