@@ -1,0 +1,228 @@
+"""The one way out: every request that this service makes on behalf of others goes through `SafeFetcher`.
+
+It looks a name up once, checks every address of the answer, connects to one of those and to nothing else, reads plain bytes
+within bounds of size and time, and follows redirects only within a site. No proxy, no cookie, no caller's header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import certifi
+import httpcore
+import msgspec
+
+from waypost import __version__, limits
+from waypost.errors import ConfigurationError, FetchFailed, RateLimited
+from waypost.net.addresses import Address, AddressPolicy
+from waypost.net.guarding import Allowance, GuardedNetwork, too_large
+from waypost.net.pacing import Crowd, Pace
+from waypost.net.resolution import Resolver
+from waypost.net.urls import Target, is_same_site, join_url, parse_url
+from waypost.registry.fetching import Fetched, Purpose
+
+USER_AGENT: Final = f"Waypost/{__version__} (agent discovery; answer 410 to opt out of checks)"
+HOP_HEADER: Final = b"X-Discovery-Hop"
+_GONE: Final = 410
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_LOOPBACK_NAMES: Final = "localhost"
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of request may cost."""
+
+    body_bytes: int
+    redirects: int = 0
+    https_only: bool = False
+    accept: str = "application/json"
+    connect_seconds: float = limits.FETCH_CONNECT_SECONDS
+    total_seconds: float = limits.FETCH_TOTAL_SECONDS
+
+
+BOUNDS: Final[dict[Purpose, Bounds]] = {
+    "health": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, accept="*/*"),
+    "card": Bounds(
+        body_bytes=limits.FETCH_CARD_BYTES, redirects=limits.FETCH_REDIRECTS, accept="application/json, */*;q=0.5"
+    ),
+    "jwks": Bounds(body_bytes=limits.FETCH_CARD_BYTES, accept="application/jwk-set+json, application/json"),
+    "peer": Bounds(
+        body_bytes=limits.FETCH_PAGE_BYTES, redirects=limits.FETCH_REDIRECTS, accept="application/json, */*;q=0.5"
+    ),
+    "proof": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True, accept="text/plain"),
+    "webhook": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True),
+}
+
+
+class SafeFetcher:
+    """`Fetcher` of registry/fetching.py. One for a process: it holds who is being asked now."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        resolver: Resolver,
+        *,
+        ca_file: Path | None = None,
+        bounds: dict[Purpose, Bounds] = BOUNDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy = policy
+        self._resolver = resolver
+        self._bounds = bounds
+        self._tls = _tls_context(ca_file)
+        self._all = asyncio.Semaphore(limits.FETCH_AT_ONCE)
+        self._waiting = 0
+        self._crowd: Crowd[str] = Crowd(limits.FETCH_PER_ADDRESS)
+        self._pace: Pace[tuple[str, int]] = Pace(limits.FETCH_PACE_TARGETS, clock)
+
+    async def fetch(self, url: str, purpose: Purpose) -> Fetched:
+        bounds = self._bounds[purpose]
+        target = parse_url(url, https_only=bounds.https_only)
+        async with self._place():
+            try:
+                async with asyncio.timeout(bounds.total_seconds):
+                    return await self._follow(target, purpose, bounds)
+            except TimeoutError:
+                raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        if self._waiting >= limits.FETCH_WAITING:
+            raise RateLimited("Too many requests wait to go out.", retry_after=5)
+        self._waiting += 1
+        try:
+            async with self._all:
+                yield
+        finally:
+            self._waiting -= 1
+
+    async def _follow(self, target: Target, purpose: Purpose, bounds: Bounds) -> Fetched:
+        """S6: each hop is checked as the first one was."""
+        for _ in range(bounds.redirects + 1):
+            fetched = await self._hop(target, purpose, bounds)
+            location = fetched.headers.get("location")
+            if fetched.status not in _REDIRECTS or not bounds.redirects or location is None:
+                return fetched
+            there = parse_url(join_url(target, location))
+            if there.scheme != "https" or not is_same_site(target, there):
+                raise _failed(
+                    "redirect", "It redirects to another site, or away from https.", "Name the document's own address."
+                )
+            target = there
+        raise _failed("redirect", "It redirects again and again.", "Name the document's own address.")
+
+    async def _hop(self, target: Target, purpose: Purpose, bounds: Bounds) -> Fetched:
+        addresses = await self._addresses(target)
+        for address in addresses:  # S5: one that is denied spoils all
+            self._policy.check(address, target.port)
+        self._keep_pace(addresses, target, purpose)
+        async with AsyncExitStack() as stack:
+            try:
+                fetched = await self._ask(target, addresses, bounds, stack)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError):
+                raise _failed("refused", "The other server cannot be reached.", "Does it run?") from None
+            except httpcore.TimeoutException:
+                raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
+            except (httpcore.NetworkError, httpcore.ProtocolError):
+                raise _failed("protocol", "The other server broke off, or speaks no HTTP.", None) from None
+        if purpose == "health" and fetched.status == _GONE:
+            for address in addresses:
+                self._pace.rest((str(address), target.port), limits.FETCH_OPT_OUT_SECONDS)
+        return fetched
+
+    async def _addresses(self, target: Target) -> Sequence[Address]:
+        if target.address is not None:
+            return [target.address]
+        if target.host.split(".")[-1] == _LOOPBACK_NAMES:
+            return self._policy.loopback()
+        return await self._resolver.addresses(target.host)
+
+    def _keep_pace(self, addresses: Sequence[Address], target: Target, purpose: Purpose) -> None:
+        """S8: however many agents name one endpoint, it is checked by the clock."""
+        if purpose != "health":
+            return
+        keys = [(str(address), target.port) for address in addresses]
+        wait = max(map(self._pace.wait_seconds, keys))
+        if wait > 0:
+            raise RateLimited("This endpoint was checked a moment ago.", path="url", retry_after=int(wait) + 1)
+        for key in keys:
+            self._pace.rest(key, limits.FETCH_HEALTH_PAUSE_SECONDS)
+
+    async def _ask(
+        self, target: Target, addresses: Sequence[Address], bounds: Bounds, stack: AsyncExitStack
+    ) -> Fetched:
+        allowance = Allowance(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
+        origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
+        network = GuardedNetwork(addresses, allowance, self._crowd, stack)
+        connection = httpcore.AsyncHTTPConnection(origin, ssl_context=self._tls, network_backend=network)
+        stack.push_async_callback(connection.aclose)
+        response = await connection.handle_async_request(_request(target, bounds))
+        stack.push_async_callback(response.aclose)
+        headers = _headers(response)
+        body = b""
+        if 200 <= response.status < 300:
+            body = await _body(response, headers, bounds.body_bytes)
+        return Fetched(url=str(target), status=response.status, headers=headers, body=body)
+
+
+def _request(target: Target, bounds: Bounds) -> httpcore.Request:
+    connect, total = bounds.connect_seconds, bounds.total_seconds
+    return httpcore.Request(
+        "GET",
+        httpcore.URL(
+            scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.target.encode()
+        ),
+        headers=[
+            (b"Host", target.authority.encode()),
+            (b"User-Agent", USER_AGENT.encode()),
+            (b"Accept", bounds.accept.encode()),
+            (b"Accept-Encoding", b"identity"),
+            (HOP_HEADER, b"1"),
+            (b"Connection", b"close"),
+        ],
+        extensions={"timeout": {"connect": connect, "read": total, "write": connect, "pool": connect}},
+    )
+
+
+def _headers(response: httpcore.Response) -> dict[str, str]:
+    if sum(len(name) + len(value) + 4 for name, value in response.headers) > limits.FETCH_HEADER_BYTES:
+        raise too_large()
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+
+
+async def _body(response: httpcore.Response, headers: dict[str, str], most: int) -> bytes:
+    """S7: as it was sent, never unpacked; a few bytes can hold gigabytes."""
+    if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+        raise _failed("encoding", "The answer is compressed, which was not asked for.", "Serve it plain.")
+    if headers.get("content-length", "").isdigit() and int(headers["content-length"]) > most:
+        raise too_large()
+    content = bytearray()
+    async for part in response.aiter_stream():
+        content += part
+        if len(content) > most:
+            raise too_large()
+    return bytes(content)
+
+
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=certifi.where())
+    context.load_default_certs()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{ca_file} cannot be used as certificate authorities: {error.strerror or 'not PEM'}.",
+                path="fetch_ca",
+                hint="Name a PEM file.",
+            ) from None
+    return context
+
+
+def _failed(reason: str, message: str, hint: str | None) -> FetchFailed:
+    return FetchFailed(message, path="url", hint=hint, details={"reason": reason})

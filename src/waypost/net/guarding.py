@@ -1,0 +1,125 @@
+"""The network under an outgoing request: it goes to an address that was checked, and to no other, and reads so much and no more.
+
+A client library looks a name up when it connects; between the check and that look-up the answer can change. So the library is
+given a network of our own, which ignores the name and knows the addresses.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpcore
+
+from waypost.errors import FetchFailed
+from waypost.net.addresses import Address
+from waypost.net.pacing import Crowd
+
+_TRIES = 2  # addresses of one name
+
+
+class Allowance:
+    """Bytes that may still be read."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise too_large()
+
+
+class GuardedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to the addresses given, in their order, whatever the host is called. `stack` keeps the places taken."""
+
+    def __init__(
+        self, addresses: Sequence[Address], allowance: Allowance, crowd: Crowd[str], stack: AsyncExitStack
+    ) -> None:
+        self._addresses = addresses[:_TRIES]
+        self._allowance = allowance
+        self._crowd = crowd
+        self._stack = stack
+        self._plain = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        last: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
+        for address in self._addresses:
+            await self._stack.enter_async_context(self._crowd.place(str(address)))
+            try:
+                stream = await self._plain.connect_tcp(str(address), port, timeout=timeout)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                last = error
+                continue
+            await self._check_peer(stream, address)
+            return GuardedStream(stream, self._allowance)
+        raise last or httpcore.ConnectError()
+
+    async def _check_peer(self, stream: httpcore.AsyncNetworkStream, address: Address) -> None:
+        """S4: not what was asked for, but what is there."""
+        peer = stream.get_extra_info("server_addr")
+        if peer is None or str(peer[0]) != str(address):
+            await stream.aclose()
+            raise FetchFailed(
+                "The connection went elsewhere than it was meant to.", path="url", details={"reason": "refused"}
+            )
+
+    async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
+        raise httpcore.ConnectError("no sockets of this machine")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._plain.sleep(seconds)
+
+
+class GuardedStream(httpcore.AsyncNetworkStream):
+    """A stream that counts what is read."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream, allowance: Allowance) -> None:
+        self._inner = inner
+        self._allowance = allowance
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        data = await self._inner.read(max_bytes, timeout)
+        self._allowance.spend(len(data))
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            stream = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except httpcore.ConnectError:
+            raise FetchFailed(
+                "The other server could not prove who it is.",
+                path="url",
+                hint="Its certificate must be valid for the name; name a private authority in the setting fetch_ca.",
+                details={"reason": "tls"},
+            ) from None
+        return GuardedStream(stream, self._allowance)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def too_large() -> FetchFailed:
+    return FetchFailed(
+        "The answer is larger than is read for this purpose.", path="url", details={"reason": "too_large"}
+    )

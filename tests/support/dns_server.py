@@ -1,0 +1,106 @@
+"""A DNS server on loopback, over UDP and TCP, that says what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+
+class DnsServer:
+    """`set(name, type, …)` makes an answer; several lists are given one after the other, the last one for good."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.queries: list[tuple[str, str]] = []
+        self.silent = False  # take questions, give no answer
+        self.rcode: dns.rcode.Rcode | None = None  # instead of every answer
+        self._answers: dict[tuple[str, str], list[Sequence[str]]] = {}
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def set(self, name: str, kind: str, *answers: Sequence[str]) -> None:
+        """Each answer is the records in their text form: addresses, or `"quoted text"` for TXT."""
+        self._answers[(name.rstrip(".").lower(), kind)] = list(answers)
+
+    def remove(self, name: str, kind: str) -> None:
+        self._answers.pop((name.rstrip(".").lower(), kind), None)
+
+    def count(self, name: str, kind: str) -> int:
+        return self.queries.count((name, kind))
+
+    def answer(self, data: bytes) -> bytes | None:
+        query = dns.message.from_wire(data)
+        question = query.question[0]
+        name, kind = question.name.to_text(omit_final_dot=True).lower(), dns.rdatatype.to_text(question.rdtype)
+        self.queries.append((name, kind))
+        if self.silent:
+            return None
+        response = dns.message.make_response(query)
+        response.flags |= dns.flags.RA
+        if self.rcode is not None:
+            response.set_rcode(self.rcode)
+            return response.to_wire()
+        records = self._next(name, kind)
+        if records:
+            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", kind, *records))
+        elif not any(known == name for known, _ in self._answers):
+            response.set_rcode(dns.rcode.NXDOMAIN)
+        return response.to_wire()
+
+    def _next(self, name: str, kind: str) -> Sequence[str]:
+        answers = self._answers.get((name, kind), [])
+        if len(answers) > 1:
+            return answers.pop(0)
+        return answers[0] if answers else ()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, server: DnsServer) -> None:
+        self._server = server
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        answer = self._server.answer(data)
+        if answer is not None:
+            self._transport.sendto(answer, addr)
+
+
+@asynccontextmanager
+async def dns_server() -> AsyncIterator[DnsServer]:
+    server = DnsServer()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(server), local_addr=("127.0.0.1", 0))
+    server.port = transport.get_extra_info("sockname")[1]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            length = int.from_bytes(await reader.readexactly(2), "big")
+            answer = server.answer(await reader.readexactly(length))
+            if answer is not None:
+                writer.write(len(answer).to_bytes(2, "big") + answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", server.port)
+    try:
+        yield server
+    finally:
+        listener.close()
+        await listener.wait_closed()
+        transport.close()
