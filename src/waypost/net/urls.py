@@ -19,16 +19,13 @@ from waypost.net.addresses import Address
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _FIRST_FREE_PORT: Final = 1024
 # Ports above it where a stray GET talks to a database, a container engine or a mail server rather than to the web.
-DENIED_PORTS: Final = frozenset(
-    map(
-        int,
-        (
-            "1433 1521 1723 1883 2049 2181 2375 2376 2379 2380 3128 3306 3389 4045 5060 5061 5432 5672 5900 5984 5985 5986 "
-            "6000 6379 6443 6660 6665 6666 6667 6668 6669 6697 8009 8500 9042 9092 9200 9300 10080 10250 10255 11211 15672 "
-            "26379 27017 27018"
-        ).split(),
-    )
-)
+# fmt: off
+DENIED_PORTS: Final = frozenset((
+    1433, 1521, 1723, 1883, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 4045, 5060, 5061, 5432, 5672, 5900, 5984,
+    5985, 5986, 6000, 6379, 6443, 6660, 6665, 6666, 6667, 6668, 6669, 6697, 8009, 8500, 9042, 9092, 9200, 9300, 10080, 10250,
+    10255, 11211, 15672, 26379, 27017, 27018,
+))
+# fmt: on
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?]*)(?P<target>[/?].*)?\Z", re.DOTALL)
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>0|[1-9][0-9]{0,4}))?\Z")
