@@ -26,6 +26,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     via: str = "none"
     credential: str = ""
     address: str = ""
+    only: str | None = None  # the one agent that this credential may write
 
     @property
     def is_admin(self) -> bool:

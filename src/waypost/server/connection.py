@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -15,6 +16,7 @@ from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, codes_of
 from waypost.model.json import dump_json
 from waypost.server.problems import problem_headers, problem_of
+from waypost.server.tls import tls_extension
 
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
@@ -25,9 +27,13 @@ class GuardedProtocol(HttpToolsProtocol):
     _refusal: WaypostError = _NOT_HTTP
     _in_head = False
     _head_bytes = 0
+    _tls: dict[str, Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._tls = {"tls": tls_extension(tls)}
         # Whoever connects and says nothing is treated as one who has nothing more to say.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
@@ -63,6 +69,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
+        if self._tls is not None:
+            self.scope["extensions"] = self._tls
 
     def on_headers_complete(self) -> None:
         self._head_is_over()

@@ -7,17 +7,21 @@ which no other user can open, is believed; a client's header of that name is thr
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import ssl
 from collections.abc import Callable
 
 from waypost.errors import WaypostError
 from waypost.registry.following import FollowingRegistry
 from waypost.server.asgi import Headers, Message, Receive, Request, Scope, Send
+from waypost.server.client_certificates import shown_certificate
 from waypost.server.metrics import Metrics
 from waypost.server.service import Service
 from waypost.server.upstream import Link, Upstream
 
 ORIGIN = b"waypost-origin"  # scheme, address and port of whoever asks
+CERTIFICATE = b"waypost-certificate"  # the one that was shown, base64 of DER
 
 _REPORT_SECONDS = 1.0
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -34,6 +38,7 @@ _HOP = frozenset(
         b"transfer-encoding",
         b"upgrade",
         ORIGIN,
+        CERTIFICATE,
     )
 )
 _OWN = frozenset((b"connection", b"date", b"keep-alive", b"transfer-encoding"))  # of this connection to the client
@@ -126,6 +131,9 @@ class _Exchange:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         headers.append((ORIGIN, _origin(scope)))
+        shown = shown_certificate(scope)
+        if shown is not None:
+            headers.append((CERTIFICATE, base64.b64encode(ssl.PEM_cert_to_DER_cert(shown))))
         lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
         return b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target, lines)
 
@@ -187,6 +195,9 @@ class Forwarded:
                 is_passed_on = True
                 scheme, port, host = value.decode("latin-1").split(" ", 2)
                 scope["scheme"], scope["client"] = scheme, (host, int(port)) if host else None
+            elif name == CERTIFICATE:
+                pem = ssl.DER_cert_to_PEM_cert(base64.b64decode(value))
+                scope["extensions"] = {"tls": {"client_cert_chain": (pem,)}}
             else:
                 headers.append((name, value))
         scope["headers"] = headers

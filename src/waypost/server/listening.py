@@ -17,6 +17,7 @@ import uvicorn
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.server.connection import GuardedProtocol
+from waypost.server.tls import Tls
 
 INNER_SOCKET = "workers.sock"  # in the data folder: the way from the processes that follow to the one that writes
 _PATH_BYTES = 100  # the system allows some 107 in the name of a socket
@@ -36,8 +37,11 @@ class Server(uvicorn.Server):
         on_exit: Callable[[], None],
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
         inner: tuple[Any, socket.socket] | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        super().__init__(config_of(app))
+        super().__init__(config_of(app, tls))
+        self._tls = tls
+        self._looked_at = 0.0
         self._on_start = on_start
         self._on_exit = on_exit
         self._signals = signals
@@ -60,6 +64,15 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_unix_server(connect, sock=listening, backlog=limits.BACKLOG))
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look from time to time whether the certificate was replaced. The other ticks are uvicorn's."""
+        if self._tls is not None:
+            now = asyncio.get_running_loop().time()
+            if now - self._looked_at >= limits.FILE_CHECK_SECONDS:
+                self._looked_at = now
+                self._tls.refresh()
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_exit()
         super().handle_exit(sig, frame)
@@ -75,9 +88,10 @@ class Server(uvicorn.Server):
                 signal.signal(sig, handler)
 
 
-def config_of(app: Any) -> uvicorn.Config:
+def config_of(app: Any, tls: Tls | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        ssl_context_factory=None if tls is None else lambda config, usual: tls.context,
         http=GuardedProtocol,
         lifespan="off",
         log_config=None,
