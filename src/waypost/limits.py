@@ -65,6 +65,7 @@ TTL_MAX_SECONDS: Final = 86_400
 TTL_DEFAULT_SECONDS: Final[dict[str, int | None]] = {"rtfs": 3600, "announce": 120}  # others: no lease
 FUTURE_SKEW_SECONDS: Final = 300  # an updated_at further ahead would freeze the record (TUF fast-forward)
 REMEMBER_WITHDRAWN_SECONDS: Final = 86_400  # a withdrawn id keeps its high-water mark this long
+HELD_SECONDS: Final = 7 * 86_400  # a change that waits for its owner: a week off is not an answer
 ID_HOLD_MAX_SECONDS: Final = 3600  # an expired id stays its owner's for min(ttl, this)
 
 # --- Queries and pages ---------------------------------------------------------------------------
@@ -96,6 +97,16 @@ WATCH_BOOKMARK_SECONDS: Final = 30
 WATCH_BATCH: Final = 256  # events read from the log at once for one watcher
 WATCH_STALL_SECONDS: Final = 20  # a socket that takes nothing for so long is closed
 WATCHERS: Final = 2000
+
+# --- Audit trail and history ---------------------------------------------------------------------
+AUDIT_KEEP: Final = 1_000_000  # entries whose content is kept: some 250 MiB; their hashes stay for good
+AUDIT_KEEP_MIN: Final = 1000  # less would be no trail
+AUDIT_PAGE_DEFAULT: Final = 100
+AUDIT_PAGE_MAX: Final = 1000
+AUDIT_SCAN: Final = 50_000  # entries that one page looks at when it is filtered: some 50 ms
+HISTORY_VERSIONS: Final = 32  # earlier contents of one agent
+HISTORY_BYTES: Final = MIB  # of them in all: frequent updates of a large record must not fill the disk
+DIFFERENCES: Final = 500  # places that one comparison names
 
 # --- Server --------------------------------------------------------------------------------------
 HEADER_BYTES: Final = 16 * KIB  # request line and headers; a query string has its own bound within it

@@ -60,6 +60,11 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
+    """What was found of all its documents."""
+    return tuple(verdict for source in registration.sources for verdict in source.verdicts)
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise.
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 import msgspec
 
 State = Literal["passed", "failed", "unknown", "not_checked"]
+Level = Literal["verified", "self_asserted", "failed"]
+
+# These show that a document agrees with itself. Anybody can sign with a key of their own: without a check that binds the key
+# to the agent, nothing is verified.
+CONSISTENT: Final = frozenset(("announce-signature", "adp-key", "adp-proof"))
+# These are made anew with each document by whoever holds the key: a change that passes one is the key holder's own.
+SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature", "ard-manifest"))
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,16 +27,29 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
 
 
+def level_of(verdicts: Iterable[Verdict]) -> Level:
+    """One failure is told before anything else; what passed counts where it binds the document to its agent."""
+    level: Level = "self_asserted"
+    for verdict in verdicts:
+        if verdict.state == "failed":
+            return "failed"
+        if verdict.state == "passed" and verdict.check not in CONSISTENT:
+            level = "verified"
+    return level
+
+
+def is_signed(verdicts: Iterable[Verdict]) -> bool:
+    """Whether a document is by the holder of a key that is bound to its agent."""
+    told = tuple(verdicts)
+    return level_of(told) == "verified" and any(
+        verdict.state == "passed" and verdict.check in SIGNED for verdict in told
+    )
+
+
 def summary(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
     """`trust` as every answer shows it. Without a check everything is only claimed (PRO-55)."""
-    if any(verdict.state == "failed" for verdict in verdicts):
-        level = "failed"
-    elif any(verdict.state == "passed" for verdict in verdicts):
-        level = "verified"
-    else:
-        level = "self_asserted"
     return {
-        "level": level,
+        "level": level_of(verdicts),
         "checks": [
             {
                 name: value

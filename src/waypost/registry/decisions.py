@@ -26,8 +26,11 @@ from waypost.model.merge import merge_records
 from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
-from waypost.model.registration import Entry, Registration, Source
+from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
+from waypost.model.verdict import level_of
+from waypost.registry.drift import held_name
+from waypost.registry.holding import audit_entry, held_back, need_held, rejected, waiting_change
 from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_owner
@@ -81,7 +84,7 @@ def publish(
                 path="$.id",
                 hint="Choose another id, or ask the owner to change it.",
             )
-        return _update(publication, current, now)
+        return _update(publication, current, held, now)
 
     return decide
 
@@ -192,12 +195,13 @@ def _create(
     return Decision(outcome="created", change=change)
 
 
-def _update(publication: Publication, current: Registration, now: float) -> Decision:
+def _update(publication: Publication, current: Registration, held: Held, now: float) -> Decision:
     decoded = publication.decoded
     same_dialect = current.source(publication.dialect)
     visibility = _visibility(publication, current.visibility)
     if same_dialect is not None:
-        if visibility == current.visibility and _same_document(publication.document, same_dialect):
+        unchanged = visibility == current.visibility and not _judged_otherwise(publication, same_dialect)
+        if unchanged and _same_document(publication.document, same_dialect):
             return renew_decision(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
         held_marks = Marks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
     else:
@@ -224,10 +228,30 @@ def _update(publication: Publication, current: Registration, now: float) -> Deci
     )
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    if level_of(verdicts_of(current)) != "verified":
+        return _updated(registration, current, document, now)
+    before = None if same_dialect is None else _decode_again(same_dialect, now)
+    waiting = waiting_change(publication, current, registration, before, now)
+    if waiting is not None:
+        return held_back(publication, current, waiting, held, now)
+    decision = _updated(registration, current, document, now)
+    audit = (
+        (audit_entry(publication, current.id, "confirm", registration.etag, now),) if publication.confirmed_by else ()
+    )
+    return msgspec.structs.replace(decision, notes={held_name(current.id): None}, audit=audit)
+
+
+def _updated(registration: Registration, current: Registration, document: bytes, now: float) -> Decision:
     change = Change(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
     )
     return Decision(outcome="updated", change=change)
+
+
+def _judged_otherwise(publication: Publication, source: Source) -> bool:
+    """Whether the same document is worth more, or less, than when it came: a key was bound or revoked meanwhile."""
+    told = {(verdict.check, verdict.state) for verdict in publication.verdicts}
+    return told != {(verdict.check, verdict.state) for verdict in source.verdicts}
 
 
 def _hosted(publication: Publication) -> str | None:
@@ -279,6 +303,7 @@ def _source_of(publication: Publication, now: float) -> Source:
         sequence=marks.sequence,
         updated_at=marks.updated_at,
         version=marks.version,
+        verdicts=publication.verdicts,
         url=publication.source_url,
     )
 
@@ -373,6 +398,17 @@ def host(principal: Principal, key: str, domain: str | None, *, now: float) -> C
             outcome="updated",
             change=Change(type="updated", at=now, registration=registration, before=current.scopes),
         )
+
+    return decide
+
+
+def reject(principal: Principal, key: str, etag: str, *, now: float) -> Callable[[Held], Decision]:
+    """Forget a change that waits."""
+
+    def decide(held: Held) -> Decision:
+        current = _need_current(principal, key, held, now)
+        need_held(held.notes.get(held_name(current.id)), etag, now)
+        return rejected(principal, current, etag, now)
 
     return decide
 

@@ -9,6 +9,8 @@ import msgspec
 from waypost.dialects.codec import Decoded, Loss
 from waypost.model.principal import Principal
 from waypost.model.registration import Entry, Registration
+from waypost.model.verdict import Verdict
+from waypost.registry.drift import HeldChange
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     if_none_match_any: bool = False  # create only
     idempotency_key: str | None = None
     source_url: str | None = None
+    verdicts: tuple[Verdict, ...] = ()  # what checks found of the document
+    confirmed_by: Principal | None = None  # who let a change pass that had to wait
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +36,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     dialect: str
-    outcome: str  # created updated refreshed unchanged withdrawn already
+    outcome: str  # created updated refreshed unchanged held rejected
     etag: str
     aliases: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
@@ -41,6 +45,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     ttl_seconds: int | None = None
     registration: Registration | None = None
+    held: HeldChange | None = None  # what waits, where the outcome is `held`
 
     @property
     def created(self) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from waypost import limits
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Overview, Suggestions
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Entry, Registration, verdicts_of
 from waypost.model.verdict import summary
 from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
@@ -127,7 +127,7 @@ class Reading:
         return entry if entry is not None and entry.domain == host.lower().rstrip(".") else None
 
     def trust_of(self, registration: Registration) -> dict[str, Any]:
-        return summary(tuple(verdict for source in registration.sources for verdict in source.verdicts))
+        return summary(verdicts_of(registration))
 
     def facets(
         self,
