@@ -6,7 +6,10 @@ import msgspec
 
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
-from waypost.model.verdict import Verdict
+from waypost.model.verdict import Level, Verdict
+
+TRUST_FACT = "trust"
+VERIFIED_FACT = "trust:verified"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +90,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     domain: str | None = None  # set when the agent is hosted under this Host
     renewed_at: float | None = None  # where it was renewed after its last change
     facts: tuple[str, ...] | None = (
-        None  # what constraints ask for (`model.facts`); None: written before there were any
+        None  # what constraints ask for (`model.facts`, and the level of trust); None: written before there were any
     )
+
+    @property
+    def trust(self) -> Level:
+        """As its documents were judged."""
+        for fact in self.facts or ():
+            if fact.startswith("trust:"):
+                return "verified" if fact == VERIFIED_FACT else "failed"
+        return "self_asserted"
 
     @property
     def scopes(self) -> tuple[str, ...]:

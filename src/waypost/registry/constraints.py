@@ -30,6 +30,7 @@ from waypost.model.facts import (
     texts_of,
 )
 from waypost.model.json import kind_of, member
+from waypost.model.registration import TRUST_FACT
 from waypost.registry.stated import StatedIndex
 
 MAX_AGE = "max_results_age_seconds"
@@ -101,6 +102,17 @@ def _cost(value: Any, path: str, now: float) -> Admits:
     return lambda stated: stated.at_most(scale, most) | stated.at_most(f"{COST}:{EVERYWHERE}", most)
 
 
+def _trust(value: Any, path: str, now: float) -> Admits:
+    """At least this level. `self_asserted` leaves out only what failed a check."""
+    if value == "verified":
+        return lambda stated: stated.stating(TRUST_FACT, ("verified",))
+    if value == "self_asserted":
+        return lambda stated: stated.but(TRUST_FACT, "failed")
+    raise InvalidParameter(
+        "trust must be verified or self_asserted.", path=path, hint="self_asserted leaves out what failed a check."
+    )
+
+
 def _part(value: Any, path: str, name: str, known: tuple[str, ...]) -> tuple[Any, str]:
     """The bound itself, which stands alone or as a member. A member that nobody reads would be a filter ignored."""
     if not isinstance(value, dict):
@@ -144,11 +156,13 @@ _KNOWN: dict[str, Callable[[Any, str, float], Admits]] = {
     "auth": _auth,
     "max_latency_ms": _latency,
     "max_cost": _cost,
+    "trust": _trust,
     # other names for the same
     "regions": _region,
     "languages": _language,
     "auth_type": _auth,
     "latency": _latency,
     "cost": _cost,
+    "min_trust": _trust,
 }
 SUPPORTED = tuple(_KNOWN)

@@ -10,7 +10,7 @@ import msgspec
 
 from waypost import limits
 from waypost.dialects import decode_document
-from waypost.dialects.codec import DecodeContext
+from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import (
     InvalidParameter,
     OwnerConflict,
@@ -26,7 +26,7 @@ from waypost.model.merge import merge_records
 from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
-from waypost.model.registration import Entry, Registration, Source, verdicts_of
+from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
 from waypost.model.verdict import level_of
 from waypost.registry.drift import held_name
@@ -59,8 +59,14 @@ def entry_of(registration: Registration) -> Entry:
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        facts_of(record),
+        (*facts_of(record), *_trust_fact(registration)),
     )
+
+
+def _trust_fact(registration: Registration) -> tuple[str, ...]:
+    """What is only claimed needs no word."""
+    level = level_of(verdicts_of(registration))
+    return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
 
 
 def publish(
@@ -69,7 +75,7 @@ def publish(
     """The rule for a registration or an update (PRO-40…42)."""
 
     def decide(held: Held) -> Decision:
-        current = _find_current(publication, held)
+        current = find_current(publication, held)
         ended: Registration | None = None
         if current is not None and _has_ended(current, now):
             ended = held.registrations.get(publication.decoded.record.id)
@@ -89,7 +95,8 @@ def publish(
     return decide
 
 
-def _find_current(publication: Publication, held: Held) -> Registration | None:
+def find_current(publication: Publication, held: Held) -> Registration | None:
+    """The registration that a publication would change."""
     record_id = publication.decoded.record.id
     if record_id in held.registrations:
         return held.registrations[record_id]
@@ -147,7 +154,7 @@ def _check_remembered(publication: Publication, tombstone: Tombstone | None, now
     marks = _marks_of(publication)
     # A version alone is no proof of age once the record is gone: an owner may go back to an older release.
     found = staleness(Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at))
-    if found is not None and tombstone.owner == publication.principal.subject:
+    if found is not None and not publication.is_news and tombstone.owner == publication.principal.subject:
         raise _stale(found, "withdrawn")
 
 
@@ -206,7 +213,7 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
         held_marks = Marks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
     else:
         held_marks = Marks(updated_at=find_instant(current.record.updated_at))
-    found = staleness(_marks_of(publication), held_marks)
+    found = None if publication.is_news else staleness(_marks_of(publication), held_marks)
     if found is not None:
         raise _stale(found, "held")
     others = [source for source in current.sources if source.dialect != publication.dialect]
@@ -272,8 +279,11 @@ def _same_document(data: bytes, source: Source) -> bool:
 
 def _decode_again(source: Source, now: float) -> AgentRecord:
     """A source that was accepted once decodes again; the time is its own, so that it is not judged by today."""
-    context = DecodeContext(now=source.received_at, source_url=source.url)
-    return decode_document(source.document, source.dialect, context)[2].record
+    return decoded_again(source.document, source.dialect, source.url, source.received_at).record
+
+
+def decoded_again(document: bytes, dialect: str, source_url: str | None, now: float) -> Decoded:
+    return decode_document(document, dialect, DecodeContext(now=now, source_url=source_url))[2]
 
 
 def _visibility(publication: Publication, otherwise: str) -> str:
@@ -369,6 +379,18 @@ def withdraw(
         return Decision(outcome="withdrawn", change=change)
 
     return decide
+
+
+def expel(current: Registration, now: float) -> Decision:
+    """Withdrawn on an operator's word: its key or its id was revoked."""
+    change = Change(
+        type="withdrawn",
+        at=now,
+        removed=current,
+        tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
+        before=current.scopes,
+    )
+    return Decision(outcome="withdrawn", change=change)
 
 
 def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:

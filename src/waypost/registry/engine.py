@@ -28,6 +28,8 @@ from waypost.model.registration import Entry
 from waypost.registry import decisions
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.changes import ChangeLog
+from waypost.registry.confirming import Confirming
+from waypost.registry.drift import held_name
 from waypost.registry.facets import FacetCounter
 from waypost.registry.figures import figures_of
 from waypost.registry.finding import Search
@@ -36,7 +38,6 @@ from waypost.registry.late import LateRanker
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Publication, Receipt, shown_etag
-from waypost.registry.reading import Reading
 from waypost.registry.restating import restate
 from waypost.trust.policy import no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
@@ -61,7 +62,7 @@ def _to_nobody(_: int) -> None:
     """Whom a registry announces its revision to when nobody follows it."""
 
 
-class Registry(Reading):
+class Registry(Confirming):
     def __init__(
         self,
         store: Store,
@@ -129,6 +130,7 @@ class Registry(Reading):
             (_FOLD_SECONDS, self._fold_in_time),
             (_EMBED_SECONDS, self._index.embed),
             (prune_every, self.prune),
+            (_PRUNE_SECONDS, self.forget_held),
         ]
 
     async def stop(self) -> None:
@@ -204,7 +206,7 @@ class Registry(Reading):
             self._cache.put(event.id, registration)
             self.catalogue.put(committed.entry or decisions.entry_of(registration), event.at)
             self.ranker.put(registration)
-            self._index.work += 1
+            self._index.changes += 1
             if registration.hosted:
                 self._domains[registration.hosted] = event.id
         for observer in self._observers:
@@ -251,8 +253,10 @@ class Registry(Reading):
         """Register or update. Durable when it returns."""
         now = self.clock.now()
         decoded = publication.decoded
+        keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
         command = Command(
-            keys=tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases))),
+            keys=keys,
+            notes=self._waiting(keys),
             decide=decisions.publish(
                 publication,
                 now=now,
@@ -262,7 +266,19 @@ class Registry(Reading):
             idempotency=self._idempotency(publication, now),
         )
         answer = await self.store.execute(command)
-        return self._receipt(answer, publication.dialect, decoded)
+        receipt = self.receipt(answer, publication.dialect, decoded)
+        if answer.outcome == "held":
+            receipt = msgspec.structs.replace(receipt, held=await self.held(publication.principal, receipt.id))
+        return receipt
+
+    def _waiting(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """The note of a change that may wait: only verified agents have any."""
+        for key in keys:
+            agent_id = self.catalogue.resolve(key)
+            entry = self.catalogue.find(agent_id) if agent_id is not None else None
+            if entry is not None and entry.trust == "verified":
+                return (held_name(entry.id),)
+        return ()
 
     def _new_uuid(self) -> str:
         """A name, not a secret: one call to the system for each registration would cost more than the rest of it."""
@@ -285,7 +301,7 @@ class Registry(Reading):
             forget_at=now + limits.IDEMPOTENCY_KEEP_SECONDS,
         )
 
-    def _receipt(self, answer: Answer, dialect: str, decoded: Decoded | None = None) -> Receipt:
+    def receipt(self, answer: Answer, dialect: str, decoded: Decoded | None = None) -> Receipt:
         registration = answer.registration
         if registration is None:
             raise IdempotencyConflict(
@@ -314,7 +330,7 @@ class Registry(Reading):
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
         registration = answer.registration
         dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
-        return self._receipt(answer, dialect)
+        return self.receipt(answer, dialect)
 
     async def withdraw(
         self, principal: Principal, key: str, if_match: tuple[str, ...] | None = None, *, repeat_ok: bool = False
@@ -332,7 +348,7 @@ class Registry(Reading):
         agent_id = self._known(key)
         decide = decisions.host(principal, agent_id, domain, now=self.clock.now())
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
-        return self._receipt(answer, answer.registration.sources[0].dialect if answer.registration else "profile")
+        return self.receipt(answer, answer.registration.sources[0].dialect if answer.registration else "profile")
 
     def _known(self, key: str) -> str:
         self.catalogue.expire(self.clock.now())
@@ -348,7 +364,7 @@ class Registry(Reading):
         await self.searchable()
         now = self.clock.now()
         self.catalogue.expire(now)
-        self._index.work += 1
+        self._index.questions += 1
         search = Search(query, self.catalogue, principal, now)
         ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)

@@ -5,6 +5,8 @@ The rules of waiting, for `decisions`. Pure: called inside the store's transacti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from waypost import limits
 from waypost.errors import NotFound, PreconditionFailed
 from waypost.model.principal import Principal
@@ -98,3 +100,21 @@ def rejected(principal: Principal, current: Registration, etag: str, now: float)
         etag=etag,
     )
     return Decision(outcome="rejected", registration=current, notes={held_name(current.id): None}, audit=(entry,))
+
+
+def has_lapsed(data: bytes, now: float) -> bool:
+    waiting = load_held(data)
+    return waiting is not None and waiting.is_over(now)
+
+
+def lapse(name: str, *, now: float) -> Callable[[Held], Decision]:
+    """Forget a change that nobody confirmed in time; one that took its place stays."""
+
+    def decide(held: Held) -> Decision:
+        data = held.notes.get(name)
+        if data is None or not has_lapsed(data, now):
+            return Decision(outcome="unchanged")
+        entry = AuditEntry(at=now, action="lapse", subject="waypost", object=name.removeprefix(held_name("")))
+        return Decision(outcome="lapsed", notes={name: None}, audit=(entry,))
+
+    return decide

@@ -122,6 +122,10 @@ class StatedIndex:
                 keys += (f"{kind}={broader}" for broader in _broader(value))
         return self._keys.union(keys)
 
+    def but(self, kind: str, value: str) -> BitMap:
+        """All agents but those of this value."""
+        return BitMap(range(len(self._times))) - self._keys.union((f"{kind}={value}",))
+
     def at_most(self, scale: str, most: float) -> BitMap:
         held = self._amounts.get(scale)
         return BitMap() if held is None else held.at_most(most)
