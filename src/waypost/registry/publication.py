@@ -29,6 +29,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     source_url: str | None = None
     verdicts: tuple[Verdict, ...] = ()  # what checks found of the document
     confirmed_by: Principal | None = None  # who let a change pass that had to wait
+    gated: bool = False  # it came as an announcement: the allow-list applies, and its key is bound
+    is_news: bool = False  # its freshness was proven already, by a signed sequence
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

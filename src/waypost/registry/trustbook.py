@@ -1,0 +1,305 @@
+"""The operator's side of trust: who may announce, which keys are bound, what was revoked. Each change takes effect at once.
+
+Rules and revocations are notes in the store; the process that writes keeps them in memory, told of each commit, so that a
+registration asks nobody. Lists are read from the store itself, and so are true in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
+from waypost.model.principal import Principal
+from waypost.model.registration import Registration, Source
+from waypost.registry import decisions
+from waypost.registry.announcing import revoked_agent_name, revoked_key_name, revoked_serial_name
+from waypost.registry.auditing import entry_by
+from waypost.registry.ports import Clock, Command, Decision, Held, Store
+from waypost.trust.admission import pinned_key
+from waypost.trust.admission import revoked as refuse_revoked
+from waypost.trust.allowlist import AllowList, find_agent_id
+from waypost.trust.keys import PublicKey
+from waypost.trust.pins import Pin, dump_pin, load_pin, pin_name, with_first_key, with_revoked
+
+_ALLOW = "allow:"
+_REVOKED = "revoked:"
+_URN = "urn:uuid:"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    rule: str
+    added_at: float
+    added_by: str
+
+
+class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the three is named."""
+
+    key_id: str | None = None
+    agent_id: str | None = None
+    serial: str | None = None  # of a certificate, hex
+    revoked_at: float
+    reason: str = ""
+    revoked_by: str = ""
+
+    @property
+    def name(self) -> str:
+        if self.key_id is not None:
+            return revoked_key_name(self.key_id)
+        return revoked_agent_name(self.agent_id) if self.agent_id else revoked_serial_name(self.serial or "")
+
+    @property
+    def object(self) -> str:
+        return self.key_id or self.agent_id or f"serial:{self.serial}"
+
+
+class Revoking(msgspec.Struct, frozen=True, kw_only=True):
+    """What a revocation did."""
+
+    revocation: Revocation
+    outcome: str  # revoked, already
+    withdrawn: tuple[str, ...] = ()  # ids of the records that went with it
+
+
+class TrustBook:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.rules = AllowList()
+        self.revoked_keys: set[str] = set()
+        self.revoked_agents: set[str] = set()
+        self.revoked_serials: set[str] = set()
+
+    # --- The mirror ------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read everything anew. A process that does not write does this from time to time."""
+        rules = AllowList(name.removeprefix(_ALLOW) for name, _ in await self._store.notes(_ALLOW))
+        names = {name: b"" for name, _ in await self._store.notes(_REVOKED)}
+        self.rules = rules
+        for held in (self.revoked_keys, self.revoked_agents, self.revoked_serials):
+            held.clear()
+        self.take_in(names)
+
+    def take_in(self, notes: Mapping[str, bytes | None]) -> None:
+        """Committed notes, of any kind."""
+        for name, value in notes.items():
+            if name.startswith(_ALLOW):
+                rule = name.removeprefix(_ALLOW)
+                self.rules.remove(rule) if value is None else self.rules.add(rule)
+            elif name.startswith(_REVOKED):
+                self._take_in_revoked(name.removeprefix(_REVOKED))
+
+    def _take_in_revoked(self, name: str) -> None:
+        kind, _, value = name.partition(":")
+        held = {"key": self.revoked_keys, "agent": self.revoked_agents, "serial": self.revoked_serials}.get(kind)
+        if held is not None:
+            held.add(value)
+
+    def check_id(self, *names: str) -> None:
+        """Refuse a document of any dialect whose agent was revoked. Free while nobody was."""
+        if self.revoked_agents and any(agent_name(name) in self.revoked_agents for name in names):
+            raise refuse_revoked("This agent was revoked.", "$.id")
+
+    def check_key(self, key_id: str) -> None:
+        if key_id in self.revoked_keys:
+            raise refuse_revoked("The key that signed this was revoked.", "$.signature")
+
+    # --- The allow-list --------------------------------------------------------------------------
+
+    async def allow_rules(self) -> list[Rule]:
+        return [msgspec.json.decode(value, type=Rule) for _, value in await self._store.notes(_ALLOW)]
+
+    async def allow(self, principal: Principal, rule: str) -> tuple[Rule, str]:
+        """Add a rule; `added`, or `unchanged` when it was there."""
+        if len(self.rules) >= limits.ALLOW_RULES and rule not in self.rules:
+            raise InvalidParameter(
+                f"The allow-list has {limits.ALLOW_RULES} rules; it takes no more.",
+                path="rule",
+                hint="Use *, or rules for keys.",
+            )
+        fresh = Rule(rule=rule, added_at=self._clock.now(), added_by=principal.subject or "anonymous")
+        name = _ALLOW + rule
+        found = fresh
+
+        def decide(held: Held) -> Decision:
+            nonlocal found
+            if name in held.notes:
+                found = msgspec.json.decode(held.notes[name], type=Rule)
+                return Decision(outcome="unchanged")
+            found = fresh
+            entry = entry_by(principal, "allow", now=fresh.added_at, object=rule, outcome="added")
+            return Decision(outcome="added", notes={name: msgspec.json.encode(fresh)}, audit=(entry,))
+
+        answer = await self._store.execute(Command(keys=(), notes=(name,), decide=decide))
+        return found, answer.outcome
+
+    async def disallow(self, principal: Principal, rule: str) -> None:
+        name, now = _ALLOW + rule, self._clock.now()
+
+        def decide(held: Held) -> Decision:
+            if name not in held.notes:
+                raise NotFound(
+                    f"The allow-list has no rule {rule[:80]!r}.", path="rule", hint="`waypost allow list` shows them."
+                )
+            entry = entry_by(principal, "disallow", now=now, object=rule, outcome="removed")
+            return Decision(outcome="removed", notes={name: None}, audit=(entry,))
+
+        await self._store.execute(Command(keys=(), notes=(name,), decide=decide))
+
+    # --- Keys ------------------------------------------------------------------------------------
+
+    async def pins(self) -> list[Pin]:
+        found = (load_pin(value) for _, value in await self._store.notes("pin:"))
+        return [pin for pin in found if pin is not None]
+
+    async def revocations(self) -> list[Revocation]:
+        return [msgspec.json.decode(value, type=Revocation) for _, value in await self._store.notes(_REVOKED)]
+
+    async def trust(self, principal: Principal, agent_id: str, key: PublicKey) -> tuple[Pin, str]:
+        """Bind a key to an id; the keys before it are retired. `trusted`, or `unchanged` when it was so."""
+        name, now = pin_name(agent_id), self._clock.now()
+        found = Pin(agent_id=agent_id)
+
+        def decide(held: Held) -> Decision:
+            nonlocal found
+            if revoked_key_name(key.key_id) in held.notes or revoked_agent_name(agent_id) in held.notes:
+                raise Revoked(
+                    "A revoked key or id is never trusted again.",
+                    path="public_key",
+                    hint="Make a new one with `waypost keys new`.",
+                )
+            before = load_pin(held.notes.get(name)) or Pin(agent_id=agent_id)
+            _check_not_retired(before, key)
+            active = before.active
+            if before.provisioned and active is not None and active.key_id == key.key_id:
+                found = before
+                return Decision(outcome="unchanged")
+            found = with_first_key(before, pinned_key(key, "trust", now), provisioned=True)
+            entry = entry_by(
+                principal, "trust", now=now, object=_URN + agent_id, outcome="trusted", detail=f"key {key.key_id}"
+            )
+            return Decision(outcome="trusted", notes={name: dump_pin(found)}, audit=(entry,))
+
+        notes = (name, revoked_key_name(key.key_id), revoked_agent_name(agent_id))
+        answer = await self._store.execute(Command(keys=(), notes=notes, decide=decide))
+        return found, answer.outcome
+
+    async def revoke(self, principal: Principal, revocation: Revocation) -> Revoking:
+        """Revoke a key, an agent or a certificate, at once and for good. The records go with it."""
+        if revocation.agent_id is not None:
+            return await self._revoke_agent(principal, revocation, revocation.agent_id)
+        answer = await self._store.execute(
+            Command(keys=(), notes=(revocation.name,), decide=_note_revocation(principal, revocation))
+        )
+        withdrawn: tuple[str, ...] = ()
+        if revocation.key_id is not None:
+            withdrawn = await self.enforce(principal, revocation.key_id)
+        return Revoking(revocation=revocation, outcome=answer.outcome, withdrawn=withdrawn)
+
+    async def _revoke_agent(self, principal: Principal, revocation: Revocation, agent_id: str) -> Revoking:
+        withdrawn: list[str] = []
+        note = _note_revocation(principal, revocation)
+        record_id = _URN + agent_id if find_agent_id(agent_id) else agent_id
+
+        def decide(held: Held) -> Decision:
+            withdrawn.clear()
+            noted = note(held)
+            current = next(iter(held.registrations.values()), None)
+            if current is None or not _may_go(current, record_id, agent_id):
+                return noted
+            withdrawn.append(current.id)
+            return _joined(noted, decisions.expel(current, revocation.revoked_at))
+
+        command = Command(keys=(record_id, agent_id), notes=(revocation.name,), decide=decide)
+        answer = await self._store.execute(command)
+        outcome = "revoked" if answer.outcome != "already" else "already"
+        return Revoking(revocation=revocation, outcome=outcome, withdrawn=tuple(withdrawn))
+
+    async def enforce(self, principal: Principal, key_id: str) -> tuple[str, ...]:
+        """Retire a revoked key wherever it is bound, and withdraw what it stands behind. May be repeated."""
+        gone: list[str] = []
+        for pin in await self.pins():
+            if pin.find_key(key_id) is not None:
+                gone += await self._drop(principal, key_id, _URN + pin.agent_id, pin.agent_id)
+        async for page in self._store.scan():
+            for registration in page:
+                if is_signed_by(registration, key_id):
+                    gone += await self._drop(principal, key_id, registration.id, None)
+        return tuple(dict.fromkeys(gone))
+
+    async def _drop(self, principal: Principal, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
+        now = self._clock.now()
+        name = None if agent_id is None else pin_name(agent_id)
+        withdrawn: list[str] = []
+
+        def decide(held: Held) -> Decision:
+            withdrawn.clear()
+            pin = None if name is None else load_pin(held.notes.get(name))
+            changed = {} if pin is None or name is None else {name: dump_pin(with_revoked(pin, key_id))}
+            noted = Decision(outcome="revoked", notes=changed)
+            current = held.registrations.get(record_id) or next(iter(held.registrations.values()), None)
+            if current is None or not is_signed_by(current, key_id):
+                return noted
+            withdrawn.append(current.id)
+            return _joined(noted, decisions.expel(current, now))
+
+        await self._store.execute(Command(keys=(record_id,), notes=() if name is None else (name,), decide=decide))
+        return withdrawn
+
+
+def _check_not_retired(pin: Pin, key: PublicKey) -> None:
+    held = pin.find_key(key.key_id)
+    if held is not None and held.state == "revoked":
+        raise KeyConflict(
+            "This key of the agent was revoked.", path="public_key", hint="Make a new one with `waypost keys new`."
+        )
+
+
+def _note_revocation(principal: Principal, revocation: Revocation) -> Callable[[Held], Decision]:
+    def decide(held: Held) -> Decision:
+        if revocation.name in held.notes:
+            return Decision(outcome="already")
+        entry = entry_by(
+            principal,
+            "revoke",
+            now=revocation.revoked_at,
+            object=revocation.object,
+            outcome="revoked",
+            detail=revocation.reason,
+        )
+        return Decision(outcome="revoked", notes={revocation.name: msgspec.json.encode(revocation)}, audit=(entry,))
+
+    return decide
+
+
+def _joined(noted: Decision, decision: Decision) -> Decision:
+    return msgspec.structs.replace(
+        decision, notes={**decision.notes, **noted.notes}, audit=(*noted.audit, *decision.audit)
+    )
+
+
+def _may_go(current: Registration, record_id: str, agent_id: str) -> bool:
+    return current.id == record_id or not {record_id, agent_id}.isdisjoint(current.aliases)
+
+
+def agent_name(name: str) -> str:
+    """The name under which an agent is revoked: a UUID in lower case, else the id as it is."""
+    return find_agent_id(name) or name
+
+
+def is_signed_by(registration: Registration, key_id: str) -> bool:
+    return any(key_id_of(source) == key_id for source in registration.sources)
+
+
+def key_id_of(source: Source) -> str | None:
+    """The key behind a source, as the checks found it."""
+    for verdict in source.verdicts:
+        found: Any = verdict.evidence.get("key_id")
+        if verdict.state == "passed" and isinstance(found, str):
+            return found
+    return None
