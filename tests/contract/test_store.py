@@ -30,11 +30,13 @@ from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
 from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import Registration
 from waypost.model.verdict import Verdict
+from waypost.registry.audit import read_leaf
 from waypost.registry.decisions import entry_of
-from waypost.registry.ports import AuditEntry, Change, Command, Decision, Held, Idempotency, Store
+from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower
+from waypost.trust.merkle import leaf_hash, root_of
 
 
 @pytest.fixture
@@ -732,3 +734,150 @@ async def test_notes_survive_a_reopening_and_can_be_read_by_a_follower(opened: S
 
 def entry(action: str, **members: Any) -> AuditEntry:
     return AuditEntry(**{"at": NOW, "action": action, "subject": "alice", **members})
+
+
+# --- The audit trail ------------------------------------------------------------------------------
+
+
+async def write_entries(store: Store, count: int, **members: Any) -> None:
+    for start in range(0, count, 100):
+        audit = tuple(entry("register", object=f"agent-{n}", **members) for n in range(start, min(start + 100, count)))
+        await store.execute(note({}, audit=audit))
+
+
+async def every_leaf(store: Store, **asked: Any) -> list[bytes]:
+    leaves: list[bytes] = []
+    after: int | None = 0
+    while after is not None:
+        page = await store.audit(AuditQuery(after=after, limit=limits.AUDIT_PAGE_MAX, **asked))
+        leaves += page.leaves
+        after = page.next_after
+    return leaves
+
+
+async def test_entries_are_numbered_from_one_in_the_order_of_decisions(store: Store) -> None:
+    await asyncio.gather(*(store.execute(note({}, audit=(entry("allow", object=str(n)),))) for n in range(300)))
+    found = [read_leaf(leaf) for leaf in await every_leaf(store)]
+    assert [(each.number, each.object) for each in found] == [(n + 1, str(n)) for n in range(300)]
+    assert await store.audit_size() == 300
+
+
+async def test_a_change_and_its_entry_are_one(store: Store) -> None:
+    ghost = make_registration("ghost")
+    wrong = Change(type="withdrawn", at=NOW, removed=ghost)
+    with pytest.raises(ValueError, match="not there"):
+        await store.execute(note({}, change=wrong, audit=(entry("withdraw"),)))
+    right = Change(type="registered", at=NOW, registration=ghost)
+    await store.execute(note({}, change=right, audit=(entry("register"),)))
+    with pytest.raises(Conflict):
+        await store.execute(note({}, audit=(entry("refuse"),), refusal=Conflict("No.")))
+    assert [read_leaf(leaf).action for leaf in await every_leaf(store)] == ["register", "refuse"]
+
+
+async def test_the_tree_over_the_entries_is_the_tree_over_their_leaves(store: Store) -> None:
+    await write_entries(store, 1000)
+    leaves = [leaf_hash(leaf) for leaf in await every_leaf(store)]
+    spans = [(0, 1000), (0, 777), (512, 1000), (255, 256), (256, 512), (999, 1000)]
+    assert await store.audit_hashes(spans) == [root_of(leaves[start:end]) for start, end in spans]
+
+
+async def test_entries_are_filtered_by_what_they_say_and_not_by_what_looks_like_it(store: Store) -> None:
+    entries = (
+        entry("register", object="a", subject="alice"),
+        entry("withdraw", object='b","subject":"bob', subject="alice"),
+        entry("register", object="a", subject="bob"),
+        entry("register", object="aa", subject="bob", detail='"subject":"carol"'),
+    )
+    await store.execute(note({}, audit=entries))
+
+    async def numbers(**asked: Any) -> list[int]:
+        return [read_leaf(leaf).number for leaf in await every_leaf(store, **asked)]
+
+    assert await numbers(subject="bob") == [3, 4]
+    assert await numbers(object="a") == [1, 3]
+    assert await numbers(object="a", subject="alice", action="register") == [1]
+    assert await numbers(object='b","subject":"bob') == [2]
+    assert await numbers(subject="carol") == []
+
+
+async def test_a_page_tells_where_to_go_on(store: Store) -> None:
+    await write_entries(store, 250)
+    page = await store.audit(AuditQuery(after=100, limit=100))
+    assert (len(page.leaves), page.size, page.next_after) == (100, 250, 200)
+    page = await store.audit(AuditQuery(after=200, limit=50))
+    assert (len(page.leaves), page.next_after) == (50, None)
+    page = await store.audit(AuditQuery(after=250))
+    assert (page.leaves, page.size, page.next_after) == ([], 250, None)
+
+
+async def test_dropped_contents_leave_their_hashes(store: Store) -> None:
+    await write_entries(store, 1000)
+    before = await store.audit_hashes([(0, 1000), (0, 300), (0, 1)])
+    assert await store.prune(events_before=0, keep_events=0, now=NOW, keep_audit=400) == 512
+    page = await store.audit(AuditQuery(limit=3))
+    assert [read_leaf(leaf).number for leaf in page.leaves] == [513, 514, 515]
+    assert (page.oldest, page.size) == (513, 1000)
+    assert await store.audit_hashes([(0, 1000), (0, 300), (0, 1)]) == before
+    await write_entries(store, 30)
+    assert await store.audit_size() == 1030
+    assert await store.prune(events_before=0, keep_events=0, now=NOW, keep_audit=0) == 512
+    await write_entries(store, 1)
+    assert await store.audit_size() == 1031
+
+
+async def test_the_trail_survives_a_reopening_and_can_be_read_by_a_follower(opened: SqliteStore) -> None:
+    await write_entries(opened, 700)
+    root = await opened.audit_hashes([(0, 700)])
+    leaves = await every_leaf(opened)
+    follower = SqliteFollower(opened.path.parent)
+    await follower.open(Listener())
+    assert (await follower.audit_hashes([(0, 700)]), await every_leaf(follower)) == (root, leaves)
+    assert await follower.audit_size() == 700
+    await follower.close()
+    again = await reopen(opened)
+    await write_entries(again, 400)
+    assert (await every_leaf(again))[:700] == leaves
+    grown = [leaf_hash(leaf) for leaf in await every_leaf(again)]
+    assert await again.audit_hashes([(0, 700), (0, 1100)]) == [*root, root_of(grown)]
+    await again.close()
+
+
+# --- History --------------------------------------------------------------------------------------
+
+
+async def test_an_update_leaves_the_version_that_it_replaced(store: Store) -> None:
+    first = make_registration("x", text="first", visibility="private")
+    await store.execute(put(first))
+    assert await store.history("x") == []
+    await store.execute(renew("x", now=NOW + 1))
+    assert await store.history("x") == []
+    await store.execute(put(make_registration("x", text="second", changed_at=NOW + 2)))
+    await store.execute(put(make_registration("x", text="third")))
+    second, oldest = await store.history("x")
+    assert (second.etag, second.at, second.scopes) == (make_registration("x", text="second").etag, NOW + 2, ("public",))
+    assert (oldest.etag, oldest.subject, oldest.scopes) == (first.etag, "alice", ("private:alice",))
+    assert oldest.record == record_bytes(first.record)
+    assert oldest.digests == {"profile": first.sources[0].digest}
+    assert len(await store.history("x", 1)) == 1
+
+
+async def test_a_history_is_bounded_in_versions_and_bytes(store: Store) -> None:
+    for n in range(limits.HISTORY_VERSIONS + 5):
+        await store.execute(put(make_registration("x", text=str(n))))
+    versions = await store.history("x", 1000)
+    assert len(versions) == limits.HISTORY_VERSIONS
+    assert b'"35"' in versions[0].record
+    long = "x" * (limits.HISTORY_BYTES // 3)
+    for n in range(5):
+        await store.execute(put(make_registration("x", text=f"{n}{long}")))
+    assert len(await store.history("x")) == 2
+
+
+async def test_a_history_ends_with_its_agent(store: Store) -> None:
+    for text in ("first", "second"):
+        await store.execute(put(make_registration("x", text=text)))
+    await store.execute(put(make_registration("y")))
+    await store.execute(withdraw("x"))
+    assert await store.history("x") == []
+    await store.execute(put(make_registration("x", text="third")))
+    assert await store.history("x") == []

@@ -11,10 +11,13 @@ from typing import Protocol
 
 import msgspec
 
+from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.events import Event, EventType
+from waypost.model.history import Version
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Entry, Registration
+from waypost.trust.merkle import Span
 
 
 class Clock(Protocol):
@@ -85,6 +88,28 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str = ""
     etag: str = ""  # of the content after it
     detail: str = ""
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries of the trail are asked for, in the order of their numbers."""
+
+    after: int = 0
+    limit: int = limits.AUDIT_PAGE_DEFAULT
+    subject: str | None = None
+    object: str | None = None
+    action: str | None = None
+
+    def parts(self) -> list[bytes]:
+        """What an entry that fits contains, as canonical JSON. Quotes within a text are escaped, so no text can feign it."""
+        asked = {"subject": self.subject, "object": self.object, "action": self.action}
+        return [b'"%s":%s' % (name.encode(), msgspec.json.encode(value)) for name, value in asked.items() if value]
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    leaves: list[bytes]  # canonical JSON, each with its number
+    size: int  # of the whole trail
+    oldest: int = 1  # whose content is still there
+    next_after: int | None = None  # to go on from; a page can be empty and have one
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +193,21 @@ class Store(Protocol):
         """The notes whose names begin so, in the order of names."""
         ...
 
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
+        """Earlier contents of an agent, the newest first. They go with the agent."""
+        ...
+
+    async def audit(self, query: AuditQuery) -> AuditPage:
+        """Entries of the audit trail. One call looks at no more than limits.AUDIT_SCAN of them."""
+        ...
+
+    async def audit_size(self) -> int: ...
+
+    async def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        """The tree hash of each span of entries. A span begins at a multiple of its largest power of two, and ends within
+        the trail."""
+        ...
+
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         """Events with revision > after, in order."""
         ...
@@ -176,9 +216,11 @@ class Store(Protocol):
         """The lowest revision still kept, or revision()+1 when the log is empty."""
         ...
 
-    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
-        """Drop events older than `events_before` beyond the newest `keep_events`, forgotten tombstones and old idempotency
-        keys. Returns how many rows went."""
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
+        """Drop events older than `events_before` beyond the newest `keep_events`, forgotten tombstones, old idempotency
+        keys, and the contents of audit entries beyond about the newest `keep_audit`. Returns how many rows went."""
         ...
 
     async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
@@ -237,8 +279,9 @@ class Ranker(Protocol):
         """Make the slower signals of these agents. Called in a thread."""
         ...
 
-    def maintain(self, revision: int) -> None:
-        """Fold pending changes in, save, and note the revision. Called in a thread, from time to time."""
+    def maintain(self, revision: int, give_way: Callable[[], bool] = ...) -> None:
+        """Fold pending changes in, save, and note the revision. Called in a thread, from time to time. `give_way` is called
+        there between small steps; it may wait, and says whether others are still at work."""
         ...
 
     def follow(self) -> int:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 
+from waypost import limits
 from waypost.model.events import Event
+from waypost.model.history import Version, replaced_version
 from waypost.model.registration import Entry, Registration
 from waypost.registry.decisions import entry_of
-from waypost.registry.ports import Answer, Change, Command, Committed, Held, Idempotency, Noted, Tombstone
+from waypost.registry.ports import (
+    Answer,
+    AuditPage,
+    AuditQuery,
+    Change,
+    Command,
+    Committed,
+    Held,
+    Idempotency,
+    Noted,
+    Tombstone,
+)
+from waypost.stores.memory_audit import MemoryAudit
 from waypost.stores.outcome import (
     closed_refusal,
     commit_change,
@@ -19,6 +33,7 @@ from waypost.stores.outcome import (
     replay,
     without_documents,
 )
+from waypost.trust.merkle import Span
 
 _PAGE = 1024
 
@@ -33,6 +48,8 @@ class MemoryStore:
         self._secrets: dict[str, bytes] = {}
         self._revision = 0
         self._notes: dict[str, bytes] = {}
+        self._history: dict[str, list[Version]] = {}  # newest first
+        self._audit = MemoryAudit()
         self._listener: Callable[[Sequence[Committed]], None] | None = None
         self._noted: Noted | None = None
 
@@ -66,6 +83,7 @@ class MemoryStore:
                 revision=committed.event.revision,
             )
         self._put_notes(decision.notes)
+        self._audit.append(decision.audit)
         if command.idempotency is not None and decision.refusal is None:
             self._answers[command.idempotency.key] = (command.idempotency, kept_answer(answer))
         if decision.notes and self._noted is not None:
@@ -101,12 +119,24 @@ class MemoryStore:
         if after is not None:
             self._registrations[event.id] = after
             self._tombstones.pop(event.id, None)
+            self._keep_version(replaced_version(before, after), event.id)
+        else:
+            self._history.pop(event.id, None)
         if after is None or not is_renewal(before, after):
             self._name(event.id, before, after)
         if change.tombstone is not None:
             self._tombstones[change.tombstone.id] = change.tombstone
         self._events[event.revision] = logged_event(event)
         self._revision = event.revision
+
+    def _keep_version(self, version: Version | None, agent_id: str) -> None:
+        if version is None:
+            return
+        versions = [version, *self._history.get(agent_id, ())][: limits.HISTORY_VERSIONS]
+        bytes_so_far = accumulate(len(each.record) for each in versions)
+        self._history[agent_id] = [
+            each for each, total in zip(versions, bytes_so_far, strict=True) if total <= limits.HISTORY_BYTES
+        ]
 
     def _name(self, agent_id: str, before: Registration | None, after: Registration | None) -> None:
         """An alias stays with its first holder until that one drops it or is removed."""
@@ -116,8 +146,10 @@ class MemoryStore:
         for alias in after.aliases if after is not None else ():
             self._aliases.setdefault(alias, agent_id)
 
-    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
-        rows = 0
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
+        rows = self._audit.prune(keep_audit)
         for revision, event in list(self._events.items()):
             if event.at >= events_before or revision > self._revision - keep_events:
                 break
@@ -168,6 +200,18 @@ class MemoryStore:
 
     async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
         return sorted((name, value) for name, value in self._notes.items() if name.startswith(prefix))
+
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
+        return self._history.get(agent_id, [])[:limit]
+
+    async def audit(self, query: AuditQuery) -> AuditPage:
+        return self._audit.page(query)
+
+    async def audit_size(self) -> int:
+        return self._audit.size
+
+    async def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        return self._audit.hashes(spans)
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         first = max(after + 1, await self.oldest_event())

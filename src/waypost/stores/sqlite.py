@@ -152,8 +152,12 @@ class SqliteStore(SqliteReads):
     async def execute(self, command: Command) -> Answer:
         return await self._open_writer().submit(lambda tables: tables.execute(command))
 
-    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
-        work = partial(Tables.prune, events_before=events_before, keep_events=keep_events, now=now)
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
+        work = partial(
+            Tables.prune, events_before=events_before, keep_events=keep_events, now=now, keep_audit=keep_audit
+        )
         total = 0
         while count := await self._open_writer().submit(work):
             total += count

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from waypost import limits
 from waypost.registry.audit import AuditRecord, leaf_of, read_leaf
-from waypost.registry.ports import AuditEntry
+from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery
 from waypost.stores.sqlite_faults import damaged
-from waypost.trust.merkle import leaf_hash, root_of
-from waypost.trust.tiles import WIDTH, Frontier, Tile, row_lengths, split_hashes
+from waypost.trust.merkle import Span, leaf_hash, root_of
+from waypost.trust.tiles import WIDTH, Frontier, Tile, row_lengths, span_hash, split_hashes
 
 _LEAVES = "SELECT number, leaf, crc FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+_PAGE = """SELECT number, leaf, crc FROM audit WHERE number > ?1 AND number <= ?2
+    AND (?4 IS NULL OR instr(leaf, ?4)) AND (?5 IS NULL OR instr(leaf, ?5)) AND (?6 IS NULL OR instr(leaf, ?6))
+    ORDER BY number LIMIT ?3"""
 _ROOTS = "SELECT number, root, crc FROM audit_tiles WHERE level = ? AND number >= ? ORDER BY number LIMIT ?"
 _TILE = "SELECT root, crc, hashes FROM audit_tiles WHERE level = ? AND number = ?"
 
@@ -72,6 +76,38 @@ def _root_crc(level: int, number: int, root: bytes) -> int:
 def audit_size(connection: sqlite3.Connection) -> int:
     ((newest,),) = connection.execute("SELECT coalesce(max(number), 0) FROM audit").fetchall()
     return int(newest)
+
+
+def audit_page(connection: sqlite3.Connection, query: AuditQuery) -> AuditPage:
+    ((oldest, size),) = connection.execute(
+        "SELECT coalesce(min(number), 1), coalesce(max(number), 0) FROM audit"
+    ).fetchall()
+    after = max(query.after, oldest - 1)
+    last = min(size, after + limits.AUDIT_SCAN)
+    parts = query.parts()
+    padded = (*parts, None, None, None)[:3]
+    found = connection.execute(_PAGE, (after, last, query.limit, *padded)).fetchall()
+    for row in found:
+        read_entry(*row)
+    if not parts and [row[0] for row in found] != list(range(after + 1, min(last, after + query.limit) + 1)):
+        raise damaged(f"audit entries after {after} are missing")
+    if len(found) == query.limit:
+        last = found[-1][0]
+    return AuditPage(
+        leaves=[row[1] for row in found], size=size, oldest=oldest, next_after=last if last < size else None
+    )
+
+
+def audit_hashes(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[bytes]:
+    """Each tile is read once."""
+    tiles: dict[tuple[int, int], bytes] = {}
+
+    def tile(level: int, number: int) -> bytes:
+        if (level, number) not in tiles:
+            tiles[level, number] = read_tile(connection, level, number)
+        return tiles[level, number]
+
+    return [span_hash(span, tile) for span in spans]
 
 
 def read_entry(number: int, leaf: bytes, crc: int) -> AuditRecord:

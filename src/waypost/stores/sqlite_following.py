@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from waypost import limits
 from waypost.errors import StoreUnavailable, WaypostError
 from waypost.registry.ports import Answer, Command, Committed, Noted
 from waypost.stores.sqlite_faults import open_refusal
@@ -48,7 +49,9 @@ class SqliteFollower(SqliteReads):
     async def execute(self, command: Command) -> Answer:
         raise _reads_only()
 
-    async def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
         raise _reads_only()
 
 

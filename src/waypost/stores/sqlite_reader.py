@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from waypost.model.events import Event
+from waypost.model.history import Version
 from waypost.model.registration import Entry, Registration
-from waypost.registry.ports import Tombstone
+from waypost.registry.ports import AuditPage, AuditQuery, Tombstone
 from waypost.stores import sqlite_rows as rows
 from waypost.stores.outcome import read_logged
+from waypost.stores.sqlite_audit import audit_hashes, audit_page, audit_size
 from waypost.stores.sqlite_faults import damaged
+from waypost.trust.merkle import Span
 
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
@@ -19,6 +23,7 @@ _DOCUMENTS = (
     "SELECT r.registration, r.crc, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
 )
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
+_HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
 _NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name"
 _LAST_CHARACTER = "\U0010ffff"  # no name goes on with it
 
@@ -67,6 +72,29 @@ class Reader:
     def notes(self, prefix: str) -> list[tuple[str, bytes]]:
         found = self._run(_NOTES, (prefix, prefix + _LAST_CHARACTER))
         return [(row[0], rows.read_note(*row)) for row in found.fetchall()]
+
+    def history(self, agent_id: str, limit: int) -> list[Version]:
+        return [rows.read_version(*row) for row in self._run(_HISTORY, (agent_id, limit)).fetchall()]
+
+    def audit(self, query: AuditQuery) -> AuditPage:
+        with self._one_state():
+            return audit_page(self.connection, query)
+
+    def audit_size(self) -> int:
+        return audit_size(self.connection)
+
+    def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        with self._one_state():
+            return audit_hashes(self.connection, spans)
+
+    @contextmanager
+    def _one_state(self) -> Iterator[None]:
+        """All statements within see the same commit."""
+        self._run("BEGIN")
+        try:
+            yield
+        finally:
+            self._run("ROLLBACK")
 
     def events(self, after: int, limit: int) -> list[Event]:
         found = self._run(

@@ -13,14 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from waypost import limits
 from waypost.model.events import Event
+from waypost.model.history import Version
 from waypost.model.registration import Entry, Registration
-from waypost.registry.ports import Tombstone
+from waypost.registry.ports import AuditPage, AuditQuery, Tombstone
 from waypost.stores.outcome import closed_refusal
 from waypost.stores.sqlite_faults import read_refusal
 from waypost.stores.sqlite_reader import Reader
 from waypost.stores.sqlite_schema import open_reader
 from waypost.stores.sqlite_snapshot import read_snapshot
+from waypost.trust.merkle import Span
 
 T = TypeVar("T")
 
@@ -102,6 +105,18 @@ class SqliteReads(ABC):
 
     async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
         return await self._read_apart(lambda reader: reader.notes(prefix))
+
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
+        return self._read_here(lambda reader: reader.history(agent_id, limit))
+
+    async def audit(self, query: AuditQuery) -> AuditPage:
+        return await self._read_apart(lambda reader: reader.audit(query))
+
+    async def audit_size(self) -> int:
+        return self._read_here(Reader.audit_size)
+
+    async def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        return await self._read_apart(lambda reader: reader.audit_hashes(spans))
 
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         if limit <= _AT_ONCE:

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from waypost.model.events import Event
+from waypost.model.history import Version
 from waypost.model.registration import Entry, Registration, Source
 from waypost.registry.ports import Answer, Tombstone
 from waypost.stores.outcome import logged_event, without_documents
@@ -45,6 +46,8 @@ _event_decoder = msgspec.json.Decoder(Event)
 _tombstone_decoder = msgspec.json.Decoder(Tombstone)
 _answer_decoder = msgspec.json.Decoder(Answer)
 _documents_encode = msgspec.msgpack.Encoder().encode
+_version_encode = msgspec.msgpack.Encoder().encode
+_version_decoder = msgspec.msgpack.Decoder(Version)
 _documents_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
@@ -164,7 +167,7 @@ def _matching(agent_id: str, dialect: str, digest: str, document: bytes) -> byte
     return document
 
 
-# --- Events, tombstones, answers ------------------------------------------------------------------
+# --- Events, tombstones, answers, versions, notes, secrets ----------------------------------------
 
 
 def event_row(event: Event) -> tuple[int, float, bytes, int, bytes | None]:
@@ -204,6 +207,24 @@ def answer_row(answer: Answer) -> tuple[bytes, int]:
 
 def read_answer(data: bytes, crc: int) -> Answer:
     return checked(_answer_decoder, data, crc, "a kept answer")
+
+
+def version_row(agent_id: str, version: Version) -> tuple[int, str, bytes, int]:
+    data = _version_encode(version)
+    return version.revision, agent_id, data, zlib.crc32(data, zlib.crc32(agent_id.encode()))
+
+
+def read_version(agent_id: str, revision: int, data: bytes, crc: int) -> Version:
+    what = f"the version {revision} of {agent_id!r}"
+    if not isinstance(data, bytes) or zlib.crc32(data, zlib.crc32(agent_id.encode())) != crc:
+        raise damaged(what)
+    try:
+        version = _version_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise damaged(f"{what} ({error})") from None
+    if version.revision != revision:
+        raise damaged(what)
+    return version
 
 
 def note_row(name: str, value: bytes) -> tuple[str, bytes, int]:

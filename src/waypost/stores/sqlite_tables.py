@@ -9,6 +9,8 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+from waypost import limits
+from waypost.model.history import Version, replaced_version
 from waypost.model.registration import Registration
 from waypost.registry.ports import Answer, Change, Command, Committed, Decision, Held, Idempotency, Tombstone
 from waypost.stores import sqlite_rows as rows
@@ -21,6 +23,12 @@ _PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a 
 _LED_TO = """SELECT e.id, e.number, e.entry, e.crc, r.registration, r.crc, r.documents
     FROM entries e LEFT JOIN registrations r USING (number)
     WHERE e.id IN (?1, (SELECT id FROM aliases WHERE alias = ?1))"""
+_TRIM = """DELETE FROM history WHERE revision IN (
+    SELECT revision FROM (
+        SELECT revision, row_number() OVER newest AS place, sum(length(version)) OVER newest AS bytes
+        FROM history WHERE id = ? WINDOW newest AS (ORDER BY revision DESC)
+    ) WHERE place > ? OR bytes > ?
+)"""
 _FORGET = {
     "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
     "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
@@ -148,6 +156,7 @@ class Tables:
         else:
             entry = rows.entry_row(committed.entry, after)
             number = self._put(before, after, number, entry)
+            self._keep_version(replaced_version(before, after), event.id)
         self._bury(event.id, change.tombstone, held)
         self._failpoint("after_row")
         self._append(committed)
@@ -223,7 +232,16 @@ class Tables:
             raise ValueError("A change cannot remove what is not there.")
         self._run("DELETE FROM entries WHERE id = ?", (before.id,))
         self._run("DELETE FROM registrations WHERE number = ?", (number,))
+        self._run("DELETE FROM history WHERE id = ?", (before.id,))
         self._release_aliases(before.id, before.aliases)
+
+    def _keep_version(self, version: Version | None, agent_id: str) -> None:
+        if version is None:
+            return
+        row = rows.version_row(agent_id, version)
+        self.written_bytes += len(row[2])
+        self._run("INSERT INTO history VALUES (?, ?, ?, ?)", row)
+        self._run(_TRIM, (agent_id, limits.HISTORY_VERSIONS, limits.HISTORY_BYTES))
 
     def _release_aliases(self, agent_id: str, aliases: Sequence[str] | set[str]) -> None:
         for alias in aliases:
@@ -268,10 +286,11 @@ class Tables:
     def mark(self, name: str, value: int) -> None:
         self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
-    def prune(self, *, events_before: float, keep_events: int, now: float) -> int:
+    def prune(self, *, events_before: float, keep_events: int, now: float, keep_audit: int) -> int:
         """Drop some of what may go; 0 when nothing is left to drop."""
         count = self._prune_events(events_before, keep_events)
         self._failpoint("during_prune")
+        count += self.audit.prune(keep_audit, _PRUNE_ROWS)
         for statement in _FORGET.values():
             count += self._run(statement, (now, _PRUNE_ROWS)).rowcount
         return count

@@ -53,6 +53,10 @@ class Frontier:
             level += 1
         return filled
 
+    def row(self, level: int) -> bytes:
+        """What the unfinished tile of a level holds."""
+        return b"".join(self._rows[level])
+
     def root(self) -> bytes:
         found = []
         for row in reversed(self._rows):

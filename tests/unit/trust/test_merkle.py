@@ -1,0 +1,152 @@
+"""The hash tree: vectors of the transparency-dev project, the tree of RFC 6962 by its definition, and proofs of every size."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waypost.trust.merkle import (
+    EMPTY_ROOT,
+    consistency_spans,
+    inclusion_spans,
+    is_consistent,
+    is_included,
+    leaf_hash,
+    node_hash,
+    root_of,
+)
+from waypost.trust.tiles import WIDTH, Frontier, span_hash
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "merkle"
+LEAVES = [leaf_hash(b"%d" % number) for number in range(70_000)]
+
+
+def _cases(name: str) -> list[Any]:
+    cases = json.loads((VECTORS / f"{name}.json").read_bytes())
+    return [pytest.param(case, id=case["_path"]) for case in cases]
+
+
+def _hashes(values: list[str] | None) -> list[bytes]:
+    return [base64.b64decode(value) for value in values or []]
+
+
+@pytest.mark.parametrize("case", _cases("inclusion"))
+def test_inclusion_is_judged_as_the_vectors_say(case: dict[str, Any]) -> None:
+    leaf, root = _hashes([case["leafHash"], case["root"]])
+    accepted = is_included(leaf, case["leafIdx"], case["treeSize"], _hashes(case["proof"]), root)
+    assert accepted is not case["wantErr"]
+
+
+@pytest.mark.parametrize("case", _cases("consistency"))
+def test_consistency_is_judged_as_the_vectors_say(case: dict[str, Any]) -> None:
+    first, second = _hashes([case["root1"], case["root2"]])
+    accepted = is_consistent(case["size1"], case["size2"], _hashes(case["proof"]), first, second)
+    assert accepted is not case["wantErr"]
+
+
+def test_all_vectors_are_there() -> None:
+    assert len(_cases("inclusion")) + len(_cases("consistency")) == 196
+
+
+def _by_definition(leaves: list[bytes]) -> bytes:
+    """RFC 6962, 2.1, word for word."""
+    if not leaves:
+        return EMPTY_ROOT
+    if len(leaves) == 1:
+        return leaves[0]
+    split = 1
+    while 2 * split < len(leaves):
+        split *= 2
+    return node_hash(_by_definition(leaves[:split]), _by_definition(leaves[split:]))
+
+
+def test_the_root_is_that_of_the_definition_for_every_size() -> None:
+    frontier = Frontier()
+    for size in range(600):
+        assert root_of(LEAVES[:size]) == frontier.root() == _by_definition(LEAVES[:size])
+        frontier.append(LEAVES[size])
+
+
+class Tiles:
+    """A tree of `size` leaves as a store would keep it."""
+
+    def __init__(self, size: int) -> None:
+        self.frontier = Frontier()
+        self.full: dict[tuple[int, int], bytes] = {}
+        for leaf in LEAVES[:size]:
+            for tile in self.frontier.append(leaf):
+                self.full[tile.level, tile.number] = tile.hashes
+
+    def __call__(self, level: int, number: int) -> bytes:
+        return self.full.get((level, number)) or self.frontier.row(level)
+
+
+@pytest.fixture(scope="module")
+def large() -> Tiles:
+    return Tiles(len(LEAVES))
+
+
+def test_every_proof_of_small_trees_convinces_and_fits_no_other_leaf_or_tree() -> None:
+    tiles = Tiles(40)
+    roots = [root_of(LEAVES[:size]) for size in range(41)]
+    for size in range(1, 41):
+        for index in range(size):
+            proof = [span_hash(span, tiles) for span in inclusion_spans(index, size)]
+            assert is_included(LEAVES[index], index, size, proof, roots[size])
+            assert not is_included(LEAVES[index + 1], index, size, proof, roots[size])
+        for first in range(size + 1):
+            proof = [span_hash(span, tiles) for span in consistency_spans(first, size)]
+            assert is_consistent(first, size, proof, roots[first], roots[size])
+            assert not is_consistent(first, size, proof, b"\x01" * 32, roots[size])
+            assert not is_consistent(first, size, [*proof, proof[0] if proof else roots[1]], roots[first], roots[size])
+
+
+@given(first=st.integers(1, len(LEAVES)), second=st.integers(1, len(LEAVES)), place=st.integers(0, len(LEAVES) - 1))
+def test_proofs_over_several_levels_of_tiles_convince(large: Tiles, first: int, second: int, place: int) -> None:
+    first, second = sorted((first, second))
+    roots = [span_hash((0, size), large) for size in (first, second)]
+    proof = [span_hash(span, large) for span in consistency_spans(first, second)]
+    assert is_consistent(first, second, proof, *roots)
+    index = place % second
+    proof = [span_hash(span, large) for span in inclusion_spans(index, second)]
+    assert is_included(LEAVES[index], index, second, proof, roots[1])
+
+
+def test_the_root_of_a_large_tree_is_that_of_its_leaves(large: Tiles) -> None:
+    assert large.frontier.root() == root_of(LEAVES) == span_hash((0, len(LEAVES)), large)
+    assert {level for level, _ in large.full} == {0, 1}
+    assert len(large.full) == len(LEAVES) // WIDTH + len(LEAVES) // WIDTH // WIDTH
+
+
+def test_a_frontier_goes_on_where_another_ended() -> None:
+    for size in (0, 1, 255, 256, 300, 65_536 + 513):
+        tiles = Tiles(size)
+        rows = []
+        for level in range(3):
+            try:
+                row = tiles.frontier.row(level)
+            except IndexError:
+                break
+            rows.append([row[start : start + 32] for start in range(0, len(row), 32)])
+        again = Frontier(size, rows)
+        assert again.root() == tiles.frontier.root()
+        assert again.append(LEAVES[size]) == tiles.frontier.append(LEAVES[size])
+
+
+def test_a_frontier_is_not_made_of_another_number_of_hashes() -> None:
+    with pytest.raises(ValueError, match="not the unfinished tiles"):
+        Frontier(3, [LEAVES[:2]])
+
+
+def test_a_proof_is_not_made_for_what_is_not_there() -> None:
+    for wrong in (lambda: inclusion_spans(5, 5), lambda: inclusion_spans(-1, 5), lambda: consistency_spans(6, 5)):
+        with pytest.raises(ValueError, match="tree of 5 leaves"):
+            wrong()
+    with pytest.raises(ValueError, match="not filled"):
+        span_hash((0, 64), Tiles(40))
