@@ -130,21 +130,22 @@ def read_compact(text: str) -> Signed:
     )
 
 
-def read_parts(protected: str, signature: str, payload: bytes) -> Signed:
+def read_parts(protected: str, signature: str, payload: bytes, *, ignoring: tuple[str, ...] = ()) -> Signed:
     """A signature whose payload is known otherwise: detached, or one of a JSON form."""
     if len(protected) + len(signature) > limits.JWS_BYTES:
         raise NotSigned("its header and signature are too long")
     signing_input = b".".join((protected.encode("utf-8", "replace"), encode_base64url(payload).encode()))
-    return Signed(read_header(protected), payload, signing_input, _signature(signature))
+    return Signed(read_header(protected, ignoring), payload, signing_input, _signature(signature))
 
 
-def read_header(part: str) -> JsonObject:
+def read_header(part: str, ignoring: tuple[str, ...] = ()) -> JsonObject:
+    """A protected header that asks for nothing that is refused. `ignoring` names members that may stand there unheeded."""
     try:
         header = parse_object(_decoded(part, "its header cannot be read"), max_bytes=limits.JWS_BYTES)
     except WaypostError:
         raise NotSigned("its header cannot be read") from None
     for name in REFUSED_HEADERS:
-        if name in header:
+        if name in header and name not in ignoring:
             raise NotSigned(f"its header names {name!r}")
     if not isinstance(header.get("alg"), str) or not isinstance(header.get("kid"), str | None):
         raise NotSigned("its header names no algorithm, or no text as its key")
@@ -181,25 +182,29 @@ def verify_compact(text: str, keys: Sequence[JoseKey]) -> Verified:
     return verify(read_compact(text), keys)
 
 
-def verify_detached(text: str, payload: bytes, keys: Sequence[JoseKey]) -> Verified:
+def read_detached(text: str, payload: bytes) -> Signed:
     """`header..signature` over a payload that travels elsewhere (RFC 7515 appendix F)."""
     header, separator, signature = text.partition("..")
     if not separator:
         raise NotSigned("it is not a detached JWS")
-    return verify(read_parts(header, signature, payload), keys)
+    return read_parts(header, signature, payload)
 
 
-def verify_json(value: Any, payload: bytes, keys: Sequence[JoseKey]) -> Verified:
+def read_json(value: Any, payload: bytes, *, ignoring: tuple[str, ...] = ()) -> Signed:
     """One signature of a JSON form: `protected` and `signature`. An unprotected header decides nothing."""
     if not isinstance(value, dict):
         raise NotSigned("it is not an object")
     protected, signature, unprotected = value.get("protected"), value.get("signature"), value.get("header")
     if not isinstance(protected, str) or not isinstance(signature, str):
         raise NotSigned("it lacks `protected` or `signature`")
-    signed = read_parts(protected, signature, payload)
+    signed = read_parts(protected, signature, payload, ignoring=ignoring)
     if isinstance(unprotected, dict) and not signed.header.keys().isdisjoint(unprotected):
         raise NotSigned("its two headers name the same member")
-    return verify(signed, keys)
+    return signed
+
+
+def verify_detached(text: str, payload: bytes, keys: Sequence[JoseKey]) -> Verified:
+    return verify(read_detached(text, payload), keys)
 
 
 def _signature(part: str) -> bytes:

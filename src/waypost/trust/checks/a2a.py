@@ -1,0 +1,62 @@
+"""A2A agent cards: their `signatures` (neighbours.md §1). A card is verified when one bound key signed it.
+
+`jku` may stand in a header and is never followed: a card must not say where the key for the card is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from waypost import limits
+from waypost.errors import WaypostError
+from waypost.model.json import JsonObject
+from waypost.model.verdict import State, Verdict
+from waypost.trust.checks.bound import UNBOUND, BoundKey, judge_jws, told
+from waypost.trust.covered import a2a_payload_forms
+from waypost.trust.jose import NotSigned, Signed, UnknownKey, read_json
+
+CHECK = "a2a-signature"
+_COVERS = "card without signatures"
+_STRONGER: tuple[State, ...] = ("unknown", "failed", "passed")  # one good signature is enough, a wrong one is told
+
+
+def check_card(card: JsonObject, keys: Sequence[BoundKey], now: float) -> tuple[Verdict, ...]:
+    """One verdict for all signatures: the strongest that any of them gives, with its evidence."""
+    signatures = card.get("signatures")
+    if not signatures:
+        return (told(CHECK, "not_checked", "the card is not signed", now),)
+    if not isinstance(signatures, list):
+        return (told(CHECK, "failed", "`signatures` is not an array", now),)
+    try:
+        forms = a2a_payload_forms(card)
+    except WaypostError as error:
+        return (told(CHECK, "failed", error.message, now),)
+    found = [_judge(value, forms, keys, now) for value in signatures[: limits.SIGNATURES]]
+    return (max(found, key=lambda verdict: _STRONGER.index(verdict.state)),)
+
+
+def _judge(value: Any, forms: tuple[tuple[str, bytes], ...], keys: Sequence[BoundKey], now: float) -> Verdict:
+    header: JsonObject = {}
+    reason = ""
+    for canon, payload in forms:
+        try:
+            signed = read_json(value, payload, ignoring=("jku",))
+            header = _named(signed)
+            bound = judge_jws(signed, keys)
+        except UnknownKey as error:
+            return told(CHECK, "unknown", f"a signature of the card cannot be judged: {error}", now, **header)
+        except NotSigned as error:
+            reason = str(error)
+            continue
+        if bound is not None:
+            evidence = {"key_id": bound.key.key_id, "canon": canon, "covers": _COVERS, "bound_by": bound.by}
+            return told(CHECK, "passed", "", now, **evidence, **header)
+    if reason:
+        return told(CHECK, "failed", f"a signature of the card does not hold: {reason}", now, **header)
+    return told(CHECK, "unknown", UNBOUND, now, covers=_COVERS, **header)
+
+
+def _named(signed: Signed) -> JsonObject:
+    named = {"algorithm": signed.header["alg"], "kid": signed.header.get("kid")}
+    return named | ({"jku": "not followed"} if "jku" in signed.header else {})
