@@ -126,12 +126,14 @@ def is_included(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root
 
 def is_consistent(first: int, second: int, proof: Sequence[bytes], first_root: bytes, second_root: bytes) -> bool:
     """Whether the proof shows that the second tree begins with all of the first (RFC 9162, 2.1.4.2)."""
+    if first == 0 and first_root != EMPTY_ROOT:
+        return False
     if first == second:
         return not proof and first_root == second_root
     if not 0 <= first < second or not _are_hashes(first_root, second_root, *proof):
         return False
     if first == 0:
-        return not proof and first_root == EMPTY_ROOT
+        return not proof
     steps = [first_root, *proof] if first & (first - 1) == 0 else list(proof)
     return bool(steps) and _climb(first, second, steps) == (first_root, second_root)
 
