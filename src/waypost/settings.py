@@ -269,6 +269,33 @@ SERVICE_SETTINGS = (
         least=1,
         doc="How often a proven domain is looked at again; after three failures the proof ends.",
     ),
+    Setting(
+        name="trust_mode",
+        kind="text",
+        default="allowlist-tofu",
+        choices=("pinned", "allowlist-tofu", "tofu", "ca"),
+        doc="Whose announcements are admitted: `pinned` (keys that an admin trusts), `allowlist-tofu` (ids that a rule "
+        "admits; their first key is bound), `tofu` (everybody, where there is no rule), `ca` (certificates of `client_ca`).",
+    ),
+    Setting(
+        name="unsigned",
+        kind="text",
+        default="reject",
+        choices=("reject", "untrusted"),
+        doc="Announcements without a signature: refused, or (v1.1, with a token) admitted without trust.",
+    ),
+    Setting(
+        name="bind_subject",
+        kind="switch",
+        default=False,
+        doc="Let a token announce only the agent whose agent_id is its subject.",
+    ),
+    Setting(
+        name="legacy_canon",
+        kind="switch",
+        default=False,
+        doc="Also take announcements that are signed over the JSON of older announcers instead of RFC 8785.",
+    ),
     Setting(name="samples", kind="switch", default=False, doc="Register the sample agents at start."),
     Setting(
         name="log_level",
@@ -343,6 +370,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     resolver: str = "system"
     fetch_ca: Path | None = None
     domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
+    trust_mode: str = "allowlist-tofu"
+    unsigned: str = "reject"
+    bind_subject: bool = False
+    legacy_canon: bool = False
     samples: bool = False
     log_level: str = "info"
 
