@@ -1,17 +1,27 @@
-"""Keeping the search index: caught up with the log at the start, folded in a lull, never in the way of an answer."""
+"""Keeping the search index: caught up with the log at the start, folded in a lull, never in the way of an answer.
+
+Two threads of one interpreter take turns, so what a fold does in a stream of registrations it takes from them. It waits for
+a lull instead, until too much waits; whoever asks meanwhile prepares what is newest, and hurries it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from waypost import limits
 from waypost.registry.late import LateRanker
 from waypost.registry.ports import Store
 
-_WAITING = 1500  # changes in memory alone: no start after a kill has many more to take in again
+_WAITING = 1500  # changes in memory alone that bring a fold on, also without a lull
+_TOO_MANY = 5000  # from here on it no longer gives way: a start after a kill has so many to take in again
+_ASKED = 300  # more than a question prepares itself: then the rest is worth a fold
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
+_BREATH_SECONDS = 0.02
+_STREAM = 5  # changes in a breath: somebody registers many
 _EMBEDDED_AT_ONCE = 16
 _GIVE_WAY = 3
+_GIVE_WAY_SECONDS = 2.0  # to a stream of registrations, for each few agents
 _REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
 
 
@@ -21,7 +31,11 @@ class IndexKeeper:
         self._store = store
         self._turns_waited = 0
         self._seen_revision = 0
-        self.work = 0  # questions and changes so far
+        self._folded_changes = 0  # those before the last fold
+        self._seen_changes = 0
+        self._seen_questions = 0
+        self.questions = 0  # so far
+        self.changes = 0
 
     async def catch_up(self, revision: int) -> None:
         """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
@@ -59,6 +73,7 @@ class IndexKeeper:
                 self._ranker.made.put(registration)
 
     async def fold(self, revision: int) -> None:
+        """Fold at once."""
         if self._ranker.unsaved:
             await asyncio.to_thread(self._ranker.maintain, revision)
 
@@ -67,19 +82,47 @@ class IndexKeeper:
         commits: in a stream of registrations each one must not bring one on."""
         self._turns_waited += 1
         lull, self._seen_revision = revision == self._seen_revision, revision
-        if lull or self._ranker.unsaved >= _WAITING or self._turns_waited >= _TURNS:
+        unsaved = self._ranker.unsaved
+        is_asked, self._seen_questions = self.questions != self._seen_questions, self.questions
+        enough = _ASKED if is_asked else _WAITING
+        if unsaved and (lull or unsaved >= enough or self._turns_waited >= _TURNS):
             self._turns_waited = 0
-            await self.fold(revision)
+            waiting_since = self.changes
+            await asyncio.to_thread(self._ranker.maintain, revision, self._give_way)
+            self._folded_changes = waiting_since
+
+    def _give_way(self) -> bool:
+        """In the thread that folds: wait while registrations stream in and nobody asks, unless too much waits already. True:
+        they still do."""
+        if self.changes == self._seen_changes:
+            return False
+        asked = self.questions
+        while self.questions == asked:
+            self._seen_changes = self.changes
+            time.sleep(_BREATH_SECONDS)
+            if self.changes - self._seen_changes < _STREAM:
+                return False
+            if self.changes - self._folded_changes >= _TOO_MANY:
+                break
+        return True
 
     async def embed(self) -> None:
-        """Make the vectors that agents lack, a few agents at a time: questions come in between. While there is other work it
-        takes a quarter of a core, else a whole one."""
+        """Make the vectors that agents lack, a few agents at a time: questions come in between. While these come it takes a
+        quarter of a core, else a whole one; in a stream of registrations next to nothing."""
         loop = asyncio.get_running_loop()
         while ids := self._ranker.lacking(_EMBEDDED_AT_ONCE):
             found = await self._store.fetch(ids, sources=False)
             if not found:
                 return  # all of these are gone, and the index is about to hear of it
-            asked, began = self.work, loop.time()
+            asked, began = self.questions + self.changes, loop.time()
             await asyncio.to_thread(self._ranker.embed, list(found.values()))
-            if self.work != asked:
+            if self.questions + self.changes != asked:
                 await asyncio.sleep(_GIVE_WAY * (loop.time() - began))
+                await self._lull(loop.time() + _GIVE_WAY_SECONDS)
+
+    async def _lull(self, latest: float) -> None:
+        """Wait until no registrations stream in, or until then."""
+        seen = -_STREAM
+        while self.changes - seen >= _STREAM and asyncio.get_running_loop().time() < latest:
+            seen = self.changes
+            await asyncio.sleep(_BREATH_SECONDS)

@@ -83,8 +83,8 @@ class LateRanker:
     def embed(self, registrations: Sequence[Registration]) -> None:
         self.made.embed(registrations)
 
-    def maintain(self, revision: int) -> None:
-        self.made.maintain(revision)
+    def maintain(self, revision: int, give_way: Callable[[], bool] = lambda: False) -> None:
+        self.made.maintain(revision, give_way)
 
     def close(self) -> None:
         if self._made is not None:

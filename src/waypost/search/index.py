@@ -10,8 +10,7 @@ another tier wait or when they were folded: counts are kept by tier, and a row t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -31,12 +30,23 @@ from waypost.search.segment import GONE, Rows, Segment, build, merge
 from waypost.search.shelf import File, Manifest, Saved, Shelf
 from waypost.search.vectors import Block
 
-_PREPARE_AT_ONCE: Final = 300  # at some 80 µs each: a question in the middle of a bulk load waits no longer
-_GROWTH: Final = (
-    20  # a fold takes along every older segment that is not this many times larger than all it has: a row moves
-)
-# by some 20 µs, and each segment costs every question as much as looking through ten thousand rows
+_PREPARE_AT_ONCE: Final = 300  # by a question in the middle of a bulk load: it waits no longer than that takes
+_MADE_AT_ONCE: Final = 1024  # by the thread that folds: one segment of so many
+_STEP: Final = 16  # agents that it prepares before it gives way
+# A fold takes along every older segment that is not this many times larger than all it has: a row moves by some 20 µs, and
+# each segment costs every question as much as looking through ten thousand rows. While others work, only what is of like
+# size is merged.
+_GROWTH: Final = 20
+_GROWTH_AT_WORK: Final = 1
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{text.VERSION}.{vectors.VERSION}"
+
+
+GiveWay = Callable[[], bool]
+
+
+def to_nobody() -> bool:
+    """Whom a fold gives way to when nobody else works."""
+    return False
 
 
 class Index:
@@ -207,12 +217,13 @@ class Index:
 
     # --- Folding ---------------------------------------------------------------------------------
 
-    def maintain(self, revision: int) -> None:
-        """Save every change made before this call, then note the revision."""
+    def maintain(self, revision: int, give_way: GiveWay = to_nobody) -> None:
+        """Save every change made before this call, then note the revision. `give_way` is called between small steps: it may
+        wait until others have done their work, and says whether they are still at it."""
         with self._maintaining:
             try:
-                self._prepare_all()
-                self._fold()
+                self._prepare_all(give_way)
+                self._fold(_GROWTH_AT_WORK if give_way() else _GROWTH)
                 self._save(revision)
             except OSError as error:
                 raise StoreUnavailable(
@@ -220,14 +231,35 @@ class Index:
                     hint="Free space on the disk of the data folder. Searches go on; the index is saved again soon.",
                 ) from error
 
-    def _prepare_all(self) -> None:
-        """In steps, so that questions come in between. Changes that arrive meanwhile are taken along or left: both right."""
-        for _ in range(len(self._waiting) // _PREPARE_AT_ONCE + 1):
-            with self._lock:
-                self._absorb([*itertools.islice(reversed(self._waiting), _PREPARE_AT_ONCE)])
+    def _prepare_all(self, give_way: GiveWay = to_nobody) -> None:
+        """Make segments of all that waits now. No lock is held meanwhile: whoever asks or changes comes in between."""
+        with self._lock:
+            self._bury()
+            waiting = list(self._waiting.values())
+        for start in range(0, len(waiting), _MADE_AT_ONCE):
+            part = waiting[start : start + _MADE_AT_ONCE]
+            prepared: list[Prepared] = []
+            for first in range(0, len(part), _STEP):
+                give_way()
+                prepared += filter(None, map(prepare, part[first : first + _STEP]))
+            self._take_over(part, self._made(prepared) if prepared else None)
 
-    def _fold(self) -> None:
-        inputs, before = self._chosen()
+    def _take_over(self, prepared: Sequence[Registration], live: Live | None) -> None:
+        """A segment of agents that were waiting. What changed in the meantime, or was taken by a question, is dead in it."""
+        with self._lock:
+            self._bury()
+            known = [each for each in prepared if self._waiting.get(each.id) is each]
+            if live is not None and len(known) < len(prepared):
+                ids = {each.id for each in prepared}.difference(each.id for each in known)
+                rows = live.segment.rows_by_id(sorted(ids))
+                live.kill(rows[rows >= 0])
+            if live is not None and live.count:
+                self._lives = [*self._lives, live]
+            for each in known:
+                del self._waiting[each.id]
+
+    def _fold(self, growth: int) -> None:
+        inputs, before = self._chosen(growth)
         if not inputs:
             return
         try:
@@ -247,12 +279,12 @@ class Index:
             middle = [folded] if folded is not None else []
             self._lives = [*self._lives[:first], *middle, *self._lives[first + len(inputs) :]]
 
-    def _chosen(self) -> tuple[list[Live], list[Mask]]:
+    def _chosen(self, growth: int) -> tuple[list[Live], list[Mask]]:
         """The newest segments: all in memory, older ones as long as they are not much larger than what is gathered, and
         whatever is mostly dead."""
         with self._lock:
             first, gathered = len(self._lives), 0
-            while first and _is_worth(self._lives[first - 1], gathered):
+            while first and _is_worth(self._lives[first - 1], growth * gathered):
                 first -= 1
                 gathered += self._lives[first].count
             chosen = self._lives[first:]
@@ -349,8 +381,8 @@ class Index:
                 )
 
 
-def _is_worth(live: Live, gathered: int) -> bool:
-    return not live.is_saved or 0 < live.count <= _GROWTH * gathered or 2 * live.count < live.segment.count
+def _is_worth(live: Live, most: int) -> bool:
+    return not live.is_saved or 0 < live.count <= most or 2 * live.count < live.segment.count
 
 
 def _merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, list[Rows]]:

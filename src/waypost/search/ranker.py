@@ -35,7 +35,7 @@ from waypost.search.crowds import DEEP, find_crowd, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
-from waypost.search.index import Index
+from waypost.search.index import GiveWay, Index, to_nobody
 from waypost.search.language import UNKNOWN
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
@@ -93,8 +93,8 @@ class HybridRanker:
     def unsaved(self) -> int:
         return self.index.unsaved
 
-    def maintain(self, revision: int) -> None:
-        self.index.maintain(revision)
+    def maintain(self, revision: int, give_way: GiveWay = to_nobody) -> None:
+        self.index.maintain(revision, give_way)
 
     def follow(self) -> int:
         return self.index.follow()
