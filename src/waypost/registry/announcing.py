@@ -25,7 +25,6 @@ from waypost.registry.ports import AuditEntry, Decision, Held
 from waypost.registry.publication import Publication
 from waypost.trust.admission import Admitted, Announcement, Terms, admit, revoked
 from waypost.trust.announced import Announced, read_announced
-from waypost.trust.keys import PublicKey
 from waypost.trust.pins import Pin, dump_pin, load_pin, pin_name
 from waypost.trust.replay import FORK, Stamp
 
@@ -200,10 +199,6 @@ def revoked_key_name(key_id: str) -> str:
     return f"revoked:key:{key_id}"
 
 
-def revoked_serial_name(serial: str) -> str:
-    return f"revoked:serial:{serial}"
-
-
 def _message(document: bytes) -> JsonObject:
     """The message, or the bare agent as one."""
     message = parse_object(document)
@@ -219,6 +214,3 @@ def _read(message: JsonObject, *, legacy: bool, lenient: bool) -> Announced:
         return read_announced(message, legacy=legacy)
     bare = {name: value for name, value in message["agent"].items() if name != "public_key"}
     return read_announced({**message, "agent": bare}, legacy=legacy)
-
-
-__all__ = ["Admission", "Certificates", "PublicKey", "revoked_agent_name", "revoked_key_name", "revoked_serial_name"]

@@ -13,7 +13,8 @@ import hashlib
 import logging
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query
 from waypost.model.registration import Entry
 from waypost.registry import decisions
+from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.changes import ChangeLog
 from waypost.registry.confirming import Confirming
@@ -33,12 +35,14 @@ from waypost.registry.drift import held_name
 from waypost.registry.facets import FacetCounter
 from waypost.registry.figures import figures_of
 from waypost.registry.finding import Search
+from waypost.registry.gate import Gate, GateOptions, NoAuthorities
 from waypost.registry.indexing import IndexKeeper
 from waypost.registry.late import LateRanker
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.restating import restate
+from waypost.registry.trustbook import TrustBook
 from waypost.trust.policy import no_such_agent
 from waypost.trust.seal import KEY_BYTES, Seal
 
@@ -56,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     default_visibility: str = PUBLIC
     watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+    announcements: GateOptions = GateOptions()
 
 
 def _to_nobody(_: int) -> None:
@@ -71,6 +76,7 @@ class Registry(Confirming):
         options: Options | None = None,
         *,
         announce: Callable[[int], None] = _to_nobody,
+        certificates: Certificates | None = None,
     ) -> None:
         """`announce` is told each revision that this process answers with, before any caller is: others follow it."""
         self.store = store
@@ -87,17 +93,20 @@ class Registry(Confirming):
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
         self._index = IndexKeeper(self.ranker, store)
+        self.trust = TrustBook(store, clock)
+        self._gate = Gate(self.trust, self.options.announcements, certificates or NoAuthorities())
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open the store, fill the catalogue, catch the index up with the log, start the housekeeping."""
-        await self.store.open(self._on_commit)
+        await self.store.open(self._on_commit, self._on_notes)
         self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
         revision = await self.store.revision()
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
         await self._load_catalogue()
+        await self.trust.load()
         await self._recall_removals(revision)
         await self._loaded()
         self.ready = True
@@ -186,6 +195,9 @@ class Registry(Confirming):
         """Tell `observer` of every committed change, on the event loop. For caches of faces."""
         self._observers.append(observer)
 
+    def _on_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        self.trust.take_in(notes)
+
     def _on_commit(self, batch: Sequence[Committed]) -> None:
         for committed in batch:
             self._take_in(committed)
@@ -254,18 +266,22 @@ class Registry(Confirming):
         now = self.clock.now()
         decoded = publication.decoded
         keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
+        write = partial(
+            decisions.publish,
+            now=now,
+            default_visibility=self.options.default_visibility,
+            announce_id=self._new_uuid(),
+        )
+        notes, decide = self._gate.rule(publication, write, now)
         command = Command(
             keys=keys,
-            notes=self._waiting(keys),
-            decide=decisions.publish(
-                publication,
-                now=now,
-                default_visibility=self.options.default_visibility,
-                announce_id=self._new_uuid(),
-            ),
+            notes=(*self._waiting(keys), *notes),
+            decide=decide,
             idempotency=self._idempotency(publication, now),
         )
         answer = await self.store.execute(command)
+        if answer.registration is None and answer.outcome in ("withdrawn", "already"):  # a goodbye that was announced
+            return Receipt(id=decoded.record.id, dialect=publication.dialect, outcome=answer.outcome, etag="")
         receipt = self.receipt(answer, publication.dialect, decoded)
         if answer.outcome == "held":
             receipt = msgspec.structs.replace(receipt, held=await self.held(publication.principal, receipt.id))

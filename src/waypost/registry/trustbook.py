@@ -7,7 +7,7 @@ registration asks nobody. Lists are read from the store itself, and so are true 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -16,7 +16,7 @@ from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration, Source
 from waypost.registry import decisions
-from waypost.registry.announcing import revoked_agent_name, revoked_key_name, revoked_serial_name
+from waypost.registry.announcing import revoked_agent_name, revoked_key_name
 from waypost.registry.auditing import entry_by
 from waypost.registry.ports import Clock, Command, Decision, Held, Store
 from waypost.trust.admission import pinned_key
@@ -30,6 +30,9 @@ _REVOKED = "revoked:"
 _URN = "urn:uuid:"
 
 
+RevokedKind = Literal["key", "agent", "serial", "token"]
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     added_at: float
@@ -37,24 +40,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the three is named."""
-
-    key_id: str | None = None
-    agent_id: str | None = None
-    serial: str | None = None  # of a certificate, hex
+    kind: RevokedKind
+    name: str  # a key id, an agent_id, the serial of a certificate in hex, the id of a token
     revoked_at: float
     reason: str = ""
     revoked_by: str = ""
 
     @property
-    def name(self) -> str:
-        if self.key_id is not None:
-            return revoked_key_name(self.key_id)
-        return revoked_agent_name(self.agent_id) if self.agent_id else revoked_serial_name(self.serial or "")
+    def note(self) -> str:
+        return f"{_REVOKED}{self.kind}:{self.name}"
 
     @property
     def object(self) -> str:
-        return self.key_id or self.agent_id or f"serial:{self.serial}"
+        return self.name if self.kind in ("key", "agent") else f"{self.kind}:{self.name}"
 
 
 class Revoking(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +68,9 @@ class TrustBook:
         self._store = store
         self._clock = clock
         self.rules = AllowList()
-        self.revoked_keys: set[str] = set()
-        self.revoked_agents: set[str] = set()
-        self.revoked_serials: set[str] = set()
+        self._revoked: dict[str, set[str]] = {kind: set() for kind in get_args(RevokedKind)}
+        self.revoked_keys = self._revoked["key"]
+        self.revoked_agents = self._revoked["agent"]
 
     # --- The mirror ------------------------------------------------------------------------------
 
@@ -81,9 +79,7 @@ class TrustBook:
         rules = AllowList(name.removeprefix(_ALLOW) for name, _ in await self._store.notes(_ALLOW))
         names = {name: b"" for name, _ in await self._store.notes(_REVOKED)}
         self.rules = rules
-        for held in (self.revoked_keys, self.revoked_agents, self.revoked_serials):
-            held.clear()
-        self.take_in(names)
+        self.take_in(names)  # what is revoked stays so: nothing has to be taken out
 
     def take_in(self, notes: Mapping[str, bytes | None]) -> None:
         """Committed notes, of any kind."""
@@ -96,9 +92,11 @@ class TrustBook:
 
     def _take_in_revoked(self, name: str) -> None:
         kind, _, value = name.partition(":")
-        held = {"key": self.revoked_keys, "agent": self.revoked_agents, "serial": self.revoked_serials}.get(kind)
-        if held is not None:
-            held.add(value)
+        if kind in self._revoked:
+            self._revoked[kind].add(value)
+
+    def is_revoked(self, kind: str, name: str) -> bool:
+        return name in self._revoked[kind]
 
     def check_id(self, *names: str) -> None:
         """Refuse a document of any dialect whose agent was revoked. Free while nobody was."""
@@ -191,18 +189,19 @@ class TrustBook:
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> Revoking:
         """Revoke a key, an agent or a certificate, at once and for good. The records go with it."""
-        if revocation.agent_id is not None:
-            return await self._revoke_agent(principal, revocation, revocation.agent_id)
+        if revocation.kind == "agent":
+            return await self._revoke_agent(principal, revocation)
         answer = await self._store.execute(
-            Command(keys=(), notes=(revocation.name,), decide=_note_revocation(principal, revocation))
+            Command(keys=(), notes=(revocation.note,), decide=_note_revocation(principal, revocation))
         )
         withdrawn: tuple[str, ...] = ()
-        if revocation.key_id is not None:
-            withdrawn = await self.enforce(principal, revocation.key_id)
+        if revocation.kind == "key":
+            withdrawn = await self.enforce(revocation.name)
         return Revoking(revocation=revocation, outcome=answer.outcome, withdrawn=withdrawn)
 
-    async def _revoke_agent(self, principal: Principal, revocation: Revocation, agent_id: str) -> Revoking:
+    async def _revoke_agent(self, principal: Principal, revocation: Revocation) -> Revoking:
         withdrawn: list[str] = []
+        agent_id = revocation.name
         note = _note_revocation(principal, revocation)
         record_id = _URN + agent_id if find_agent_id(agent_id) else agent_id
 
@@ -215,24 +214,24 @@ class TrustBook:
             withdrawn.append(current.id)
             return _joined(noted, decisions.expel(current, revocation.revoked_at))
 
-        command = Command(keys=(record_id, agent_id), notes=(revocation.name,), decide=decide)
+        command = Command(keys=(record_id, agent_id), notes=(revocation.note,), decide=decide)
         answer = await self._store.execute(command)
         outcome = "revoked" if answer.outcome != "already" else "already"
         return Revoking(revocation=revocation, outcome=outcome, withdrawn=tuple(withdrawn))
 
-    async def enforce(self, principal: Principal, key_id: str) -> tuple[str, ...]:
+    async def enforce(self, key_id: str) -> tuple[str, ...]:
         """Retire a revoked key wherever it is bound, and withdraw what it stands behind. May be repeated."""
         gone: list[str] = []
         for pin in await self.pins():
             if pin.find_key(key_id) is not None:
-                gone += await self._drop(principal, key_id, _URN + pin.agent_id, pin.agent_id)
+                gone += await self._drop(key_id, _URN + pin.agent_id, pin.agent_id)
         async for page in self._store.scan():
             for registration in page:
                 if is_signed_by(registration, key_id):
-                    gone += await self._drop(principal, key_id, registration.id, None)
+                    gone += await self._drop(key_id, registration.id, None)
         return tuple(dict.fromkeys(gone))
 
-    async def _drop(self, principal: Principal, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
+    async def _drop(self, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
         now = self._clock.now()
         name = None if agent_id is None else pin_name(agent_id)
         withdrawn: list[str] = []
@@ -262,7 +261,7 @@ def _check_not_retired(pin: Pin, key: PublicKey) -> None:
 
 def _note_revocation(principal: Principal, revocation: Revocation) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
-        if revocation.name in held.notes:
+        if revocation.note in held.notes:
             return Decision(outcome="already")
         entry = entry_by(
             principal,
@@ -272,7 +271,7 @@ def _note_revocation(principal: Principal, revocation: Revocation) -> Callable[[
             outcome="revoked",
             detail=revocation.reason,
         )
-        return Decision(outcome="revoked", notes={revocation.name: msgspec.json.encode(revocation)}, audit=(entry,))
+        return Decision(outcome="revoked", notes={revocation.note: msgspec.json.encode(revocation)}, audit=(entry,))
 
     return decide
 
