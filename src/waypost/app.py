@@ -21,10 +21,13 @@ import msgspec
 import uvloop
 
 from waypost import limits, samples
-from waypost.errors import ConfigurationError, WaypostError
+from waypost.errors import ConfigurationError, FetchFailed, WaypostError
 from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
+from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
+from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
 from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Clock, Ranker, Store
@@ -32,21 +35,26 @@ from waypost.registry.publication import Publication
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
-from waypost.server.auth import ADMIN, Authenticator
+from waypost.server.auth import ADMIN
+from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
+from waypost.server.confirming import ConfirmingFace
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
+from waypost.server.issuers import FetchKeys, Issuers
 from waypost.server.listening import Server, bind, bind_inner, bind_shared, forget_inner, inner_path, reserve
 from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
+from waypost.server.origin import Origin
 from waypost.server.own import OwnFace
 from waypost.server.profile import ProfileFace
 from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
+from waypost.server.tls import Tls
 from waypost.server.upstream import Upstream
 from waypost.server.watch import WatchFace
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
@@ -82,9 +90,14 @@ class Application(msgspec.Struct, kw_only=True):
     upstream: Upstream | None = None  # of a process that follows
     reporter: Reporter | None = None
     reporting: asyncio.Task[None] | None = None
+    tls: Tls | None = None
+    issuers: Issuers | None = None  # outside ones
+    asking: asyncio.Task[None] | None = None  # for their keys
 
     async def start(self) -> None:
         await self.registry.start()
+        if self.issuers is not None:
+            self.asking = asyncio.create_task(self.issuers.keep_fresh(), name="keys of issuers")
         if self.reporter is not None:
             self.reporting = asyncio.create_task(self.reporter.go_on(), name="report")
         elif self.settings.samples:
@@ -105,6 +118,8 @@ class Application(msgspec.Struct, kw_only=True):
         return stopping
 
     async def stop(self) -> None:
+        if self.asking is not None:
+            self.asking.cancel()
         if self.reporter is not None and self.reporting is not None:
             self.reporting.cancel()
             with contextlib.suppress(WaypostError):
@@ -148,6 +163,7 @@ def build(
             documents,
             ProfileFace(registry, own),
             own,
+            ConfirmingFace(registry),
             watch,
             reference,
             operator,
@@ -167,15 +183,24 @@ def build(
         ),
         now=clock.now,
     )
-    verifier = tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience)
-    authenticator = Authenticator(verifier, _admin_token(data), clock, open_access=settings.open)
+    issuers = make_issuers(settings, _key_fetcher(settings), clock)
+    rates = make_rates(settings, clock)
     service = Service(
         routes,
-        [AfFace(surface), RtfsFace(registry, anonymous_read=settings.anonymous_read)],
-        authenticator,
+        [AfFace(surface), RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates)],
+        make_authenticator(
+            settings,
+            tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
+            _admin_token(data),
+            clock,
+            issuers=issuers,
+            is_revoked=lambda kind, name: False,
+        ),
         metrics,
         anonymous_read=settings.anonymous_read,
         open_access=settings.open,
+        rates=rates,
+        origin=Origin(settings.trusted_proxies),
     )
     application = Application(
         settings=settings,
@@ -187,6 +212,8 @@ def build(
         base_url=base_url,
         models=models,
         app=service,
+        tls=make_tls(settings),
+        issuers=issuers,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
         upstream = Upstream(inner_path(data))
@@ -254,6 +281,19 @@ def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
         return directory.card(await documents.hosted(request) or documents.service)
 
     return choose
+
+
+def _key_fetcher(settings: Settings) -> FetchKeys:
+    """How the keys of an outside issuer are fetched: as everything else is."""
+    fetcher = SafeFetcher(AddressPolicy(settings.allow_cidrs), Resolver(settings.resolver), ca_file=settings.fetch_ca)
+
+    async def fetch(url: str) -> bytes:
+        found = await fetcher.fetch(url, "jwks")
+        if not found.is_success:
+            raise FetchFailed(f"The issuer answered {found.status}.", path="jwks", hint="See the log of the issuer.")
+        return found.body
+
+    return fetch
 
 
 def _store(settings: Settings) -> Store:
@@ -385,7 +425,8 @@ async def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
         application.answering()
 
     try:
-        await Server(application.app, on_start=on_start, on_exit=application.ending()).serve(sockets=[bound])
+        server = Server(application.app, on_start=on_start, on_exit=application.ending(), tls=application.tls)
+        await server.serve(sockets=[bound])
     finally:
         await application.stop()
 
@@ -412,6 +453,7 @@ async def work(settings: Settings, place: Place, port: int, clock: Clock, starte
         on_exit=application.ending(),
         signals=(signal.SIGTERM,),
         inner=inner,
+        tls=application.tls,
     )
     try:
         await server.serve(sockets=[bound])

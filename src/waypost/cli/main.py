@@ -38,6 +38,7 @@ COMMANDS = {
     "renew": "Prolong the lease of an agent.",
     "host": "Answer for an agent under a domain.",
     "withdraw": "Remove agents.",
+    "confirm": "Confirm a change of a verified agent that waits.",
     "watch": "Follow the changes.",
     "import": "Register many agents from files and folders.",
     "export": "Write all agents as JSON lines.",

@@ -11,7 +11,14 @@ from waypost.cli.output import Printer, without_none
 from waypost.cli.text import clean
 from waypost.client.results import Receipt
 
-STYLES = {"created": "green", "updated": "cyan", "refreshed": "cyan", "unchanged": "dim", "failed": "red"}
+STYLES = {
+    "created": "green",
+    "updated": "cyan",
+    "refreshed": "cyan",
+    "unchanged": "dim",
+    "held": "yellow",
+    "failed": "red",
+}
 
 
 def show_receipt(printer: Printer, receipt: Receipt, subject: str | None = None) -> None:
@@ -33,6 +40,13 @@ def tell_remarks(printer: Printer, receipt: Receipt, subject: str | None = None)
     where = f"{subject}: " if subject else ""
     for warning in receipt.warnings:
         printer.note(f"{where}warning: {warning}", style="yellow")
+    if receipt.held is not None:
+        parts = ", ".join(each.part for each in receipt.held.changes)
+        printer.note(
+            f"{where}held: the agent is verified, and this would change its {parts}; readers see what was. "
+            f"`waypost confirm {receipt.id}` shows it and lets it pass.",
+            style="yellow",
+        )
     for loss in receipt.losses:
         printer.note(f"{where}not carried: {loss.path} ({loss.reason})")
 

@@ -146,6 +146,12 @@ def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:
     )
 
 
+def json_call(path: str, value: Mapping[str, Any]) -> Call:
+    """A POST that is not done twice."""
+    headers = {"Content-Type": JSON}
+    return Call(method="POST", path=path, headers=headers, content=dump_json(dict(value)), repeatable=False)
+
+
 def discover_call(request: Mapping[str, Any]) -> Call:
     return Call(
         method="POST",

@@ -18,17 +18,39 @@ class Loss(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a verified agent that a change would make another: endpoint, key or auth."""
+
+    part: str
+    before: Any = None
+    after: Any = None
+
+
+class HeldChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that waits for the agent's owner. `etag` names it when it is confirmed or rejected."""
+
+    etag: str
+    base: str = ""
+    changes: tuple[Difference, ...] = ()
+    dialect: str | None = None
+    subject: str | None = None
+    at: str | None = None
+    expires_at: str | None = None
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a write."""
 
     id: str
-    outcome: str  # created updated refreshed unchanged
+    outcome: str  # created updated refreshed unchanged held rejected
     etag: str = ""
     dialect: str | None = None
     aliases: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
     warnings: tuple[str, ...] = ()
     trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    held: HeldChange | None = None  # what waits, where the outcome is `held`
     expires_at: str | None = None
     ttl_seconds: int | None = None
 
@@ -164,6 +186,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     expires_at: str | None = None
+
+
+def held_of(document: Mapping[str, Any]) -> HeldChange:
+    return msgspec.structs.replace(msgspec.convert(document, HeldChange), document=dict(document))
 
 
 def candidate_of(document: Mapping[str, Any]) -> Candidate:

@@ -87,7 +87,7 @@ class OwnFace:
                     *WRITE_HEADERS,
                 ),
                 body=Body(schema=document_schema(), description="a document of any dialect"),
-                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
+                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT), 202: Body(schema=RECEIPT)},
             ),
             Route(
                 method="GET",
@@ -427,8 +427,8 @@ class OwnFace:
 
 
 def written(receipt: Receipt, location: str) -> Response:
-    """201 for what is new, 200 for the rest."""
-    response = json_response(receipt_json(receipt), 201 if receipt.created else 200)
+    """201 for what is new, 202 for what waits for a confirmation, 200 for the rest."""
+    response = json_response(receipt_json(receipt), 201 if receipt.created else 202 if receipt.held else 200)
     return response.add(b"location", location).add(b"etag", quote_etag(receipt.etag))
 
 

@@ -70,7 +70,7 @@ class ProfileFace:
                 summary="Publish Agent Metadata",
                 parameters=WRITE_HEADERS,
                 body=Body(schema=document_schema("profile"), description="Agent Metadata"),
-                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT)},
+                answers={201: Body(schema=RECEIPT), 200: Body(schema=RECEIPT), 202: Body(schema=RECEIPT)},
             ),
             Route(
                 method="GET",

@@ -16,6 +16,7 @@ from waypost.model.principal import VISIBILITIES
 from waypost.model.record import STATUSES
 from waypost.model.times import to_rfc3339
 from waypost.registry.catalogue import LISTED
+from waypost.registry.drift import held_json
 from waypost.registry.publication import Receipt
 from waypost.server.asgi import Request
 from waypost.server.conditional import parse_if_match
@@ -145,6 +146,8 @@ def receipt_json(receipt: Receipt) -> dict[str, Any]:
         "warnings": list(receipt.warnings),
         "trust": receipt.trust,
     }
+    if receipt.held is not None:
+        answer["held"] = held_json(receipt.held)
     if receipt.expires_at is not None:
         answer["expires_at"] = to_rfc3339(receipt.expires_at)
     if receipt.ttl_seconds is not None:

@@ -53,6 +53,27 @@ TRUST: dict[str, Any] = {
     },
 }
 
+HELD: dict[str, Any] = {
+    "type": "object",
+    "required": ["etag", "base", "changes", "dialect", "subject", "at", "expires_at"],
+    "properties": {
+        "etag": {"type": "string", "description": "names the change when it is confirmed or rejected"},
+        "base": {"type": "string", "description": "the version that it would replace"},
+        "changes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["part", "before", "after"],
+                "properties": {"part": {"enum": ["endpoint", "key", "auth"]}, "before": {}, "after": {}},
+            },
+        },
+        "dialect": DIALECT,
+        "subject": _TEXT,
+        "at": _TIME,
+        "expires_at": _TIME,
+    },
+}
+
 RECEIPT: dict[str, Any] = {
     "type": "object",
     "required": ["id", "aliases", "dialect", "outcome", "etag", "losses", "warnings", "trust"],
@@ -60,7 +81,7 @@ RECEIPT: dict[str, Any] = {
         "id": _TEXT,
         "aliases": _TEXTS,
         "dialect": DIALECT,
-        "outcome": {"enum": ["created", "updated", "refreshed", "unchanged"]},
+        "outcome": {"enum": ["created", "updated", "refreshed", "unchanged", "held", "rejected"]},
         "etag": _TEXT,
         "losses": {
             "type": "array",
@@ -68,6 +89,7 @@ RECEIPT: dict[str, Any] = {
         },
         "warnings": _TEXTS,
         "trust": TRUST,
+        "held": HELD,
         "expires_at": _TIME,
         "ttl_seconds": {"type": "integer"},
     },

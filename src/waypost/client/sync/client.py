@@ -23,6 +23,7 @@ from waypost.client.calls import (
     discover_call,
     document_bytes,
     document_of,
+    json_call,
     json_of,
     line_result,
     loads,
@@ -37,12 +38,14 @@ from waypost.client.results import (
     Document,
     Failure,
     Found,
+    HeldChange,
     MintedToken,
     Overview,
     Page,
     Receipt,
     Stats,
     found_of,
+    held_of,
     overview_of,
 )
 from waypost.client.retry import Retry
@@ -143,6 +146,18 @@ class SyncClient:
         etag = quoted(if_match)
         headers = {} if etag is None else {"If-Match": etag}
         self._connection.send(Call(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
+
+    def held(self, id: str) -> HeldChange:  # noqa: A002
+        """The change of a verified agent that waits for its owner. NotFound when none does."""
+        return held_of(json_of(self._connection.send(Call(method="GET", path=agent_path(id, ":held")))))
+
+    def confirm(self, id: str, etag: str) -> Receipt:  # noqa: A002
+        """Let the change pass that waits under this etag. Only its owner (or admin) may."""
+        return receipt_of(json_of(self._connection.send(json_call(agent_path(id, ":confirm"), {"etag": etag}))))
+
+    def reject(self, id: str, etag: str) -> Receipt:  # noqa: A002
+        """Forget the change that waits under this etag. Only its owner (or admin) may."""
+        return receipt_of(json_of(self._connection.send(json_call(agent_path(id, ":reject"), {"etag": etag}))))
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
