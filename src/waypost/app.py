@@ -36,8 +36,8 @@ from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.auth import ADMIN
-from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
 from waypost.server.confirming import ConfirmingFace
+from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter

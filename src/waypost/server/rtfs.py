@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from waypost import limits
 from waypost.errors import InvalidDocument, MethodNotAllowed, Unauthorized, UnsupportedMediaType, WaypostError, codes_of
 from waypost.model.principal import Principal
@@ -9,6 +11,7 @@ from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.pages import html_response, page
 from waypost.server.problems import problem_headers
+from waypost.server.rates import Rates
 from waypost.server.reading import read_visibility
 from waypost.server.rtfs_methods import TOKEN_PREFIX, Caller, RtfsMethods
 from waypost.server.rtfs_search import Budget
@@ -19,14 +22,18 @@ _HEALTH = "/rtfs/health"
 _MEDIA_TYPES = ("application/json", "application/json-rpc")
 _PATHS = {"id": "agent_id", "$.id": "$.agent_id"}  # what the registry calls it, and what a card does
 _NOT_STORED = (b"cache-control", b"no-store")
+_DISCOVER = "rtfs.registry.discover"
 
 
 class RtfsFace:
     name = "rtfs"
     first_segments: tuple[bytes, ...] = (b"rtfs",)
 
-    def __init__(self, registry: Registry, *, anonymous_read: bool = False, list_all: bool = False) -> None:
+    def __init__(
+        self, registry: Registry, *, anonymous_read: bool = False, list_all: bool = False, rates: Rates | None = None
+    ) -> None:
         self._registry = registry
+        self._rates = rates
         self._methods = RtfsMethods(registry, anonymous_read=anonymous_read, list_all=list_all)
         self._anonymous_read = anonymous_read
 
@@ -54,11 +61,22 @@ class RtfsFace:
         visibility = read_visibility(request)
         incoming = parse_calls(await request.body(limits.RPC_BYTES))
         caller = Caller(principal=principal, bearer=token, visibility=visibility, budget=Budget())
+        self._pace(incoming.calls, principal)
         replies = [reply for call in incoming.calls if (reply := await self._reply(call, caller)) is not None]
         body = join_replies(replies, is_batch=incoming.is_batch)
         if body is None:
             return Response(204, headers=[_NOT_STORED])
         return Response(200, body, headers=[_NOT_STORED])
+
+    def _pace(self, calls: Sequence[Call | Refused], principal: Principal) -> None:
+        """Each call of a batch counts."""
+        if self._rates is None:
+            return
+        reads = sum(isinstance(call, Call) and call.method == _DISCOVER for call in calls)
+        if reads:
+            self._rates.read(principal, principal.address, reads)
+        if len(calls) > reads:
+            self._rates.write(principal, principal.address, len(calls) - reads)
 
     async def _reply(self, call: Call | Refused, caller: Caller) -> bytes | None:
         if isinstance(call, Refused):

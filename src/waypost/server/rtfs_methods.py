@@ -165,7 +165,13 @@ class RtfsMethods:
         owner = self._owner_by(token, agent_id)
         if owner is None:
             raise refusal("The registration token does not belong to this agent.", path="registration_token")
-        return Principal(subject=owner, scopes=frozenset((SCOPE_READ, SCOPE_WRITE)), via="registration-token")
+        return Principal(
+            subject=owner,
+            scopes=frozenset((SCOPE_READ, SCOPE_WRITE)),
+            via="registration-token",
+            credential="registration-token",
+            address=caller.principal.address,
+        )
 
     def _owner_by(self, token: object, agent_id: object) -> str | None:
         if not isinstance(token, str) or not token.startswith(TOKEN_PREFIX):

@@ -9,14 +9,29 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from waypost import limits
 from waypost.errors import Forbidden, NotFound, WaypostError
-from waypost.model.principal import SCOPE_READ, Principal
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.registry.operations import OPERATIONS
-from waypost.server.asgi import AnyResponse, Disconnected, Receive, Request, Response, Scope, Send, StreamingResponse
+from waypost.server.asgi import (
+    AnyResponse,
+    Disconnected,
+    Headers,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    StreamingResponse,
+    merge_vary,
+)
 from waypost.server.auth import Authenticator
 from waypost.server.metrics import Metrics
+from waypost.server.origin import Origin
 from waypost.server.problems import internal_error, problem_response
+from waypost.server.rates import Rates
 from waypost.server.routes import Call, Route, Router
 from waypost.trust.policy import require_scope
 
@@ -25,6 +40,7 @@ log = logging.getLogger("waypost.server")
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = (b"connection", b"close")
+_VARY = (b"vary", b"Authorization, Accept")
 
 
 class Face(Protocol):
@@ -58,7 +74,11 @@ class Service:
         *,
         anonymous_read: bool,
         open_access: bool,
+        rates: Rates | None = None,
+        origin: Origin | None = None,
     ) -> None:
+        self._rates = rates
+        self._origin = origin or Origin()
         self.router = Router(routes)
         self._faces: dict[bytes, list[Face]] = {}
         for face in faces:
@@ -144,23 +164,49 @@ class Service:
 
     async def _through_route(self, route: Route, request: Request, request_id: str, agent_id: str) -> AnyResponse:
         self._check_origin(request)
-        principal = self._authenticator.principal(request) if not route.open else _PUBLIC
-        scope = route.scope or OPERATIONS[route.operation].scope
-        if not route.open and scope is not None:
-            require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
+        if route.open:
+            self._pace(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
+            principal = ANONYMOUS
+        else:
+            scope = route.scope or OPERATIONS[route.operation].scope
+            principal = await self._admitted(request, scope)
         if route.handler is None:
             raise NotFound("Nothing is served at this path.", path="path", hint="See /docs for what is.")
-        return await route.handler(Call(request, principal, request_id, agent_id))
+        response = await route.handler(Call(request, principal, request_id, agent_id))
+        if not route.open:
+            _keep_private(response.headers)
+        return response
 
     async def _through_face(self, face: Face, request: Request, request_id: str) -> AnyResponse:
         self._check_origin(request)
         if face.open_to_all(request):
-            return await face.answer(request, _PUBLIC, request_id)
-        principal = self._authenticator.principal(request)
-        scope = face.scope(request)
+            self._pace(request, ANONYMOUS, SCOPE_READ)
+            return await face.answer(request, self._addressed(request, ANONYMOUS), request_id)
+        principal = await self._admitted(request, face.scope(request))
+        return await face.answer(request, principal, request_id)
+
+    async def _admitted(self, request: Request, scope: str | None) -> Principal:
+        """Who asks, with the right to ask for this, and not too often."""
+        principal = await self._authenticator.principal(request)
+        self._pace(request, principal, scope)
         if scope is not None:
             require_scope(principal, scope, anonymous_ok=self._anonymous_read and scope == SCOPE_READ)
-        return await face.answer(request, principal, request_id)
+        return self._addressed(request, principal)
+
+    def _addressed(self, request: Request, principal: Principal) -> Principal:
+        """With the address that it asks from, where something is written: reads stay cheap."""
+        if request.method in _SAFE_METHODS:
+            return principal
+        return msgspec.structs.replace(principal, address=self._origin.address(request.scope))
+
+    def _pace(self, request: Request, principal: Principal, scope: str | None) -> None:
+        """Count the request. What has no scope of its own is counted by the face that answers it."""
+        if self._rates is None or scope is None:
+            return
+        if scope == SCOPE_READ:
+            self._rates.read(principal, self._origin.address(request.scope))
+        else:
+            self._rates.write(principal, self._origin.address(request.scope))
 
     def _refusal(self, face: Face | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         if face is not None:
@@ -182,7 +228,12 @@ class Service:
             )
 
 
-_PUBLIC = Principal()
+def _keep_private(headers: Headers) -> None:
+    """H9: what depends on who asks is kept by nobody for another."""
+    if _VARY not in headers:
+        merge_vary(headers, ("Authorization", "Accept"))
+    if not any(name == b"cache-control" for name, _ in headers):
+        headers.append((b"cache-control", b"private, no-cache"))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
