@@ -1,0 +1,57 @@
+"""Keys and signed documents for tests. Keys are made once: RSA takes its time."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from waypost.model.json import JsonObject
+from waypost.trust.signing import SEED_BYTES, PrivateKey, new_key, private_key
+
+KINDS = ("ed25519", "p-256", "p-384", "p-521", "rsa")
+NOW = 1_780_000_000.0
+
+
+@cache
+def key_of(kind: str = "ed25519", number: int = 0) -> PrivateKey:
+    """The same key for the same number, in one process."""
+    if kind in SEED_BYTES:
+        return new_key(kind, hashlib.shake_256(f"{kind} {number}".encode()).digest(SEED_BYTES[kind]))
+    if kind == "rsa":
+        return private_key(rsa.generate_private_key(65_537, 2048))
+    curve = {"p-384": ec.SECP384R1(), "p-521": ec.SECP521R1()}[kind]
+    return private_key(ec.generate_private_key(curve))
+
+
+def seed_key() -> PrivateKey:
+    """The key of the specifications' vectors: its seed is the bytes 00 to 1f."""
+    return new_key("ed25519", bytes(range(32)))
+
+
+def agent(**members: object) -> JsonObject:
+    return {
+        "agent_id": "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d",
+        "agent_name": "data-processor",
+        "capabilities": {"metrics": "2.0"},
+        "transport": {"type": "tcp", "endpoint": "10.0.0.12:9000"},
+        "metadata": {"__os": "linux", "load": 1.0, "note": "é"},
+        **members,
+    }
+
+
+def card(**members: object) -> JsonObject:
+    return {
+        "name": "Invoices",
+        "description": "Reads invoices.",
+        "supportedInterfaces": [
+            {"url": "https://a.example/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        ],
+        "version": "1.0.0",
+        "capabilities": {"streaming": False},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "read", "name": "Read", "description": "Reads one.", "tags": ["invoice"]}],
+        **members,
+    }
