@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waypost.model.principal import Principal
 from waypost.registry.ports import AuditEntry
+from waypost.registry.publication import Publication
 
 
 def entry_by(
@@ -14,6 +15,7 @@ def entry_by(
     object: str,  # noqa: A002 - the name of the member
     outcome: str = "",
     via: str = "",
+    etag: str = "",
     detail: str = "",
 ) -> AuditEntry:
     return AuditEntry(
@@ -25,5 +27,29 @@ def entry_by(
         via=via or principal.via,
         credential=principal.credential,
         address=principal.address,
+        etag=etag,
         detail=detail,
     )
+
+
+def entry_of_publication(publication: Publication, action: str, agent_id: str, etag: str, now: float) -> AuditEntry:
+    """What a registration or an update tells: by whom, and which content it made."""
+    by = publication.confirmed_by or publication.principal
+    return entry_by(
+        by,
+        action,
+        now=now,
+        object=agent_id,
+        outcome=_OUTCOMES[action],
+        via=publication.via,
+        etag=etag,
+        detail=publication.dialect,
+    )
+
+
+def entry_of_expiry(agent_id: str, etag: str, now: float) -> AuditEntry:
+    """Nobody did it: a lease ran out. The service itself has no subject."""
+    return AuditEntry(at=now, action="expire", subject="", object=agent_id, outcome="expired", via="lease", etag=etag)
+
+
+_OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}

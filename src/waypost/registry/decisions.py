@@ -29,8 +29,9 @@ from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
 from waypost.model.verdict import level_of
+from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
 from waypost.registry.drift import held_name
-from waypost.registry.holding import audit_entry, held_back, need_held, rejected, waiting_change
+from waypost.registry.holding import held_back, need_held, rejected, waiting_change
 from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_owner
@@ -199,7 +200,8 @@ def _create(
     change = Change(
         type="registered", at=now, registration=registration, before=before, replaced=ended, document=document
     )
-    return Decision(outcome="created", change=change)
+    entry = entry_of_publication(publication, "register", registration.id, registration.etag, now)
+    return Decision(outcome="created", change=change, audit=(entry,))
 
 
 def _update(publication: Publication, current: Registration, held: Held, now: float) -> Decision:
@@ -236,23 +238,24 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     if level_of(verdicts_of(current)) != "verified":
-        return _updated(registration, current, document, now)
+        return _updated(publication, registration, current, document, now)
     before = None if same_dialect is None else _decode_again(same_dialect, now)
     waiting = waiting_change(publication, current, registration, before, now)
     if waiting is not None:
         return held_back(publication, current, waiting, held, now)
-    decision = _updated(registration, current, document, now)
-    audit = (
-        (audit_entry(publication, current.id, "confirm", registration.etag, now),) if publication.confirmed_by else ()
-    )
-    return msgspec.structs.replace(decision, notes={held_name(current.id): None}, audit=audit)
+    decision = _updated(publication, registration, current, document, now)
+    return msgspec.structs.replace(decision, notes={held_name(current.id): None})
 
 
-def _updated(registration: Registration, current: Registration, document: bytes, now: float) -> Decision:
+def _updated(
+    publication: Publication, registration: Registration, current: Registration, document: bytes, now: float
+) -> Decision:
     change = Change(
         type="updated", at=now, registration=registration, before=current.scopes, replaced=current, document=document
     )
-    return Decision(outcome="updated", change=change)
+    action = "confirm" if publication.confirmed_by else "update"
+    entry = entry_of_publication(publication, action, registration.id, registration.etag, now)
+    return Decision(outcome="updated", change=change, audit=(entry,))
 
 
 def _judged_otherwise(publication: Publication, source: Source) -> bool:
@@ -351,7 +354,7 @@ def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float
 
 
 def withdraw(
-    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float
+    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float, via: str = ""
 ) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
         gone = held.tombstones.get(key)
@@ -376,7 +379,10 @@ def withdraw(
             tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
             before=current.scopes,
         )
-        return Decision(outcome="withdrawn", change=change)
+        entry = entry_by(
+            principal, "withdraw", now=now, object=current.id, outcome="withdrawn", via=via, etag=current.etag
+        )
+        return Decision(outcome="withdrawn", change=change, audit=(entry,))
 
     return decide
 
@@ -405,7 +411,8 @@ def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:
             tombstone=_tombstone(current, "expired", now, hold_until=_hold_until(current)),
             before=current.scopes,
         )
-        return Decision(outcome="expired", change=change)
+        entry = entry_of_expiry(current.id, current.etag, now)
+        return Decision(outcome="expired", change=change, audit=(entry,))
 
     return decide
 
@@ -416,10 +423,11 @@ def host(principal: Principal, key: str, domain: str | None, *, now: float) -> C
     def decide(held: Held) -> Decision:
         current = _need_current(principal, key, held, now)
         registration = msgspec.structs.replace(current, hosted=domain, changed_at=now)
-        return Decision(
-            outcome="updated",
-            change=Change(type="updated", at=now, registration=registration, before=current.scopes),
+        change = Change(type="updated", at=now, registration=registration, before=current.scopes)
+        entry = entry_by(
+            principal, "host", now=now, object=current.id, outcome="updated", etag=current.etag, detail=domain or "none"
         )
+        return Decision(outcome="updated", change=change, audit=(entry,))
 
     return decide
 

@@ -13,6 +13,7 @@ from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
 from waypost.model.verdict import is_signed
+from waypost.registry.auditing import entry_by, entry_of_publication
 from waypost.registry.drift import HeldChange, differences, dump_held, held_name, key_of, load_held
 from waypost.registry.ports import AuditEntry, Decision, Held
 from waypost.registry.publication import Publication, content_part
@@ -56,7 +57,7 @@ def held_back(publication: Publication, current: Registration, waiting: HeldChan
     before = load_held(held.notes.get(name))
     if before is not None and before.etag == waiting.etag and not before.is_over(now):
         return Decision(outcome="held", registration=current)
-    entry = audit_entry(publication, current.id, "hold", waiting.etag, now)
+    entry = entry_of_publication(publication, "hold", current.id, waiting.etag, now)
     return Decision(outcome="held", registration=current, notes={name: dump_held(waiting)}, audit=(entry,))
 
 
@@ -72,33 +73,9 @@ def need_held(data: bytes | None, etag: str | None, now: float) -> HeldChange:
     return waiting
 
 
-def audit_entry(publication: Publication, agent_id: str, action: str, etag: str, now: float) -> AuditEntry:
-    by = publication.confirmed_by or publication.principal
-    return AuditEntry(
-        at=now,
-        action=action,
-        subject=by.subject or "anonymous",
-        object=agent_id,
-        outcome="held" if action == "hold" else "updated",
-        via=publication.via,
-        credential=by.credential,
-        address=by.address,
-        etag=etag,
-    )
-
-
 def rejected(principal: Principal, current: Registration, etag: str, now: float) -> Decision:
     """Forget a change that waits."""
-    entry = AuditEntry(
-        at=now,
-        action="reject",
-        subject=principal.subject or "anonymous",
-        object=current.id,
-        outcome="rejected",
-        credential=principal.credential,
-        address=principal.address,
-        etag=etag,
-    )
+    entry = entry_by(principal, "reject", now=now, object=current.id, outcome="rejected", etag=etag)
     return Decision(outcome="rejected", registration=current, notes={held_name(current.id): None}, audit=(entry,))
 
 
@@ -114,7 +91,7 @@ def lapse(name: str, *, now: float) -> Callable[[Held], Decision]:
         data = held.notes.get(name)
         if data is None or not has_lapsed(data, now):
             return Decision(outcome="unchanged")
-        entry = AuditEntry(at=now, action="lapse", subject="waypost", object=name.removeprefix(held_name("")))
+        entry = AuditEntry(at=now, action="lapse", subject="", object=name.removeprefix(held_name("")))
         return Decision(outcome="lapsed", notes={name: None}, audit=(entry,))
 
     return decide

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waypost import limits
-from waypost.registry.audit import leaf_of
 from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery
+from waypost.registry.trail import leaf_of
 from waypost.trust.merkle import Span, leaf_hash
 from waypost.trust.tiles import WIDTH, Frontier, span_hash
 
