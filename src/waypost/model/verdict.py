@@ -10,11 +10,11 @@ import msgspec
 State = Literal["passed", "failed", "unknown", "not_checked"]
 Level = Literal["verified", "self_asserted", "failed"]
 
-# These show that a document agrees with itself. Anybody can sign with a key of their own: without a check that binds the key
-# to the agent, nothing is verified.
-CONSISTENT: Final = frozenset(("announce-signature", "adp-key", "adp-proof"))
-# These are made anew with each document by whoever holds the key: a change that passes one is the key holder's own.
-SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature", "ard-manifest"))
+# This shows that a document agrees with itself. Anybody can sign with a key of their own: `key-pinned` says whose it is.
+CONSISTENT: Final = frozenset(("announce-signature",))
+# These cover the whole document: a change that passes one is the key holder's own. An ADP proof and an ARD manifest cover a
+# name and themselves, and go on holding whatever is written around them.
+SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature"))
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

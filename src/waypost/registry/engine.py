@@ -26,7 +26,7 @@ from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, W
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query
 from waypost.model.registration import Entry
-from waypost.registry import decisions
+from waypost.registry import decisions, sharing
 from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.changes import ChangeLog
@@ -41,9 +41,10 @@ from waypost.registry.late import LateRanker
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
 from waypost.registry.publication import Publication, Receipt, shown_etag
+from waypost.registry.quota import Quota
 from waypost.registry.restating import restate
 from waypost.registry.trustbook import TrustBook
-from waypost.trust.policy import no_such_agent
+from waypost.trust.policy import no_such_agent, require_bound
 from waypost.trust.seal import KEY_BYTES, Seal
 
 log = logging.getLogger("waypost.registry")
@@ -60,6 +61,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     default_visibility: str = PUBLIC
     watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+    audit_keep: int = limits.AUDIT_KEEP
+    agents_per_owner: int = limits.AGENTS_PER_OWNER
     announcements: GateOptions = GateOptions()
 
 
@@ -84,6 +87,7 @@ class Registry(Confirming):
         self.clock = clock
         self.options = options or Options()
         self.catalogue = Catalogue()
+        self._quota = Quota(self.catalogue, self.options.agents_per_owner)
         self._facets = FacetCounter(self.catalogue)
         self._cache = Lru(limits.RECORD_CACHE)
         self._brief = Lru(limits.RECORD_CACHE)
@@ -94,7 +98,9 @@ class Registry(Confirming):
         self._names = random.Random(secrets.randbits(256))
         self._index = IndexKeeper(self.ranker, store)
         self.trust = TrustBook(store, clock)
-        self._gate = Gate(self.trust, self.options.announcements, certificates or NoAuthorities())
+        self._gate = Gate(
+            self.trust, self.options.announcements, certificates or NoAuthorities(), self.catalogue.resolve
+        )
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -248,7 +254,10 @@ class Registry(Confirming):
     async def prune(self) -> None:
         now = self.clock.now()
         await self.store.prune(
-            events_before=now - self.options.watch_keep_seconds, keep_events=self.options.watch_keep_changes, now=now
+            events_before=now - self.options.watch_keep_seconds,
+            keep_events=self.options.watch_keep_changes,
+            now=now,
+            keep_audit=self.options.audit_keep,
         )
 
     # --- Writing ---------------------------------------------------------------------------------
@@ -265,6 +274,7 @@ class Registry(Confirming):
         """Register or update. Durable when it returns."""
         now = self.clock.now()
         decoded = publication.decoded
+        require_bound(publication.principal, decoded.record.id, decoded.source_id)
         keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
         write = partial(
             decisions.publish,
@@ -279,7 +289,8 @@ class Registry(Confirming):
             decide=decide,
             idempotency=self._idempotency(publication, now),
         )
-        answer = await self.store.execute(command)
+        with self._quota.place(publication.principal, keys):
+            answer = await self.store.execute(command)
         if answer.registration is None and answer.outcome in ("withdrawn", "already"):  # a goodbye that was announced
             return Receipt(id=decoded.record.id, dialect=publication.dialect, outcome=answer.outcome, etag="")
         receipt = self.receipt(answer, publication.dialect, decoded)
@@ -358,6 +369,15 @@ class Registry(Confirming):
         if answer.outcome == "already" and not repeat_ok:
             raise no_such_agent(key)
         return answer.outcome
+
+    async def share(
+        self, principal: Principal, key: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> Receipt:
+        """Let subjects see a private agent, or no longer. Lists, searches and watches follow at once."""
+        agent_id = self._known(key)
+        decide = sharing.share(principal, agent_id, add, remove, now=self.clock.now())
+        answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
+        return self.receipt(answer, answer.registration.sources[0].dialect if answer.registration else "profile")
 
     async def host(self, principal: Principal, key: str, domain: str | None) -> Receipt:
         """Answer for an agent under a domain by `Host`; None ends it. The last one to be given a domain has it."""

@@ -1,6 +1,6 @@
-"""What every write passes before its own rules: is the agent revoked, and, for announcements, are they admitted?
+"""What every write passes before its own rules: is the agent revoked, are announcements admitted, do signatures hold?
 
-For other dialects it costs one look at an empty set.
+A document of another dialect without a signature costs one look at an empty set.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from waypost.model.principal import Principal
 from waypost.registry.announcing import Admission, Certificates, Decide
 from waypost.registry.publication import Publication
 from waypost.registry.trustbook import TrustBook
+from waypost.registry.verification import Verification, has_claims
 from waypost.trust.admission import Terms
 from waypost.trust.chains import check_chain, check_dates, load_certificate, names_in
 
@@ -40,8 +41,12 @@ class NoAuthorities:
 
 
 class Gate:
-    def __init__(self, book: TrustBook, options: GateOptions, certificates: Certificates) -> None:
+    def __init__(
+        self, book: TrustBook, options: GateOptions, certificates: Certificates, resolve: Callable[[str], str | None]
+    ) -> None:
+        """`resolve` knows the id of the record behind an id or an alias."""
         self._book = book
+        self._resolve = resolve
         self._options = options
         self._certificates = certificates
 
@@ -52,7 +57,10 @@ class Gate:
         if publication.dialect != "announce":
             decoded = publication.decoded
             self._book.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
-            return (), publish(publication)
+            if not has_claims(publication):
+                return (), publish(publication)
+            verification = Verification(publication, self._canonical(publication), now)
+            return verification.notes, verification.decide(publish)
         admission = Admission(
             publication,
             self._terms(publication.principal, gated=publication.gated),
@@ -61,6 +69,12 @@ class Gate:
             now=now,
         )
         return admission.notes, admission.decide(publish)
+
+    def _canonical(self, publication: Publication) -> str:
+        """The id of the record that a document would change."""
+        decoded = publication.decoded
+        names = (decoded.record.id, decoded.source_id, *decoded.aliases)
+        return next((found for name in names if (found := self._resolve(name)) is not None), decoded.record.id)
 
     def _terms(self, principal: Principal, *, gated: bool) -> Terms:
         return Terms(

@@ -1,0 +1,131 @@
+"""Which document gets which checks, with which keys: from a document that is published to its verdicts.
+
+Keys come from the trust store alone: those that are bound to the agent's id, or to the domain of that id. A key that a
+document brings along, names or points to binds nothing. What is read off the document is read before the store's
+transaction; keys are taken, and signatures judged, inside it, so that a revocation is never overtaken. Announcements have
+their own way (`announcing`), because their keys can be bound by first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from waypost.model.json import JsonObject, parse_object
+from waypost.model.names import domain_of
+from waypost.model.registration import Registration
+from waypost.model.verdict import Verdict
+from waypost.registry import decisions
+from waypost.registry.ports import Decision, Held
+from waypost.registry.publication import Publication
+from waypost.trust.admission import revoked
+from waypost.trust.allowlist import find_agent_id
+from waypost.trust.checks.a2a import check_card
+from waypost.trust.checks.adp import check_adp
+from waypost.trust.checks.announce import check_announcement
+from waypost.trust.checks.ard import check_entry
+from waypost.trust.checks.bound import BoundKey
+from waypost.trust.checks.profile import check_profile
+from waypost.trust.keys import parse_der
+from waypost.trust.pins import load_pin, pin_name
+
+Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
+Decide = Callable[[Held], Decision]
+
+CHECKS: dict[str, Check] = {
+    "profile": check_profile,
+    "a2a": check_card,
+    "adp": check_adp,
+    "ard": check_entry,
+    "announce": check_announcement,
+}
+_MANIFEST = b'"trustManifest"'
+
+
+def has_claims(publication: Publication) -> bool:
+    """Whether there is anything to check. Most documents bring no signature, and cost nothing here."""
+    if publication.dialect == "ard":
+        return _MANIFEST in publication.document
+    return publication.dialect in CHECKS and publication.decoded.record.signature is not None
+
+
+class Verification:
+    """One document with claims. `agent_id` is that of the record it would change, where there is one."""
+
+    def __init__(self, publication: Publication, agent_id: str, now: float) -> None:
+        self._publication = publication
+        self._document = parse_object(publication.document)
+        self._names = tuple(dict.fromkeys((agent_id, publication.decoded.record.id)))
+        self._now = now
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes that the decision must see."""
+        return tuple(dict.fromkeys(note for name in self._names for note in key_notes(name)))
+
+    def decide(self, publish: Callable[[Publication], Decide]) -> Decide:
+        def decide(held: Held) -> Decision:
+            current = decisions.find_current(self._publication, held)
+            verdicts = self._judged(current, held.notes)
+            return publish(msgspec.structs.replace(self._publication, verdicts=verdicts))(held)
+
+        return decide
+
+    def _judged(self, current: Registration | None, notes: Mapping[str, bytes]) -> tuple[Verdict, ...]:
+        """A document that joins a record speaks for that record: only keys bound to the record's own id count."""
+        agent_id = current.id if current is not None else self._publication.decoded.record.id
+        keys, dead = bound_keys(agent_id, notes, self._now)
+        verdicts = CHECKS[self._publication.dialect](self._document, (*keys, *dead), self._now)
+        if any(key.key.key_id == verdict.evidence.get("key_id") for verdict in verdicts for key in dead):
+            raise revoked("The key that signed this was revoked.", "$.signature")
+        return (*self._publication.verdicts, *verdicts)
+
+
+def key_notes(agent_id: str) -> tuple[str, ...]:
+    """The notes in which keys for this agent may be: of its id, and of the domain that its id is in."""
+    domain = domain_of(agent_id)
+    own = pin_name(find_agent_id(agent_id) or agent_id)
+    return (own,) if domain is None else (own, pin_name(domain))
+
+
+def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[list[BoundKey], list[BoundKey]]:
+    """The keys that are bound to an agent, and those that were and are revoked."""
+    keys: list[BoundKey] = []
+    dead: list[BoundKey] = []
+    for name in key_notes(agent_id):
+        pin = load_pin(notes.get(name))
+        for held in pin.keys if pin is not None else ():
+            state = held.state_at(now)
+            if state == "retired":
+                continue
+            by = f"{held.via}:{pin.agent_id}" if pin is not None and pin.agent_id != agent_id else held.via
+            (dead if state == "revoked" else keys).append(BoundKey(parse_der(held.spki), by))
+    return keys, dead
+
+
+def judge_again(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[Verdict, ...]:
+    """Every check of every document that is held of an agent, with the keys that are bound now."""
+    keys, dead = bound_keys(registration.id, notes, now)
+    found: list[Verdict] = []
+    for source in registration.sources:
+        check = CHECKS.get(source.dialect)
+        if check is None:
+            continue
+        for verdict in check(_message(source.dialect, source.document), (*keys, *dead), now):
+            found.append(_unless_revoked(verdict, dead))
+    return tuple(found)
+
+
+def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
+    if any(key.key.key_id == verdict.evidence.get("key_id") for key in dead):
+        return msgspec.structs.replace(verdict, state="failed", reason="the key that signed this was revoked")
+    return verdict
+
+
+def _message(dialect: str, document: bytes) -> JsonObject:
+    """A bare announced agent is judged as a message without a signature."""
+    parsed = parse_object(document)
+    if dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
+        return {"agent": parsed}
+    return parsed
