@@ -194,7 +194,7 @@ def build(
             _admin_token(data),
             clock,
             issuers=issuers,
-            is_revoked=lambda kind, name: False,
+            is_revoked=registry.trust.is_revoked,
         ),
         metrics,
         anonymous_read=settings.anonymous_read,
@@ -227,6 +227,8 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
+        audit_keep=settings.audit_keep,
+        agents_per_owner=settings.agents_per_owner,
     )
     if place is None:
         return Registry(store or _store(settings), partial(make_ranker, settings, models), clock, options)

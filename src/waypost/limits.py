@@ -104,6 +104,7 @@ AUDIT_KEEP_MIN: Final = 1000  # less would be no trail
 AUDIT_PAGE_DEFAULT: Final = 100
 AUDIT_PAGE_MAX: Final = 1000
 AUDIT_SCAN: Final = 50_000  # entries that one page looks at when it is filtered: some 50 ms
+CHECKPOINT_BYTES: Final = 8 * KIB  # three lines and some signatures
 HISTORY_VERSIONS: Final = 32  # earlier contents of one agent
 HISTORY_BYTES: Final = MIB  # of them in all: frequent updates of a large record must not fill the disk
 DIFFERENCES: Final = 500  # places that one comparison names

@@ -142,6 +142,13 @@ SERVICE_SETTINGS = (
         doc="How many changes are kept at least, however old they are.",
     ),
     Setting(
+        name="audit_keep",
+        kind="whole",
+        default=limits.AUDIT_KEEP,
+        least=limits.AUDIT_KEEP_MIN,
+        doc="How many entries of the audit trail are kept with their content. Of older ones the hashes stay.",
+    ),
+    Setting(
         name="issuer",
         kind="text",
         default="waypost",
@@ -350,6 +357,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_visibility: str = PUBLIC
     watch_keep_seconds: int = limits.WATCH_KEEP_SECONDS
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
+    audit_keep: int = limits.AUDIT_KEEP
     issuer: str = "waypost"
     audience: str = "waypost"
     jwks: tuple[str, ...] = ()
