@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -74,11 +75,18 @@ class SafeFetcher:
         self._policy = policy
         self._resolver = resolver
         self._bounds = bounds
-        self._tls = _tls_context(ca_file)
+        self._ca_file = ca_file
+        if ca_file is not None:
+            _ = self._tls  # a mistake in the settings is told at the start
         self._all = asyncio.Semaphore(limits.FETCH_AT_ONCE)
         self._waiting = 0
         self._crowd: Crowd[str] = Crowd(limits.FETCH_PER_ADDRESS)
         self._pace: Pace[tuple[str, int]] = Pace(limits.FETCH_PACE_TARGETS, clock)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Loading all authorities takes longer than a request; a service that asks nobody does without."""
+        return _tls_context(self._ca_file)
 
     async def fetch(self, url: str, purpose: Purpose) -> Fetched:
         bounds = self._bounds[purpose]
@@ -159,7 +167,8 @@ class SafeFetcher:
         allowance = Allowance(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
         origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         network = GuardedNetwork(addresses, allowance, self._crowd, stack)
-        connection = httpcore.AsyncHTTPConnection(origin, ssl_context=self._tls, network_backend=network)
+        tls = self._tls if target.scheme == "https" else None
+        connection = httpcore.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=network)
         stack.push_async_callback(connection.aclose)
         response = await connection.handle_async_request(_request(target, bounds))
         stack.push_async_callback(response.aclose)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.authority import Authority
+from support.dns_server import DnsServer, dns_server
+from support.outside import Outside, outside
+from waypost.net.addresses import AddressPolicy
+from waypost.net.fetching import BOUNDS, SafeFetcher
+from waypost.net.resolution import Resolver
+
+# Far below the product's own, so that a test of what takes too long does not.
+SMALL = {
+    purpose: msgspec.structs.replace(bounds, connect_seconds=0.5, total_seconds=0.6)
+    for purpose, bounds in BOUNDS.items()
+}
+MakeFetcher = Callable[..., SafeFetcher]
+
+
+@pytest.fixture
+async def names() -> AsyncIterator[DnsServer]:
+    async with dns_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Outside]:
+    async with outside() as server:
+        yield server
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def make_fetcher(names: DnsServer) -> MakeFetcher:
+    """A fetcher of this deployment; without a word, one that may go to 127.0.0.1 and nowhere else inside."""
+
+    def make(allow: tuple[str, ...] = ("127.0.0.1/32",), **how: object) -> SafeFetcher:
+        resolver = Resolver(names.address, timeout_seconds=0.4)
+        return SafeFetcher(AddressPolicy(allow), resolver, bounds=SMALL, **how)  # type: ignore[arg-type]
+
+    return make

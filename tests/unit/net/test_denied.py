@@ -1,0 +1,160 @@
+"""However a denied address is written, hidden or reached, no connection is opened (P6, S1-S6): a canary counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from support.authority import Authority
+from support.dns_server import DnsServer
+from support.outside import Outside, answer, outside, tls_for
+from unit.net.conftest import MakeFetcher
+from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
+from waypost.net.addresses import AddressPolicy
+from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+ADDRESSES = [text for text in VECTORS["deny_ips"] if "%" not in text]
+REFUSALS = (AddressDenied, InvalidParameter)
+
+
+@pytest.fixture
+async def canary() -> AsyncIterator[Outside]:
+    """Listens on every address of this machine, so that whatever goes inside ends here."""
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(outside("0.0.0.0"))
+        server = await asyncio.start_server(made.serve, "::1", made.port)
+        stack.push_async_callback(server.wait_closed)
+        stack.callback(server.close)
+        yield made
+
+
+@pytest.fixture
+def fetcher(make_fetcher: MakeFetcher) -> SafeFetcher:
+    return make_fetcher(allow=())
+
+
+def literal(text: str, port: int) -> str:
+    return f"http://[{text}]:{port}/" if ":" in text else f"http://{text}:{port}/"
+
+
+def kind(text: str) -> str:
+    return "AAAA" if ":" in text else "A"
+
+
+async def test_the_canary_sings_when_somebody_comes(canary: Outside, make_fetcher: MakeFetcher) -> None:
+    fetcher = make_fetcher(allow=("127.0.0.0/8", "::1/128"))
+    for host in ("127.0.0.1", "127.3.2.1", "[::1]", "localhost"):
+        assert (await fetcher.fetch(f"http://{host}:{canary.port}/", "card")).status == 404
+    assert canary.connections == 4
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+async def test_a_denied_address_written_out(canary: Outside, fetcher: SafeFetcher, text: str) -> None:
+    """S1, S2."""
+    with pytest.raises(REFUSALS):
+        await fetcher.fetch(literal(text, canary.port), "card")
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+async def test_a_denied_address_behind_a_name(
+    canary: Outside, fetcher: SafeFetcher, names: DnsServer, text: str
+) -> None:
+    """S1, S2, D7."""
+    names.set("target.test", kind(text), [text])
+    with pytest.raises(AddressDenied):
+        await fetcher.fetch(f"http://target.test:{canary.port}/", "health")
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+async def test_a_denied_address_among_public_ones(
+    canary: Outside, fetcher: SafeFetcher, names: DnsServer, text: str
+) -> None:
+    """S5: one spoils all."""
+    answers = {"A": ["93.184.215.14"], "AAAA": ["2606:4700::1111"]}
+    answers[kind(text)].append(text)
+    for record, addresses in answers.items():
+        names.set("target.test", record, addresses)
+    with pytest.raises(AddressDenied):
+        await fetcher.fetch(f"http://target.test:{canary.port}/", "card")
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("host", VECTORS["deny_hosts_text"])
+async def test_a_denied_address_in_odd_words(
+    canary: Outside, fetcher: SafeFetcher, names: DnsServer, host: str
+) -> None:
+    """S3. Names that only a hosts file or a cloud's resolver knows lead there when DNS says so, or nowhere."""
+    names.set("metadata.google.internal", "A", ["169.254.169.254"])
+    with pytest.raises((*REFUSALS, FetchFailed)):
+        await fetcher.fetch(f"http://{host}:{canary.port}/", "card")
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("url", VECTORS["deny_urls"])
+async def test_an_address_that_two_readers_read_differently(canary: Outside, fetcher: SafeFetcher, url: str) -> None:
+    """S3."""
+    with pytest.raises(InvalidParameter):
+        await fetcher.fetch(url, "card")
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("text", ["127.0.0.2", "::1", "169.254.169.254", "10.0.0.1", "0.0.0.0", "::ffff:7f00:2"])
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_redirect_to_a_denied_address(
+    canary: Outside, make_fetcher: MakeFetcher, names: DnsServer, authority: Authority, text: str, named: bool
+) -> None:
+    """S6: each hop is checked, also below the same site."""
+    names.set("ok.test", "A", ["127.0.0.1"])
+    names.set("inner.ok.test", kind(text), [text])
+    there = f"https://inner.ok.test:{canary.port}/" if named else literal(text, canary.port).replace("http:", "https:")
+    async with outside(tls=tls_for(authority, "ok.test")) as site:
+        site.pages["/"] = answer(b"", status="302 Found", location=there)
+        fetcher = make_fetcher(ca_file=authority.certificate)
+        with pytest.raises((AddressDenied, FetchFailed, InvalidParameter)):
+            await fetcher.fetch(f"https://ok.test:{site.port}/", "card")
+        assert site.connections == 1
+    assert canary.connections == 0
+
+
+async def test_a_name_that_changes_its_mind(
+    canary: Outside, site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    """S4: one look-up for each request; what the next one would say does not matter."""
+    site.pages["/"] = answer(b"{}")
+    names.set("rebind.test", "A", ["127.0.0.1"], ["127.0.0.2"])
+    fetched = await make_fetcher().fetch(f"http://rebind.test:{site.port}/", "card")
+    assert fetched.body == b"{}"
+    assert names.count("rebind.test", "A") == 1
+    with pytest.raises(AddressDenied):
+        await make_fetcher().fetch(f"http://rebind.test:{canary.port}/", "card")
+    assert canary.connections == 0
+
+
+async def test_proxies_of_the_environment_are_not_asked(
+    canary: Outside, site: Outside, make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S11."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{canary.port}")
+    assert (await make_fetcher().fetch(f"http://127.0.0.1:{site.port}/", "card")).status == 404
+    assert canary.connections == 0
+
+
+async def test_the_service_itself_is_not_asked(canary: Outside, names: DnsServer) -> None:
+    """S10."""
+    names.set("me.test", "A", ["127.0.0.1"])
+    policy = AddressPolicy(["127.0.0.0/8"], own=[("0.0.0.0", canary.port)])
+    fetcher = SafeFetcher(policy, Resolver(names.address))
+    for host in ("127.0.0.1", "127.0.0.9", "me.test", "localhost"):
+        with pytest.raises(AddressDenied):
+            await fetcher.fetch(f"http://{host}:{canary.port}/", "card")
+    assert canary.connections == 0

@@ -1,0 +1,340 @@
+"""What a fetch sends, what it reads, and when it gives up (S6-S9)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from support.authority import Authority
+from support.dns_server import DnsServer
+from support.outside import Outside, answer, outside, tls_for
+from unit.net.conftest import SMALL, MakeFetcher
+from waypost import limits
+from waypost.errors import ConfigurationError, FetchFailed, InvalidParameter, RateLimited
+from waypost.net.fetching import BOUNDS, SafeFetcher
+from waypost.registry.fetching import Purpose
+
+
+def reason(refusal: pytest.ExceptionInfo[FetchFailed]) -> str:
+    return str(refusal.value.details["reason"])
+
+
+async def failing(fetcher: SafeFetcher, url: str, purpose: Purpose = "card") -> str:
+    with pytest.raises(FetchFailed) as refusal:
+        await fetcher.fetch(url, purpose)
+    return reason(refusal)
+
+
+async def test_a_document_is_fetched_with_our_name_and_nothing_of_anybodys(
+    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    """S8, S10."""
+    names.set("agents.test", "A", ["127.0.0.1"])
+    site.json("/card.json", {"name": "x"})
+    fetched = await make_fetcher().fetch(f"http://agents.test:{site.port}/card.json", "card")
+    assert fetched.status == 200
+    assert fetched.is_success
+    assert fetched.body == b'{"name":"x"}'
+    assert fetched.headers["content-type"] == "application/json"
+    lines = site.requests[0].decode().lower().split("\r\n")
+    assert lines[0] == "get /card.json http/1.1"
+    sent = dict(line.split(": ", 1) for line in lines[1:] if line)
+    assert sent["host"] == f"agents.test:{site.port}"
+    assert sent["user-agent"].startswith("waypost/")
+    assert "opt out" in sent["user-agent"]
+    assert sent["accept-encoding"] == "identity"
+    assert sent["x-discovery-hop"] == "1"
+    assert set(sent) == {"host", "user-agent", "accept", "accept-encoding", "x-discovery-hop", "connection"}
+
+
+async def test_the_body_of_an_answer_that_is_no_success_is_not_read(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S9."""
+    site.pages["/"] = answer(b"secret", status="500 Broken")
+    fetched = await make_fetcher().fetch(f"http://127.0.0.1:{site.port}/", "card")
+    assert (fetched.status, fetched.body) == (500, b"")
+
+
+async def test_names_without_an_address_and_closed_ports_are_failures_with_a_word(
+    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    names.set("empty.test", "TXT", ['"x"'])
+    fetcher = make_fetcher()
+    assert await failing(fetcher, "http://nobody.test/") == "no_address"
+    assert await failing(fetcher, "http://empty.test/") == "no_address"
+    async with outside() as gone:
+        pass
+    assert await failing(fetcher, f"http://127.0.0.1:{gone.port}/") == "refused"
+    names.silent = True
+    assert await failing(fetcher, "http://agents.test/") == "no_address"
+
+
+async def test_a_name_with_more_addresses_than_a_server_has_is_not_asked(
+    names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    names.set("many.test", "A", [f"8.8.8.{number}" for number in range(limits.FETCH_ADDRESSES + 1)])
+    assert await failing(make_fetcher(), "http://many.test/") == "no_address"
+
+
+async def test_the_next_address_is_tried_when_the_first_does_not_answer(
+    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    names.set("two.test", "A", ["127.0.0.2", "127.0.0.1"])
+    site.pages["/"] = answer(b"{}")
+    fetcher = make_fetcher(allow=("127.0.0.0/8",))
+    assert (await fetcher.fetch(f"http://two.test:{site.port}/", "card")).body == b"{}"
+
+
+# --- Bombs and drips ------------------------------------------------------------------------------
+
+
+async def test_a_compressed_answer_is_refused_unread(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S7."""
+    bomb = gzip.compress(bytes(50 * limits.MIB))
+    site.pages["/"] = answer(bomb, content_encoding="gzip")
+    site.pages["/br"] = answer(b"x", content_encoding="br")
+    fetcher = make_fetcher()
+    before = psutil.Process().memory_info().rss
+    results = await asyncio.gather(
+        *(failing(fetcher, f"http://127.0.0.1:{site.port}{path}") for path in ["/", "/br"] * 10)
+    )
+    assert set(results) == {"encoding"}
+    assert psutil.Process().memory_info().rss - before < 8 * limits.MIB
+
+
+@pytest.mark.parametrize(
+    ("purpose", "most"),
+    [("card", limits.FETCH_CARD_BYTES), ("health", limits.FETCH_SMALL_BYTES), ("peer", limits.FETCH_PAGE_BYTES)],
+)
+async def test_a_body_is_read_to_its_bound_and_not_past_it(
+    site: Outside, make_fetcher: MakeFetcher, purpose: Purpose, most: int
+) -> None:
+    site.pages["/at"] = answer(b"x" * most)
+    site.pages["/past"] = answer(b"x" * (most + 1))
+    at, past = (f"http://127.0.0.1:{site.port}/{name}" for name in ("at", "past"))
+    assert len((await make_fetcher().fetch(at, purpose)).body) == most
+    assert await failing(make_fetcher(), past, purpose) == "too_large"
+
+
+async def test_a_body_without_end_ends(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S7: without a length, with one byte to a chunk, with a length that lies."""
+
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b"x" * 65_536)
+            await writer.drain()
+
+    async def chunks(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"1;" + b"e" * 200 + b"\r\nx\r\n")
+            await writer.drain()
+
+    site.pages["/endless"], site.pages["/chunks"] = endless, chunks
+    fetcher = make_fetcher()
+    before = psutil.Process().memory_info().rss
+    for path in ("/endless", "/chunks"):
+        url = f"http://127.0.0.1:{site.port}{path}"
+        reasons = await asyncio.gather(*(failing(fetcher, url) for _ in range(8)))
+        assert set(reasons) <= {"too_large", "timed_out"}
+    assert psutil.Process().memory_info().rss - before < 16 * limits.MIB
+
+
+async def test_a_drip_is_given_up_at_the_deadline(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S7."""
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async def silence(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(10)
+
+    async def informs(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    site.pages.update({"/drip": drip, "/silence": silence, "/informs": informs})
+    fetcher = make_fetcher()
+    for path in ("/drip", "/silence", "/informs"):
+        began = time.monotonic()
+        assert await failing(fetcher, f"http://127.0.0.1:{site.port}{path}") in ("timed_out", "too_large")
+        assert time.monotonic() - began < SMALL["card"].total_seconds + 1
+
+
+@pytest.mark.parametrize("size", [limits.FETCH_HEADER_BYTES, 4 * limits.MIB])
+async def test_headers_without_end_are_refused(site: Outside, make_fetcher: MakeFetcher, size: int) -> None:
+    """S7."""
+    lines = "".join(f"x-{number}: {'y' * 100}\r\n" for number in range(size // 100))
+    site.pages["/"] = f"HTTP/1.1 200 OK\r\n{lines}\r\n".encode()
+    assert await failing(make_fetcher(), f"http://127.0.0.1:{site.port}/") in ("too_large", "protocol")
+
+
+async def test_what_speaks_no_http_is_told_so(site: Outside, make_fetcher: MakeFetcher) -> None:
+    site.pages["/"] = b"+PONG\r\n"
+    site.pages["/short"] = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx"
+    for path in ("/", "/short"):
+        assert await failing(make_fetcher(), f"http://127.0.0.1:{site.port}{path}") == "protocol"
+
+
+# --- Redirects ------------------------------------------------------------------------------------
+
+
+async def test_redirects_within_a_site_are_followed_three_times(
+    names: DnsServer, make_fetcher: MakeFetcher, authority: Authority
+) -> None:
+    """S6."""
+    for name in ("ok.test", "www.ok.test"):
+        names.set(name, "A", ["127.0.0.1"])
+    async with outside(tls=tls_for(authority, "ok.test", "www.ok.test")) as site:
+        for number in range(5):
+            there = f"https://www.ok.test:{site.port}/{number + 1}" if number == 0 else f"/{number + 1}"
+            site.pages[f"/{number}"] = answer(b"", status="301 Moved", location=there)
+        site.pages["/3"] = answer(b"{}")
+        fetcher = make_fetcher(ca_file=authority.certificate)
+        fetched = await fetcher.fetch(f"https://ok.test:{site.port}/0", "card")
+        assert fetched.url == f"https://www.ok.test:{site.port}/3"
+        site.pages["/3"] = answer(b"", status="301 Moved", location="/4")
+        assert await failing(fetcher, f"https://ok.test:{site.port}/0") == "redirect"
+        assert site.connections == 8
+
+
+@pytest.mark.parametrize(
+    "there", ["http://ok.test:{port}/1", "https://other.test:{port}/1", "https://badok.test:{port}/"]
+)
+async def test_redirects_to_another_site_or_away_from_https_are_not_followed(
+    names: DnsServer, make_fetcher: MakeFetcher, authority: Authority, there: str
+) -> None:
+    """S6."""
+    names.set("ok.test", "A", ["127.0.0.1"])
+    async with outside(tls=tls_for(authority, "ok.test")) as site:
+        site.pages["/"] = answer(b"", status="302 Found", location=there.format(port=site.port))
+        fetcher = make_fetcher(ca_file=authority.certificate)
+        assert await failing(fetcher, f"https://ok.test:{site.port}/") == "redirect"
+        assert site.connections == 1
+
+
+async def test_a_health_check_follows_no_redirect(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S6."""
+    site.pages["/"] = answer(b"", status="302 Found", location="/there")
+    assert (await make_fetcher().fetch(f"http://127.0.0.1:{site.port}/", "health")).status == 302
+    assert site.connections == 1
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+async def test_certificates_are_checked_against_the_name(
+    names: DnsServer, make_fetcher: MakeFetcher, authority: Authority
+) -> None:
+    for name in ("ok.test", "wrong.test"):
+        names.set(name, "A", ["127.0.0.1"])
+    async with outside(tls=tls_for(authority, "ok.test", "127.0.0.1")) as site:
+        site.pages["/"] = answer(b"{}")
+        trusting, usual = make_fetcher(ca_file=authority.certificate), make_fetcher()
+        for host in ("ok.test", "127.0.0.1"):
+            assert (await trusting.fetch(f"https://{host}:{site.port}/", "card")).body == b"{}"
+            assert await failing(usual, f"https://{host}:{site.port}/") == "tls"
+        assert await failing(trusting, f"https://wrong.test:{site.port}/") == "tls"
+
+
+async def test_a_proof_is_fetched_over_https_only(make_fetcher: MakeFetcher) -> None:
+    with pytest.raises(InvalidParameter):
+        await make_fetcher().fetch("http://ok.test/.well-known/waypost-proof", "proof")
+
+
+def test_a_file_without_certificates_is_a_mistake_of_the_settings(make_fetcher: MakeFetcher, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("none")
+    for name in ("ca.pem", "missing.pem"):
+        with pytest.raises(ConfigurationError):
+            make_fetcher(ca_file=tmp_path / name)
+
+
+# --- Manners --------------------------------------------------------------------------------------
+
+
+async def test_one_address_is_asked_by_four_at_once_at_most(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S8."""
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.02)
+        writer.write(answer(b"{}"))
+
+    site.pages["/"] = slow
+    fetcher = make_fetcher()
+    url = f"http://127.0.0.1:{site.port}/"
+    fetched = await asyncio.gather(*(fetcher.fetch(url, "card") for _ in range(20)))
+    assert [one.status for one in fetched] == [200] * 20
+    assert site.most_at_once == limits.FETCH_PER_ADDRESS
+
+
+async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_name_it(
+    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    """S8."""
+    now, clock = movable_clock()
+    for number in range(3):
+        names.set(f"agent{number}.test", "A", ["127.0.0.1"])
+    fetcher = make_fetcher(clock=clock)
+    await fetcher.fetch(f"http://agent0.test:{site.port}/", "health")
+    for number in range(3):
+        with pytest.raises(RateLimited) as refusal:
+            await fetcher.fetch(f"http://agent{number}.test:{site.port}/", "health")
+        assert refusal.value.retry_after
+    assert site.connections == 1
+    now[0] += limits.FETCH_HEALTH_PAUSE_SECONDS
+    await fetcher.fetch(f"http://agent1.test:{site.port}/", "health")
+    assert site.connections == 2
+
+
+async def test_whoever_answers_410_is_left_alone_for_a_day(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """S8: the opt-out that the User-Agent names."""
+    now, clock = movable_clock()
+    site.pages["/"] = answer(b"", status="410 Gone")
+    fetcher = make_fetcher(clock=clock)
+    url = f"http://127.0.0.1:{site.port}/"
+    assert (await fetcher.fetch(url, "health")).status == 410
+    now[0] += limits.FETCH_OPT_OUT_SECONDS - 1
+    with pytest.raises(RateLimited):
+        await fetcher.fetch(url, "health")
+    now[0] += 1
+    assert (await fetcher.fetch(url, "health")).status == 410
+
+
+async def test_nothing_is_left_behind(site: Outside, make_fetcher: MakeFetcher) -> None:
+    """Sockets are closed whatever happened."""
+    site.json("/ok", {})
+    site.pages["/gzip"] = answer(b"x", content_encoding="gzip")
+    fetcher = make_fetcher()
+    process = psutil.Process()
+    await fetcher.fetch(f"http://127.0.0.1:{site.port}/ok", "card")
+    before = process.num_fds()
+    for _ in range(10):
+        await fetcher.fetch(f"http://127.0.0.1:{site.port}/ok", "card")
+        await failing(fetcher, f"http://127.0.0.1:{site.port}/gzip")
+    async with asyncio.timeout(5):
+        while process.num_fds() > before + 2:
+            await asyncio.sleep(0.01)
+
+
+def movable_clock() -> tuple[list[float], Callable[[], float]]:
+    now = [1000.0]
+    return now, lambda: now[0]
+
+
+def test_every_purpose_keeps_within_five_seconds() -> None:
+    assert {bounds.total_seconds for bounds in BOUNDS.values()} == {5.0}
+    assert {bounds.connect_seconds for bounds in BOUNDS.values()} == {2.0}
+    assert msgspec.to_builtins(BOUNDS["health"])["redirects"] == 0
