@@ -306,6 +306,10 @@ class Catalogue:
     def count(self, audience: frozenset[str] | None, statuses: Sequence[str] = LISTED) -> int:
         return len(self.tags.select(statuses=tuple(statuses), audience=audience))
 
+    def count_of_owner(self, owner: str) -> int:
+        """All agents of an owner, whatever their status."""
+        return len(self.stated.owners.get(owner))
+
     def generation(self, audience: frozenset[str] | None) -> int:
         """A number that changes when something the audience sees changes, and by nothing else."""
         if audience is None:

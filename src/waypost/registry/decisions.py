@@ -34,7 +34,7 @@ from waypost.registry.drift import held_name
 from waypost.registry.holding import held_back, need_held, rejected, waiting_change
 from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import Publication, content_part
-from waypost.trust.policy import may_change, no_such_agent, require_owner
+from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
 
 
 def expiry_of(registration: Registration) -> float | None:
@@ -347,7 +347,7 @@ def renew_decision(current: Registration, now: float, asked: int | None, dialect
 
 def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
-        current = _need_current(principal, key, held, now)
+        current = need_current(principal, key, held, now)
         return renew_decision(current, now, ttl_seconds, current.sources[0].dialect if current.sources else "")
 
     return decide
@@ -365,7 +365,7 @@ def withdraw(
             and may_change(principal, gone.owner)
         ):
             return Decision(outcome="already")
-        current = _need_current(principal, key, held, now)
+        current = need_current(principal, key, held, now)
         if if_match is not None and "*" not in if_match and current.etag not in map(content_part, if_match):
             raise PreconditionFailed(
                 "The agent is not in the version that If-Match names.",
@@ -421,7 +421,7 @@ def host(principal: Principal, key: str, domain: str | None, *, now: float) -> C
     """Serve an agent under a domain by `Host`, or stop doing so. Only admins may: a Host must not be claimed."""
 
     def decide(held: Held) -> Decision:
-        current = _need_current(principal, key, held, now)
+        current = need_current(principal, key, held, now)
         registration = msgspec.structs.replace(current, hosted=domain, changed_at=now)
         change = Change(type="updated", at=now, registration=registration, before=current.scopes)
         entry = entry_by(
@@ -436,18 +436,20 @@ def reject(principal: Principal, key: str, etag: str, *, now: float) -> Callable
     """Forget a change that waits."""
 
     def decide(held: Held) -> Decision:
-        current = _need_current(principal, key, held, now)
+        current = need_current(principal, key, held, now)
         need_held(held.notes.get(held_name(current.id)), etag, now)
         return rejected(principal, current, etag, now)
 
     return decide
 
 
-def _need_current(principal: Principal, key: str, held: Held, now: float) -> Registration:
+def need_current(principal: Principal, key: str, held: Held, now: float) -> Registration:
+    """The agent that the caller may change, or the refusal: what is hidden looks like what is not there."""
     current = held.registrations.get(key) or next(iter(held.registrations.values()), None)
     if current is None or _has_ended(current, now):
         raise no_such_agent(key)
     require_owner(principal, current.owner, current.scopes, key)
+    require_bound(principal, current.id, *current.aliases)
     return current
 
 

@@ -45,6 +45,17 @@ def require_owner(principal: Principal, owner: str, scopes: tuple[str, ...], nam
         )
 
 
+def require_bound(principal: Principal, *names: str) -> None:
+    """A credential that is for one agent writes that agent and no other."""
+    only = principal.only
+    if only is not None and not any(name in (only, f"urn:uuid:{only}") for name in names):
+        raise NotOwner(
+            "This credential is for one agent, and this is another.",
+            path="id",
+            hint="Use the credential of this agent, or a token.",
+        )
+
+
 def no_such_agent(name: str) -> NotFound:
     """The same words for unknown and hidden: the answer must not tell them apart."""
     shown = name if len(name) <= 64 else name[:63] + "…"

@@ -1,0 +1,107 @@
+"""A certificate authority of the test: it issues certificates for servers and clients, and revokes them."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_DAY = datetime.timedelta(days=1)
+SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+class Issued(NamedTuple):
+    """A certificate with its key, as files."""
+
+    certificate: Path
+    key: Path
+    serial: int
+    fingerprint: str
+
+    @property
+    def files(self) -> tuple[str, str]:
+        return str(self.certificate), str(self.key)
+
+
+class Authority:
+    def __init__(self, folder: Path, name: str = "Test authority") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._key = generate_private_key(SECP256R1())
+        self._revoked: list[int] = []
+        self.certificate = folder / "ca.pem"
+        self.crl = folder / "ca.crl"
+        built = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        signed = built.add_extension(usage, critical=True).sign(self._key, SHA256())
+        self.certificate.write_bytes(signed.public_bytes(Encoding.PEM))
+
+    def _builder(self, name: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + _DAY)
+            .add_extension(identifier, critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+
+    def server(self, name: str = "server") -> Issued:
+        """For 127.0.0.1 and localhost."""
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        return self.issue(name, names, SERVER)
+
+    def client(self, name: str, *uris: str, dns: tuple[str, ...] = ()) -> Issued:
+        names = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, dns)]
+        return self.issue(name, names, CLIENT)
+
+    def issue(self, name: str, names: list[x509.GeneralName], usage: x509.ObjectIdentifier | None = CLIENT) -> Issued:
+        key = generate_private_key(SECP256R1())
+        builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if usage is not None:
+            builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        signed = builder.sign(self._key, SHA256())
+        paths = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        paths[0].write_bytes(signed.public_bytes(Encoding.PEM))
+        paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return Issued(*paths, signed.serial_number, signed.fingerprint(SHA256()).hex())
+
+    def revoke(self, *issued: Issued, ends: datetime.timedelta = _DAY) -> Path:
+        """Write the revocation list anew, with these added."""
+        now = datetime.datetime.now(datetime.UTC)
+        self._revoked += [one.serial for one in issued]
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
+        builder = builder.last_update(now - 2 * _DAY).next_update(now + ends)
+        for serial in self._revoked:
+            row = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - _DAY).build()
+            builder = builder.add_revoked_certificate(row)
+        fresh = self.crl.with_suffix(".new")
+        fresh.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        fresh.rename(self.crl)
+        return self.crl
