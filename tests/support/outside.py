@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from cryptography import x509
-
-from support.authority import SERVER, Authority
 
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -49,20 +45,6 @@ class Outside:
         finally:
             self.at_once -= 1
             writer.close()
-
-
-def tls_for(authority: Authority, *names: str) -> ssl.SSLContext:
-    """How a server of these names or addresses shakes hands."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*authority.issue(names[0], [_general_name(name) for name in names], SERVER).files)
-    return context
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
 
 
 def answer(body: bytes, *, status: str = "200 OK", **headers: str) -> bytes:

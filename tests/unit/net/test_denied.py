@@ -12,7 +12,7 @@ import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer
-from support.outside import Outside, answer, outside, tls_for
+from support.outside import Outside, answer, outside
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 from waypost.net.addresses import AddressPolicy
@@ -116,9 +116,9 @@ async def test_a_redirect_to_a_denied_address(
     names.set("ok.test", "A", ["127.0.0.1"])
     names.set("inner.ok.test", kind(text), [text])
     there = f"https://inner.ok.test:{canary.port}/" if named else literal(text, canary.port).replace("http:", "https:")
-    async with outside(tls=tls_for(authority, "ok.test")) as site:
+    async with outside(tls=authority.server_context("ok.test")) as site:
         site.pages["/"] = answer(b"", status="302 Found", location=there)
-        fetcher = make_fetcher(ca_file=authority.certificate)
+        fetcher = make_fetcher(ca_file=authority.file)
         with pytest.raises((AddressDenied, FetchFailed, InvalidParameter)):
             await fetcher.fetch(f"https://ok.test:{site.port}/", "card")
         assert site.connections == 1

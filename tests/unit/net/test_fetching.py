@@ -14,7 +14,7 @@ import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer
-from support.outside import Outside, answer, outside, tls_for
+from support.outside import Outside, answer, outside
 from unit.net.conftest import SMALL, MakeFetcher
 from waypost import limits
 from waypost.errors import ConfigurationError, FetchFailed, InvalidParameter, RateLimited
@@ -198,12 +198,12 @@ async def test_redirects_within_a_site_are_followed_three_times(
     """S6."""
     for name in ("ok.test", "www.ok.test"):
         names.set(name, "A", ["127.0.0.1"])
-    async with outside(tls=tls_for(authority, "ok.test", "www.ok.test")) as site:
+    async with outside(tls=authority.server_context("ok.test", "www.ok.test")) as site:
         for number in range(5):
             there = f"https://www.ok.test:{site.port}/{number + 1}" if number == 0 else f"/{number + 1}"
             site.pages[f"/{number}"] = answer(b"", status="301 Moved", location=there)
         site.pages["/3"] = answer(b"{}")
-        fetcher = make_fetcher(ca_file=authority.certificate)
+        fetcher = make_fetcher(ca_file=authority.file)
         fetched = await fetcher.fetch(f"https://ok.test:{site.port}/0", "card")
         assert fetched.url == f"https://www.ok.test:{site.port}/3"
         site.pages["/3"] = answer(b"", status="301 Moved", location="/4")
@@ -219,9 +219,9 @@ async def test_redirects_to_another_site_or_away_from_https_are_not_followed(
 ) -> None:
     """S6."""
     names.set("ok.test", "A", ["127.0.0.1"])
-    async with outside(tls=tls_for(authority, "ok.test")) as site:
+    async with outside(tls=authority.server_context("ok.test")) as site:
         site.pages["/"] = answer(b"", status="302 Found", location=there.format(port=site.port))
-        fetcher = make_fetcher(ca_file=authority.certificate)
+        fetcher = make_fetcher(ca_file=authority.file)
         assert await failing(fetcher, f"https://ok.test:{site.port}/") == "redirect"
         assert site.connections == 1
 
@@ -241,9 +241,9 @@ async def test_certificates_are_checked_against_the_name(
 ) -> None:
     for name in ("ok.test", "wrong.test"):
         names.set(name, "A", ["127.0.0.1"])
-    async with outside(tls=tls_for(authority, "ok.test", "127.0.0.1")) as site:
+    async with outside(tls=authority.server_context("ok.test", "127.0.0.1")) as site:
         site.pages["/"] = answer(b"{}")
-        trusting, usual = make_fetcher(ca_file=authority.certificate), make_fetcher()
+        trusting, usual = make_fetcher(ca_file=authority.file), make_fetcher()
         for host in ("ok.test", "127.0.0.1"):
             assert (await trusting.fetch(f"https://{host}:{site.port}/", "card")).body == b"{}"
             assert await failing(usual, f"https://{host}:{site.port}/") == "tls"
