@@ -29,6 +29,7 @@ from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
 from waypost.model.verdict import level_of
+from waypost.registry.announced import announced_facts
 from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
 from waypost.registry.drift import held_name
 from waypost.registry.holding import held_back, need_held, rejected, waiting_change
@@ -60,7 +61,7 @@ def entry_of(registration: Registration) -> Entry:
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_fact(registration)),
+        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration)),
     )
 
 
@@ -387,7 +388,7 @@ def withdraw(
     return decide
 
 
-def expel(current: Registration, now: float) -> Decision:
+def expel(principal: Principal, current: Registration, why: str, *, now: float) -> Decision:
     """Withdrawn on an operator's word: its key or its id was revoked."""
     change = Change(
         type="withdrawn",
@@ -396,7 +397,10 @@ def expel(current: Registration, now: float) -> Decision:
         tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
         before=current.scopes,
     )
-    return Decision(outcome="withdrawn", change=change)
+    entry = entry_by(
+        principal, "withdraw", now=now, object=current.id, outcome="withdrawn", etag=current.etag, detail=why
+    )
+    return Decision(outcome="withdrawn", change=change, audit=(entry,))
 
 
 def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:

@@ -196,7 +196,7 @@ class TrustBook:
         )
         withdrawn: tuple[str, ...] = ()
         if revocation.kind == "key":
-            withdrawn = await self.enforce(revocation.name)
+            withdrawn = await self.enforce(principal, revocation.name)
         return Revoking(revocation=revocation, outcome=answer.outcome, withdrawn=withdrawn)
 
     async def _revoke_agent(self, principal: Principal, revocation: Revocation) -> Revoking:
@@ -212,26 +212,26 @@ class TrustBook:
             if current is None or not _may_go(current, record_id, agent_id):
                 return noted
             withdrawn.append(current.id)
-            return _joined(noted, decisions.expel(current, revocation.revoked_at))
+            return _joined(noted, decisions.expel(principal, current, "revoked", now=revocation.revoked_at))
 
         command = Command(keys=(record_id, agent_id), notes=(revocation.note,), decide=decide)
         answer = await self._store.execute(command)
         outcome = "revoked" if answer.outcome != "already" else "already"
         return Revoking(revocation=revocation, outcome=outcome, withdrawn=tuple(withdrawn))
 
-    async def enforce(self, key_id: str) -> tuple[str, ...]:
+    async def enforce(self, principal: Principal, key_id: str) -> tuple[str, ...]:
         """Retire a revoked key wherever it is bound, and withdraw what it stands behind. May be repeated."""
         gone: list[str] = []
         for pin in await self.pins():
             if pin.find_key(key_id) is not None:
-                gone += await self._drop(key_id, _URN + pin.agent_id, pin.agent_id)
+                gone += await self._drop(principal, key_id, _URN + pin.agent_id, pin.agent_id)
         async for page in self._store.scan():
             for registration in page:
                 if is_signed_by(registration, key_id):
-                    gone += await self._drop(key_id, registration.id, None)
+                    gone += await self._drop(principal, key_id, registration.id, None)
         return tuple(dict.fromkeys(gone))
 
-    async def _drop(self, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
+    async def _drop(self, principal: Principal, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
         now = self._clock.now()
         name = None if agent_id is None else pin_name(agent_id)
         withdrawn: list[str] = []
@@ -245,7 +245,7 @@ class TrustBook:
             if current is None or not is_signed_by(current, key_id):
                 return noted
             withdrawn.append(current.id)
-            return _joined(noted, decisions.expel(current, now))
+            return _joined(noted, decisions.expel(principal, current, f"revoked {key_id}", now=now))
 
         await self._store.execute(Command(keys=(record_id,), notes=() if name is None else (name,), decide=decide))
         return withdrawn
