@@ -15,6 +15,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration, Source
+from waypost.model.times import to_rfc3339
 from waypost.registry import decisions
 from waypost.registry.announcing import revoked_agent_name, revoked_key_name
 from waypost.registry.auditing import entry_by
@@ -28,6 +29,7 @@ from waypost.trust.pins import Pin, dump_pin, load_pin, pin_name, with_first_key
 _ALLOW = "allow:"
 _REVOKED = "revoked:"
 _URN = "urn:uuid:"
+_TOLD = {"key": "key_id", "agent": "agent_id", "serial": "serial", "token": "token_id"}
 
 
 RevokedKind = Literal["key", "agent", "serial", "token"]
@@ -53,6 +55,11 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def object(self) -> str:
         return self.name if self.kind in ("key", "agent") else f"{self.kind}:{self.name}"
+
+    def told(self) -> dict[str, str]:
+        """As answers show it (announce.md P-14). Who did it is for the audit trail."""
+        shown = {_TOLD[self.kind]: self.name, "revoked_at": to_rfc3339(self.revoked_at)}
+        return {**shown, "reason": self.reason} if self.reason else shown
 
 
 class Revoking(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from waypost.errors import (
     InternalError,
     InvalidParameter,
     MethodNotAllowed,
-    Unauthorized,
     WaypostError,
     codes_of,
 )
@@ -52,7 +51,7 @@ def problem_headers(error: WaypostError) -> Headers:
     retry_after = error.retry_after or _RETRY_AFTER_DEFAULT.get(codes.http)
     if retry_after is not None:
         headers.append((b"retry-after", str(retry_after).encode()))
-    if isinstance(error, Unauthorized):
+    if codes.http == 401:
         headers.append((b"www-authenticate", b'Bearer realm="waypost"'))
     if isinstance(error, MethodNotAllowed) and "allow" in error.details:
         headers.append((b"allow", ", ".join(error.details["allow"]).encode()))
