@@ -32,9 +32,11 @@ from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
+from waypost.registry.trail import AuditTrail
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
+from waypost.server.audit import AuditFace
 from waypost.server.auth import ADMIN
 from waypost.server.confirming import ConfirmingFace
 from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
@@ -143,7 +145,8 @@ def build(
     base_url = settings.public_url(port)
     host = urlsplit(base_url).hostname or "localhost"
     data = settings.data
-    identity = _key(data / _IDENTITY_KEY).public_key()
+    identity_key = _key(data / _IDENTITY_KEY)
+    identity = identity_key.public_key()
     token_key = _key(data / _TOKEN_KEY)
     models = Models(settings)
     registry = _registry(settings, clock, store, place, models)
@@ -152,6 +155,7 @@ def build(
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
     documents = DocumentFace(registry, renderer, self_record)
     own = OwnFace(registry, renderer, _minter(settings, token_key, clock))
+    trail = AuditTrail(registry.store, identity.public_bytes_raw(), identity_key.sign)
     own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)
     operator = OperatorFace(registry, metrics, watch)
@@ -164,6 +168,7 @@ def build(
             ProfileFace(registry, own),
             own,
             ConfirmingFace(registry),
+            AuditFace(trail),
             watch,
             reference,
             operator,

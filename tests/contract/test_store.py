@@ -27,12 +27,12 @@ from support.stored import (
 )
 from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
+from waypost.model.audit import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import Registration
 from waypost.model.verdict import Verdict
 from waypost.registry.decisions import entry_of
 from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
-from waypost.registry.trail import read_leaf
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower

@@ -1,39 +1,24 @@
-"""What stands in the audit trail: each entry with its number, as the bytes over which the hash tree is built.
+"""The audit trail for those who read it: pages of entries, signed checkpoints, and proofs over the hash tree.
 
-The bytes are canonical JSON (RFC 8785): members sorted, no number but the entry's own, members without a value left out.
-So whoever holds an entry can compute its leaf again.
+Who may read it is decided before: it names hidden agents, so it is for admins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from waypost.errors import InvalidParameter
+from waypost.model.audit import AuditRecord, leaf_bytes
 from waypost.model.times import to_rfc3339_millis
-from waypost.registry.ports import AuditEntry
-
-
-class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as it is kept and shown. Numbers begin with 1; the leaf of entry n has the index n - 1."""
-
-    number: int
-    at: str
-    action: str
-    subject: str
-    object: str = ""
-    outcome: str = ""
-    via: str = ""
-    credential: str = ""
-    address: str = ""
-    etag: str = ""
-    detail: str = ""
-
-
-_encode = msgspec.json.Encoder(order="sorted").encode
-_decoder = msgspec.json.Decoder(AuditRecord)
+from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery, Command, Decision, Store
+from waypost.trust.checkpoint import Checkpoint, VerifierKey, origin_of, sign_checkpoint
+from waypost.trust.merkle import Span, consistency_spans, inclusion_spans
 
 
 def leaf_of(entry: AuditEntry, number: int) -> bytes:
-    return _encode(
+    return leaf_bytes(
         AuditRecord(
             number=number,
             at=to_rfc3339_millis(entry.at),
@@ -50,6 +35,76 @@ def leaf_of(entry: AuditEntry, number: int) -> bytes:
     )
 
 
-def read_leaf(leaf: bytes) -> AuditRecord:
-    """Raises msgspec.MsgspecError for bytes that are no entry."""
-    return _decoder.decode(leaf)
+class SignedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    checkpoint: Checkpoint
+    key: str  # as a verifier key
+    note: str
+
+
+class Inclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry is in the tree of so many entries."""
+
+    entry: int
+    size: int
+    leaf: bytes
+    root: bytes
+    hashes: list[bytes]
+
+
+class Consistency(msgspec.Struct, frozen=True, kw_only=True):
+    """The tree of `second` entries begins with that of `first`."""
+
+    first: int
+    second: int
+    first_root: bytes
+    second_root: bytes
+    hashes: list[bytes]
+
+
+class AuditTrail:
+    """`key` are the 32 bytes of the service's Ed25519 key, `sign` its private half."""
+
+    def __init__(self, store: Store, key: bytes, sign: Callable[[bytes], bytes]) -> None:
+        self._store = store
+        self._key = VerifierKey(origin_of(key), key)
+        self._sign = sign
+
+    async def record(self, entry: AuditEntry) -> None:
+        """An act that changes no record. Durable when it returns."""
+        await self._store.execute(Command(keys=(), decide=lambda held: Decision(outcome="recorded", audit=(entry,))))
+
+    async def page(self, query: AuditQuery) -> AuditPage:
+        return await self._store.audit(query)
+
+    async def checkpoint(self) -> SignedCheckpoint:
+        size = await self._store.audit_size()
+        (root,) = await self._store.audit_hashes([(0, size)])
+        checkpoint = Checkpoint(self._key.name, size, root)
+        return SignedCheckpoint(
+            checkpoint=checkpoint, key=self._key.text(), note=sign_checkpoint(checkpoint, self._key, self._sign)
+        )
+
+    async def inclusion(self, entry: int, size: int | None) -> Inclusion:
+        size = await self._within(size, "size")
+        if not 1 <= entry <= size:
+            raise InvalidParameter(f"A trail of {size} entries has no entry {entry}.", path="entry")
+        spans: list[Span] = [(entry - 1, entry), (0, size), *inclusion_spans(entry - 1, size)]
+        leaf, root, *hashes = await self._store.audit_hashes(spans)
+        return Inclusion(entry=entry, size=size, leaf=leaf, root=root, hashes=hashes)
+
+    async def consistency(self, first: int, second: int | None) -> Consistency:
+        second = await self._within(second, "to")
+        if not 0 <= first <= second:
+            raise InvalidParameter(f"A trail of {second} entries does not begin with one of {first}.", path="from")
+        spans: list[Span] = [(0, first), (0, second), *consistency_spans(first, second)]
+        first_root, second_root, *hashes = await self._store.audit_hashes(spans)
+        return Consistency(first=first, second=second, first_root=first_root, second_root=second_root, hashes=hashes)
+
+    async def _within(self, size: int | None, name: str) -> int:
+        """A size that the trail has, or had; without one, what it has now."""
+        now = await self._store.audit_size()
+        if size is not None and size > now:
+            raise InvalidParameter(
+                f"The trail has {now} entries.", path=name, hint="Ask for no more than that, or leave it out."
+            )
+        return now if size is None else size

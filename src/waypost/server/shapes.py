@@ -33,7 +33,7 @@ def document_schema(dialect: str | None = None) -> dict[str, Any]:
 
 TRUST: dict[str, Any] = {
     "type": "object",
-    "required": ["level", "checks"],
+    "required": ["level"],
     "properties": {
         "level": {"enum": ["verified", "self_asserted", "failed"]},
         "checks": {
@@ -245,6 +245,8 @@ _CANDIDATE: dict[str, Any] = {
         "snippets": _TEXTS,
         "flags": _TEXTS,
         "credential_refs": _TEXTS,
+        "untrusted": {"const": True, "description": "texts of the candidate are its publisher's words"},
+        "self_asserted": {"type": "object", "description": "what the publisher said in our place"},
         "redacted": {"type": "boolean"},
         "status": _TEXT,
         "freshness": {
@@ -310,6 +312,51 @@ WATCH_EVENT: dict[str, Any] = {
         "at": _TIME,
         "etag": _TEXT,
         "agent": {"type": "object"},
+    },
+}
+
+_HASH: dict[str, Any] = {"type": "string", "contentEncoding": "base64"}
+_WHOLE: dict[str, Any] = {"type": "integer", "minimum": 0}
+AUDIT_PAGE: dict[str, Any] = {
+    "type": "object",
+    "required": ["entries", "size", "oldest"],
+    "properties": {
+        "entries": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["number", "at", "action", "subject"],
+                "properties": {
+                    "number": {"type": "integer", "minimum": 1},
+                    "at": _TIME,
+                    **{name: _TEXT for name in ("action", "subject", "object", "outcome", "via")},
+                    **{name: _TEXT for name in ("credential", "address", "etag", "detail")},
+                },
+            },
+        },
+        "size": _WHOLE,
+        "oldest": {"type": "integer", "minimum": 1, "description": "the first entry whose content is kept"},
+        "next_after": _WHOLE,
+    },
+}
+AUDIT_CHECKPOINT: dict[str, Any] = {
+    "type": "object",
+    "required": ["origin", "size", "root", "key", "note"],
+    "properties": {
+        "origin": _TEXT,
+        "size": _WHOLE,
+        "root": _HASH,
+        "key": {"type": "string", "description": "verifier key of the note"},
+        "note": {"type": "string", "description": "the signed checkpoint"},
+    },
+}
+AUDIT_PROOF: dict[str, Any] = {
+    "type": "object",
+    "required": ["hashes"],
+    "properties": {
+        "hashes": {"type": "array", "items": _HASH},
+        **{name: _WHOLE for name in ("entry", "size", "from", "to")},
+        **{name: _HASH for name in ("leaf", "root", "from_root", "to_root")},
     },
 }
 

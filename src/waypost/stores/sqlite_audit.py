@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import msgspec
 
 from waypost import limits
+from waypost.model.audit import AuditRecord, read_leaf
 from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery
-from waypost.registry.trail import AuditRecord, leaf_of, read_leaf
+from waypost.registry.trail import leaf_of
 from waypost.stores.sqlite_faults import damaged
 from waypost.trust.merkle import Span, leaf_hash, root_of
 from waypost.trust.tiles import WIDTH, Frontier, Tile, row_lengths, span_hash, split_hashes
