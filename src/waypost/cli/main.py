@@ -42,6 +42,8 @@ COMMANDS = {
     "watch": "Follow the changes.",
     "import": "Register many agents from files and folders.",
     "export": "Write all agents as JSON lines.",
+    "verify": "Check signatures, and that the audit trail was not rewritten.",
+    "audit": "Show who changed what.",
     "token": "Make access tokens.",
     "completion": "Print the completion script of a shell.",
     "version": "Show the version.",

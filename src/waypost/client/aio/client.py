@@ -13,6 +13,7 @@ import httpx
 from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
 from waypost.client.aio.watch import changes
+from waypost.client.audit import AuditPage, LogCheckpoint, LogProof, audit_page_of, checkpoint_of, proof_of
 from waypost.client.calls import (
     AGENTS,
     Call,
@@ -309,6 +310,34 @@ class Client:
         call = Call(method="POST", path="/api/v1/tokens", headers=headers, content=content)
         document = json_of(await self._connection.send(call))
         return MintedToken(token=document["token"], expires_at=document.get("expires_at"))
+
+    async def audit(
+        self,
+        after: int = 0,
+        *,
+        limit: int | None = None,
+        subject: str | None = None,
+        object: str | None = None,  # noqa: A002
+        action: str | None = None,
+    ) -> AuditPage:
+        """Who changed what: entries of the audit trail after a number. Only admin may."""
+        params = present(after=after, limit=limit, subject=subject, object=object, action=action)
+        call = Call(method="GET", path="/api/v1/audit", params=params)
+        return audit_page_of(json_of(await self._connection.send(call)))
+
+    async def audit_checkpoint(self) -> LogCheckpoint:
+        """Size and root of the audit trail, signed by the service. Only admin may."""
+        headers = {"Accept": "application/json"}
+        call = Call(method="GET", path="/api/v1/audit/checkpoint", headers=headers)
+        return checkpoint_of(json_of(await self._connection.send(call)))
+
+    async def audit_proof(
+        self, *, entry: int | None = None, size: int | None = None, from_: int | None = None, to: int | None = None
+    ) -> LogProof:
+        """That `entry` is in the trail of `size`, or that the trail of `to` begins with that of `from_`. Only admin may."""
+        params = present(entry=entry, size=size, to=to, **{"from": from_})
+        call = Call(method="GET", path="/api/v1/audit/proof", params=params)
+        return proof_of(json_of(await self._connection.send(call)))
 
     async def health(self) -> dict[str, Any]:
         """What the service says of itself when it is ready; Unavailable when it is not."""
