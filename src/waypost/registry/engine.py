@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     watch_keep_seconds: float = limits.WATCH_KEEP_SECONDS
     watch_keep_changes: int = limits.WATCH_KEEP_CHANGES
     audit_keep: int = limits.AUDIT_KEEP
-    agents_per_owner: int = limits.AGENTS_PER_OWNER
+    agents_per_owner: int = 0  # no limit
     announcements: GateOptions = GateOptions()
 
 
