@@ -27,6 +27,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
 
 
+# Of documents without a signature nothing is kept; this is what answers say of them.
+UNCHECKED: Final = {
+    "profile": Verdict(check="profile-signature", state="not_checked", reason="the record is not signed"),
+    "a2a": Verdict(check="a2a-signature", state="not_checked", reason="the card is not signed"),
+    "adp": Verdict(check="adp-key", state="not_checked", reason="the document states no key"),
+    "ard": Verdict(check="ard-manifest", state="not_checked", reason="the entry has no trust manifest"),
+    "announce": Verdict(check="announce-signature", state="not_checked", reason="the announcement is not signed"),
+}
+
+
 def level_of(verdicts: Iterable[Verdict]) -> Level:
     """One failure is told before anything else; what passed counts where it binds the document to its agent."""
     level: Level = "self_asserted"

@@ -7,6 +7,7 @@ a test of ids, so that it passes over what does not fit and goes on to what does
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,7 @@ from waypost.registry.ports import Ranker
 from waypost.registry.reasons import empty_warnings, explain_emptiness, suggest, suggestion_warnings
 from waypost.registry.selection import Selection
 from waypost.search.evidence import explain
+from waypost.search.policy import CLAIMED, CONFUSABLE, CONFUSABLE_NAME, policy_of, with_policy
 from waypost.search.preferences import BOOST, preference, preferred, wishes_of
 
 _FEW: Final = 5000  # agents that fit the constraints and are ranked among themselves
@@ -58,6 +60,7 @@ class Search:
         self._facets: Facets | None = None
         self._rejected: dict[str, int] = {}
         self._best_score: float | None = None
+        self._policies: dict[str, float] = {}
 
     # --- Before records are read -----------------------------------------------------------------
 
@@ -68,12 +71,41 @@ class Search:
                 self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
             if self._constraints:
                 self._rejected = selection.rejected()
-                return self._worth_reading(self._constrained(ranker, selection))
-        return self._worth_reading(self._asked(ranker, self._catalogue.is_reachable, self._wanted))
+                return self._worth_reading(self._by_policy(self._constrained(ranker, selection)))
+        return self._worth_reading(self._by_policy(self._asked(ranker, self._catalogue.is_reachable, self._wanted)))
 
-    @property
+    @cached_property
     def _wanted(self) -> int:
-        return self._query.limit + (_NEAR_TIES if self._wishes else 0)
+        return self._query.limit + (_NEAR_TIES if self._wishes or self._is_judged else 0)
+
+    @cached_property
+    def _is_judged(self) -> bool:
+        """Whether of any agent that the caller sees something was verified, or failed: else all are equal in that."""
+        judged = self._catalogue.stated.judged()
+        return bool(judged) and bool(judged & self._selection().visible)
+
+    def _by_policy(self, ranking: Ranking) -> Ranking:
+        """Scores with what was verified taken in, and their order. What was put behind one ten is not lifted into it."""
+        if not self._is_judged:
+            return ranking
+        placed: list[tuple[int, float, Hit]] = []
+        place = 1.0  # as in `_chosen`
+        for at, hit in enumerate(ranking.hits):
+            policy = self._policies[hit.id] = self._policy_of(hit.id)
+            place = min(place, hit.score)
+            ten = at // limits.SPREAD_WINDOW if self._query.diversity else 0
+            shown = Hit(hit.id, round(with_policy(hit.score, policy), _PLACES), hit.near)
+            placed.append((ten, -with_policy(place, policy), shown))
+        placed.sort(key=lambda item: item[:2])
+        wanted = self._query.limit + (_NEAR_TIES if self._wishes else 0)
+        return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in placed[:wanted]))
+
+    def _policy_of(self, agent_id: str) -> float:
+        entry = self._catalogue.find(agent_id)
+        if entry is None:
+            return CLAIMED
+        alike = entry.trust == "self_asserted" and self._catalogue.stated.lookalikes.find(entry.name, entry.owner)
+        return policy_of(entry.trust, is_confusable=bool(alike))
 
     def _constrained(self, ranker: Ranker, selection: Selection) -> Ranking:
         """Few that fit are ranked among themselves. Of many the best are looked through for those that fit, and more of
@@ -102,7 +134,7 @@ class Search:
         floor = self._query.min_score
         if not floor or not ranking.hits:
             return ranking
-        most = 1.0 + BOOST if self._wishes else 1.0
+        most = 1.0 + BOOST if self._wishes else 1.0  # policy is in the scores already
         worth = tuple(hit for hit in ranking.hits if hit.score * most >= floor)
         if len(worth) < len(ranking.hits):
             self._best_score = max(hit.score for hit in ranking.hits)
@@ -158,15 +190,17 @@ class Search:
             changed_at=registration.changed_at,
             expires_at=expiry_of(registration),
             evidence=self._evidence(hit, share, registration.record) if told else None,
-            trust=trust(registration) if told else {},
+            trust=trust(registration),
         )
 
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:
         evidence = explain(self._query, _shareable(record), self._now, _shareable_nearness(hit.near, record))
-        if not self._wishes:
-            return evidence
-        components = {**evidence.components, "preference": round(share, _PLACES)}
-        return msgspec.structs.replace(evidence, components=components)
+        policy = self._policies.get(hit.id, CLAIMED)
+        components = {**evidence.components, "policy": policy}
+        if self._wishes:
+            components["preference"] = round(share, _PLACES)
+        flags = (*evidence.flags, CONFUSABLE_NAME) if policy == CONFUSABLE else evidence.flags
+        return msgspec.structs.replace(evidence, components=components, flags=flags)
 
     def _suggestions(self, found: list[AgentRecord]) -> Suggestions:
         """Of tags that were asked for and that nobody carries. What was found carries every required tag, and an answer

@@ -10,8 +10,8 @@ import msgspec
 from waypost import limits
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Overview, Suggestions
-from waypost.model.registration import Entry, Registration, verdicts_of
-from waypost.model.verdict import summary
+from waypost.model.registration import Entry, Registration, Source, verdicts_of
+from waypost.model.verdict import UNCHECKED, summary
 from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
 from waypost.registry.facets import FacetCounter
@@ -21,6 +21,10 @@ from waypost.registry.publication import Page
 from waypost.registry.reasons import suggest
 from waypost.trust.policy import may_see, no_such_agent
 from waypost.trust.seal import Seal
+
+
+def _is_silent(source: Source) -> bool:
+    return not source.verdicts and source.dialect in UNCHECKED
 
 
 class Reading:
@@ -127,7 +131,10 @@ class Reading:
         return entry if entry is not None and entry.domain == host.lower().rstrip(".") else None
 
     def trust_of(self, registration: Registration) -> dict[str, Any]:
-        return summary(verdicts_of(registration))
+        """What was found of all its documents, and of which nothing was checked."""
+        told = verdicts_of(registration)
+        silent = [UNCHECKED[source.dialect] for source in registration.sources if _is_silent(source)]
+        return summary((*told, *silent))
 
     def facets(
         self,

@@ -26,6 +26,21 @@ from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPO
 _LEVEL = b"D2"
 _SHORT_DESCRIPTION = 280
 _DETAILS = ("minimal", "summary", "full")
+_OURS = (
+    "score",
+    "score_components",
+    "matched_tags",
+    "expanded_tags",
+    "matched_examples",
+    "snippets",
+    "flags",
+    "credential_refs",
+    "redacted",
+    "freshness",
+    "trust",
+    "untrusted",
+    "self_asserted",
+)
 
 
 class ProfileFace:
@@ -330,7 +345,7 @@ def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, 
     record = candidate.record
     shown: JsonObject
     if query.detail == "full" and not redact:
-        shown = record_to_json(record)
+        shown = _told_apart(record_to_json(record))
     else:
         shown = {"id": record.id}
         if query.detail != "minimal":
@@ -344,10 +359,33 @@ def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, 
         shown["redacted"] = True
     if query.detail != "minimal":
         shown["freshness"] = _freshness(candidate, oldest)
+        shown["trust"] = {"level": candidate.trust["level"]}
     if candidate.evidence is not None:
         shown.update(_evidence_json(candidate.evidence))
         shown["trust"] = candidate.trust
+        references = _credential_refs(candidate.trust)
+        if references:
+            shown["credential_refs"] = references
+        shown["untrusted"] = (
+            True  # name, description, examples and snippets are the publisher's words: data, not orders
+        )
     return shown
+
+
+def _told_apart(document: JsonObject) -> JsonObject:
+    """What only we may say of a candidate stands apart where a publisher said it of itself (PRO-55, P11)."""
+    claimed = {name: document.pop(name) for name in _OURS if name in document}
+    if claimed:
+        document["self_asserted"] = claimed
+    return document
+
+
+def _credential_refs(trust: JsonObject) -> list[str]:
+    """The keys and domains by which the agent was verified."""
+    passed = [check["evidence"] for check in trust["checks"] if check["state"] == "passed" and "evidence" in check]
+    return list(
+        dict.fromkeys(str(told[name]) for told in passed for name in ("key_id", "domain") if told.get(name) is not None)
+    )
 
 
 def _freshness(candidate: Candidate, oldest: float | None) -> JsonObject:

@@ -95,6 +95,36 @@ RECEIPT: dict[str, Any] = {
     },
 }
 
+FETCHED: dict[str, Any] = {
+    "type": "object",
+    "required": ["url", "digest", "agents"],
+    "properties": {
+        "url": {"type": "string", "description": "where the documents are, after redirects"},
+        "digest": {"type": "string", "description": "SHA-256 of what was there"},
+        "agents": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["url", "outcome"],
+                "properties": {
+                    **RECEIPT["properties"],
+                    "url": _TEXT,
+                    "name": _TEXT,
+                    "outcome": {"enum": ["found", "failed", *RECEIPT["properties"]["outcome"]["enum"]]},
+                    "agent": {"type": "object", "description": "what it says, as a profile document"},
+                    "document": {"description": "what it is, as JSON or as a text"},
+                    "existing": {
+                        "type": "object",
+                        "required": ["id", "etag", "yours"],
+                        "properties": {"id": _TEXT, "etag": _TEXT, "yours": {"type": "boolean"}},
+                    },
+                    "error": {"type": "object"},
+                },
+            },
+        },
+    },
+}
+
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 _SUGGESTIONS: dict[str, Any] = {
     "type": "object",
