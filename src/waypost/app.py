@@ -30,6 +30,7 @@ from waypost.net.fetching import SafeFetcher
 from waypost.net.resolution import Resolver
 from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
+from waypost.registry.importing import Importer
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
 from waypost.registry.trail import AuditTrail
@@ -45,6 +46,7 @@ from waypost.server.documents import DocumentFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
+from waypost.server.importing import ImportFace
 from waypost.server.issuers import FetchKeys, Issuers
 from waypost.server.listening import Server, bind, bind_inner, bind_shared, forget_inner, inner_path, reserve
 from waypost.server.metrics import Metrics
@@ -160,6 +162,7 @@ def build(
     watch = WatchFace(registry)
     operator = OperatorFace(registry, metrics, watch)
     reference = ReferenceFace(renderer)
+    fetcher = _fetcher(settings, port)
     routes = [
         route
         for face in (
@@ -168,6 +171,7 @@ def build(
             ProfileFace(registry, own),
             own,
             ConfirmingFace(registry),
+            ImportFace(Importer(registry, fetcher)),
             AuditFace(trail),
             watch,
             reference,
@@ -188,7 +192,7 @@ def build(
         ),
         now=clock.now,
     )
-    issuers = make_issuers(settings, _key_fetcher(settings), clock)
+    issuers = make_issuers(settings, _key_fetcher(fetcher), clock)
     rates = make_rates(settings, clock)
     service = Service(
         routes,
@@ -290,9 +294,14 @@ def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
     return choose
 
 
-def _key_fetcher(settings: Settings) -> FetchKeys:
+def _fetcher(settings: Settings, port: int | None) -> SafeFetcher:
+    """The one way out of this process."""
+    own = [(settings.host, settings.port if port is None else port)]
+    return SafeFetcher(AddressPolicy(settings.allow_cidrs, own), Resolver(settings.resolver), ca_file=settings.fetch_ca)
+
+
+def _key_fetcher(fetcher: SafeFetcher) -> FetchKeys:
     """How the keys of an outside issuer are fetched: as everything else is."""
-    fetcher = SafeFetcher(AddressPolicy(settings.allow_cidrs), Resolver(settings.resolver), ca_file=settings.fetch_ca)
 
     async def fetch(url: str) -> bytes:
         found = await fetcher.fetch(url, "jwks")

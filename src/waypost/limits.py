@@ -201,7 +201,7 @@ FETCH_WAITING: Final = 1000  # beyond it a fetch is refused at once
 FETCH_HEALTH_PAUSE_SECONDS: Final = 10  # one check of an address and port in so long, however many agents name it
 FETCH_OPT_OUT_SECONDS: Final = 86_400  # whoever answers 410 is not checked for so long
 FETCH_PACE_TARGETS: Final = 20_000  # addresses whose last check is remembered
-FETCH_DISCREET_SECONDS: Final = 2.5  # every failure to connect is told this late to those who may not know why
+FETCH_DISCREET_SECONDS: Final = FETCH_TOTAL_SECONDS  # when a failure to connect is told to those who may not know why
 FETCH_ADDRESSES: Final = 16  # of one name; more are no server but a scan
 FETCH_FOUND: Final = 1000  # documents of one catalogue that one fetch takes in
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from waypost import limits
+from waypost.dialects.packing import find_packed
 from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, TooLarge, WaypostError
 from waypost.model.json import dump_json
 
@@ -88,23 +88,12 @@ def _json(origin: str, content: bytes) -> Iterator[Piece]:
         else:
             yield Piece(origin=origin, error=MalformedJson(f"Not JSON: {error}."))
         return
-    packed = _packed(value)
+    packed = find_packed(value)
     if packed is None:
         yield _checked(origin, content)
         return
     for index, item in enumerate(packed):
         yield _checked(f"{origin}[{index}]", dump_json(item))
-
-
-def _packed(value: Any) -> list[Any] | None:
-    """The documents inside an array, an AI catalogue (ARD-1) or one of our own lists; None for a single document."""
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict):
-        for member, mark in (("entries", "specVersion"), ("servers", "metadata"), ("agents", "next_cursor")):
-            if isinstance(value.get(member), list) and (mark in value or len(value) == 1):
-                return list(value[member])
-    return None
 
 
 def _is_text(content: bytes) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from waypost import limits
 from waypost.client.agent import Agent
 from waypost.client.problems import error_of_line
-from waypost.client.results import Change, Document, Failure, Loss, Page, Receipt
+from waypost.client.results import Change, Document, Failure, Fetched, FoundAgent, Loss, Page, Receipt
 from waypost.client.streams import ServerEvent
 from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
 from waypost.model.json import dump_json
@@ -133,6 +133,25 @@ def register_call(content: bytes, writing: Writing) -> Call:
         content=content,
         repeatable=writing.idempotency_key is not None,
     )
+
+
+def fetch_call(wanted: Mapping[str, Any], writing: Writing) -> Call:
+    return Call(
+        method="POST",
+        path=f"{AGENTS}:fetch",
+        params=writing.params(),
+        headers={"Content-Type": JSON, **writing.headers()},
+        content=dump_json({name: value for name, value in wanted.items() if value is not None}),
+        repeatable=False,
+    )
+
+
+def fetched_of(document: Mapping[str, Any]) -> Fetched:
+    agents = tuple(
+        Failure(error=error_of_line(item["error"])) if "error" in item else msgspec.convert(item, FoundAgent)
+        for item in document["agents"]
+    )
+    return Fetched(url=document["url"], digest=document["digest"], agents=agents)
 
 
 def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:

@@ -55,6 +55,34 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ttl_seconds: int | None = None
 
 
+class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One document at an address. `outcome` is `found`, or what became of it when it was registered."""
+
+    id: str
+    name: str = ""
+    dialect: str = ""
+    outcome: str = "found"
+    url: str = ""
+    losses: tuple[Loss, ...] = ()
+    warnings: tuple[str, ...] = ()
+    trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    agent: dict[str, Any] = msgspec.field(default_factory=dict)  # what it says, as a profile document
+    document: Any = None  # what it is, as JSON or as a text
+    existing: dict[str, Any] | None = None  # what is registered under its id already
+    etag: str = ""
+    aliases: tuple[str, ...] = ()
+    expires_at: str | None = None
+    ttl_seconds: int | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at an address: one agent, or those of a catalogue. `digest` names what was seen."""
+
+    url: str
+    digest: str
+    agents: tuple[FoundAgent | Failure, ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A document of a batch that was refused. The others are not touched by it."""
 

@@ -359,8 +359,8 @@ AUDIT_PAGE: dict[str, Any] = {
                 "properties": {
                     "number": {"type": "integer", "minimum": 1},
                     "at": _TIME,
-                    **{name: _TEXT for name in ("action", "subject", "object", "outcome", "via")},
-                    **{name: _TEXT for name in ("credential", "address", "etag", "detail")},
+                    **dict.fromkeys(("action", "subject", "object", "outcome", "via"), _TEXT),
+                    **dict.fromkeys(("credential", "address", "etag", "detail"), _TEXT),
                 },
             },
         },
@@ -385,8 +385,8 @@ AUDIT_PROOF: dict[str, Any] = {
     "required": ["hashes"],
     "properties": {
         "hashes": {"type": "array", "items": _HASH},
-        **{name: _WHOLE for name in ("entry", "size", "from", "to")},
-        **{name: _HASH for name in ("leaf", "root", "from_root", "to_root")},
+        **dict.fromkeys(("entry", "size", "from", "to"), _WHOLE),
+        **dict.fromkeys(("leaf", "root", "from_root", "to_root"), _HASH),
     },
 }
 

@@ -25,6 +25,8 @@ from waypost.client.calls import (
     discover_call,
     document_bytes,
     document_of,
+    fetch_call,
+    fetched_of,
     json_call,
     json_of,
     line_result,
@@ -39,6 +41,7 @@ from waypost.client.results import (
     Change,
     Document,
     Failure,
+    Fetched,
     Found,
     HeldChange,
     MintedToken,
@@ -126,6 +129,25 @@ class Client:
         for lines in batches(documents):
             async for line in self._connection.lines(batch_call(lines, writing)):
                 yield line_result(line)
+
+    async def fetch(
+        self,
+        url: str,
+        save: bool = False,
+        *,
+        dialect: str | None = None,
+        visibility: str | None = None,
+        ttl_seconds: int | None = None,
+        digest: str | None = None,
+    ) -> Fetched:
+        """Let the service fetch the documents at an address, and register them with `save`.
+
+        A bare host or origin stands for its well-known documents. `digest` of what was seen before keeps anything else from
+        being saved.
+        """
+        wanted = {"url": url, "save": save, "dialect": dialect, "digest": digest}
+        writing = Writing(visibility=visibility, ttl_seconds=ttl_seconds)
+        return fetched_of(json_of(await self._connection.send(fetch_call(wanted, writing))))
 
     async def renew(self, id: str, ttl_seconds: int | None = None) -> Receipt:  # noqa: A002
         """Prolong the lease of an agent."""

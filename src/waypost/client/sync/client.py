@@ -24,6 +24,8 @@ from waypost.client.calls import (
     discover_call,
     document_bytes,
     document_of,
+    fetch_call,
+    fetched_of,
     json_call,
     json_of,
     line_result,
@@ -38,6 +40,7 @@ from waypost.client.results import (
     Change,
     Document,
     Failure,
+    Fetched,
     Found,
     HeldChange,
     MintedToken,
@@ -127,6 +130,25 @@ class SyncClient:
         for lines in batches(documents):
             for line in self._connection.lines(batch_call(lines, writing)):
                 yield line_result(line)
+
+    def fetch(
+        self,
+        url: str,
+        save: bool = False,
+        *,
+        dialect: str | None = None,
+        visibility: str | None = None,
+        ttl_seconds: int | None = None,
+        digest: str | None = None,
+    ) -> Fetched:
+        """Let the service fetch the documents at an address, and register them with `save`.
+
+        A bare host or origin stands for its well-known documents. `digest` of what was seen before keeps anything else from
+        being saved.
+        """
+        wanted = {"url": url, "save": save, "dialect": dialect, "digest": digest}
+        writing = Writing(visibility=visibility, ttl_seconds=ttl_seconds)
+        return fetched_of(json_of(self._connection.send(fetch_call(wanted, writing))))
 
     def renew(self, id: str, ttl_seconds: int | None = None) -> Receipt:  # noqa: A002
         """Prolong the lease of an agent."""
