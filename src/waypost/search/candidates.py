@@ -20,6 +20,7 @@ F64 = npt.NDArray[np.float64]
 
 LEXICAL: Final = 120  # candidates by words; PRO-31: no signal looks at more than these in detail
 VECTOR: Final = 64  # and by vectors
+_BEHIND: Final = 256  # further ones that were measured on the way: enough to see a crowd and to look past it
 
 
 class Signals(NamedTuple):
@@ -112,7 +113,7 @@ def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, 
     found, is_enough = [], False
     for space, queries in vectors.items():
         blocks = () if is_enough else live.blocks.get(space, ())
-        parts = [block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible)) for block, _ in blocks]
+        parts = [block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible), _BEHIND) for block, _ in blocks]
         found.append(_together([Found(*part) for part in parts]))
         # Where one space knows every row the others weigh what was found; they need not look for more.
         is_enough = is_enough or live.is_covered(space)
@@ -161,11 +162,16 @@ def _best(findings: Sequence[Finding], found: Sequence[Found], count: int) -> li
     if sum(len(each.rows) for each in found) <= count:
         return [each.rows for each in found]
     figures = np.concatenate([each.figures for each in found])
+    floor = np.partition(figures, len(figures) - count)[len(figures) - count]
+    is_kept = figures > floor
+    level = np.flatnonzero(figures == floor)
     marks = np.concatenate(
-        [finding.live.segment.mark[each.rows] for finding, each in zip(findings, found, strict=True)]
+        [
+            finding.live.segment.mark[each.rows[each.figures == floor]]
+            for finding, each in zip(findings, found, strict=True)
+        ]
     )
-    is_kept = np.zeros(len(figures), dtype=np.bool_)
-    is_kept[np.lexsort((marks, -figures))[:count]] = True
+    is_kept[level[np.argsort(marks)[: count - int(np.count_nonzero(is_kept))]]] = True
     ends = np.cumsum([len(each.rows) for each in found])[:-1]
     return [each.rows[kept] for each, kept in zip(found, np.split(is_kept, ends), strict=True)]
 

@@ -111,15 +111,16 @@ def _allowed_bits(distinct_terms: int) -> int:
 # --- Clusters -------------------------------------------------------------------------------------
 
 
-def cluster(fingerprints: Fingerprints) -> Positions:
-    """A label for each candidate: the position of the first one that says the same, directly or through others.
+def cluster(fingerprints: Fingerprints, least: int = 2) -> Positions:
+    """A label for each candidate: the position of the first one that says the same, directly or through others. With `least`,
+    clusters of fewer need not be told.
 
     The work grows with the square of the candidates: give it the two hundred best, not all.
     """
     labels = np.arange(len(fingerprints), dtype=np.intp)
     near = _near(fingerprints)
     crowd = np.flatnonzero(near.any(axis=1))
-    if len(crowd):
+    if len(crowd) >= least:
         labels[crowd] = crowd[_joined(near[np.ix_(crowd, crowd)])]
     return labels
 
@@ -140,7 +141,7 @@ def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
 
 def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
     """Which of the first say the same as any of the others."""
-    columns, theirs = np.ascontiguousarray(fingerprints.T), np.ascontiguousarray(np.unique(others, axis=0).T)
+    columns, theirs = np.array(fingerprints.T, order="C"), np.array(others.T, order="C")
     allowed, their_allowed = ((each[-1] & _LOW_BYTE).astype(np.uint8) for each in (columns, theirs))
     columns[-1] &= ~_LOW_BYTE
     theirs[-1] &= ~_LOW_BYTE

@@ -1,8 +1,8 @@
 """Crowds among the candidates: many that say the same must not take every place in which a record is looked at.
 
 A bounded number of candidates is measured (PRO-31), so two hundred copies could fill it before anything is spread. Where a
-crowd is seen the best are looked for deeper, and of the crowd only some are kept: its best, and those that were registered
-first. It knows fingerprints and figures, no record. Nothing depends on how rows are spread over segments.
+crowd is seen only some of it are kept: its best, and those that were registered first; where it is most of what a signal
+brought, the best are looked for deeper. It knows fingerprints and figures, no record. Nothing depends on how rows are spread over segments.
 """
 
 from __future__ import annotations
@@ -18,59 +18,87 @@ from waypost.search.clusters import Fingerprints, cluster, is_near_any
 from waypost.search.live import Live, Mask
 from waypost.search.segment import Rows
 
-DEEP: Final = 1024  # that are looked through behind a crowd
+DEEP: Final = 1024  # that are looked through behind a flood
 _SAMPLE: Final = 64
 _MEMBERS: Final = 8  # of the sample, from which a cluster is a crowd
+_FACES: Final = 8  # of a cluster, by which others of it are known
 _FIRST: Final = 4  # registered earliest: the original is among them
 
 
 def find_crowd(lives: Sequence[Live], rows: Sequence[Rows]) -> Fingerprints | None:
-    """Fingerprints of those that crowd the candidates; None when nobody does."""
+    """Some fingerprints of those that crowd the candidates; None when nobody does."""
     marks = _gathered(lives, rows, "mark")
     chosen = np.argsort(marks)[:_SAMPLE]  # by marks: a sample that no order of arrival can choose
     prints = _gathered(lives, rows, "fingerprint")[chosen]
-    labels = cluster(prints)
+    labels = cluster(prints, _MEMBERS)
     crowded = np.flatnonzero(np.bincount(labels, minlength=1) >= _MEMBERS)
-    return prints[np.isin(labels, crowded)] if len(crowded) else None
+    faces = [face for label in crowded.tolist() for face in _faces(prints[labels == label])]
+    return np.array(faces, dtype=np.uint64) if faces else None
 
 
-def thinned(findings: Sequence[Finding], crowd: Fingerprints, kept: int) -> list[Finding]:
-    """The same with at most `kept` of the crowd by each signal, and the first of it."""
-    signals = [_thinned(findings, [finding.by_words for finding in findings], crowd, kept)]
-    signals.append(_thinned(findings, [finding.by_words_in_use for finding in findings], crowd, kept))
-    signals.append(_thinned(findings, [finding.by_tags for finding in findings], crowd, kept))
-    spaces = [
-        _thinned(findings, list(found), crowd, kept)
-        for found in zip(*(finding.by_vectors for finding in findings), strict=True)
-    ]
-    return [
-        finding._replace(
-            by_words=signals[0][at],
-            by_words_in_use=signals[1][at],
-            by_tags=signals[2][at],
-            by_vectors=[space[at] for space in spaces],
-        )
-        for at, finding in enumerate(findings)
-    ]
+def _faces(prints: Fingerprints) -> list[list[int]]:
+    """The first few that differ."""
+    return [*map(list, dict.fromkeys(map(tuple, prints.tolist())))][:_FACES]
 
 
 def kin_of(findings: Sequence[Finding], crowd: Fingerprints) -> list[Rows]:
-    """The rows of each segment that belong to the crowd, of all that was found."""
+    """The rows of each segment that belong to the crowd, of all that was found, in order."""
     kin = []
     for finding in findings:
-        found = (finding.by_words, finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
-        rows = np.unique(np.concatenate([each.rows for each in found]))
+        rows = np.unique(np.concatenate([each.rows for each in _signals(finding)]))
         kin.append(rows[is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)])
     return kin
 
 
-def _thinned(findings: Sequence[Finding], found: Sequence[Found], crowd: Fingerprints, kept: int) -> list[Found]:
+def is_flooded(findings: Sequence[Finding], kin: Sequence[Rows]) -> bool:
+    """Whether the crowd is most of what any signal brought."""
+    for found in zip(*map(_signals, findings), strict=True):
+        brought = sum(len(each.rows) for each in found)
+        if 2 * sum(int(np.count_nonzero(_held(each.rows, some))) for each, some in zip(found, kin, strict=True)) > brought:
+            return True
+    return False
+
+
+def _signals(finding: Finding) -> tuple[Found, ...]:
+    return (finding.by_words, finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
+
+
+def _held(rows: Rows, kin: Rows) -> Mask:
+    """Which of the rows are kin, who stand in order."""
+    if not len(kin):
+        return np.zeros(len(rows), dtype=np.bool_)
+    places = kin.searchsorted(rows)
+    places[places == len(kin)] = 0
+    held: Mask = kin[places] == rows
+    return held
+
+
+def thinned(findings: Sequence[Finding], kin: Sequence[Rows], kept: int) -> list[Finding]:
+    """The same with at most `kept` of the crowd by each signal, and the first of it."""
+    by_signal = [_thinned(findings, found, kin, kept) for found in zip(*map(_signals, findings), strict=True)]
+    return [
+        finding._replace(by_words=words, by_words_in_use=in_use, by_tags=tags, by_vectors=vectors)
+        for finding, (words, in_use, tags, *vectors) in zip(findings, zip(*by_signal, strict=True), strict=True)
+    ]
+
+
+def _thinned(findings: Sequence[Finding], found: Sequence[Found], kin: Sequence[Rows], kept: int) -> Sequence[Found]:
+    held = [_held(each.rows, some) for each, some in zip(found, kin, strict=True)]
+    if sum(map(np.count_nonzero, held)) <= kept:
+        return found
+    return _with_the_best(findings, found, held, kept)
+
+
+def _with_the_best(
+    findings: Sequence[Finding], found: Sequence[Found], held: Sequence[Mask], kept: int
+) -> Sequence[Found]:
     lives, rows = [finding.live for finding in findings], [each.rows for each in found]
     figures: F32 = np.concatenate([each.figures for each in found])
-    kin = np.flatnonzero(is_near_any(_gathered(lives, rows, "fingerprint"), crowd))
-    marks = _gathered(lives, rows, "mark")[kin]
+    kin = np.flatnonzero(np.concatenate(held))
+    some = [each[flags] for each, flags in zip(rows, held, strict=True)]
+    marks = _gathered(lives, some, "mark")
     best = kin[np.lexsort((marks, -figures[kin]))[:kept]]
-    first = kin[np.lexsort((marks, _gathered(lives, rows, "since")[kin]))[:_FIRST]]
+    first = kin[np.lexsort((marks, _gathered(lives, some, "since")))[:_FIRST]]
     keeps: Mask = np.ones(len(figures), dtype=np.bool_)
     keeps[kin] = False
     keeps[best] = True
@@ -85,4 +113,5 @@ def _thinned(findings: Sequence[Finding], found: Sequence[Found], crowd: Fingerp
 
 
 def _gathered(lives: Sequence[Live], rows: Sequence[Rows], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([live.segment.arrays[name][some] for live, some in zip(lives, rows, strict=True)])
+    columns = [live.segment.arrays[name][some] for live, some in zip(lives, rows, strict=True)]
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)

@@ -31,7 +31,7 @@ from waypost.search.candidates import (
     nearest_example,
 )
 from waypost.search.clusters import PER_CLUSTER, WINDOW, Ranked, cluster, spread
-from waypost.search.crowds import DEEP, find_crowd, kin_of, thinned
+from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
@@ -171,17 +171,21 @@ class HybridRanker:
                 for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
             ]
 
-        chosen = chosen_rows(found(wanted), wanted)
+        findings = found(wanted)
+        chosen = chosen_rows(findings, wanted)
         if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
-            deep = max(wanted, DEEP)
-            findings = found(deep)
-            rarity = Rarity(lives, question.audience, asked.terms, kin_of(findings, crowd))
+            kin, depth = kin_of(findings, crowd), wanted
+            if is_flooded(findings, kin):
+                depth = max(wanted, DEEP)
+                findings = found(depth)
+                kin = kin_of(findings, crowd)
+            rarity = Rarity(lives, question.audience, asked.terms, kin)
             words = _weighted(lives, rarity)
             findings = [
-                find_by_words(finding, some, mask, count, deep)
+                find_by_words(finding, some, mask, count, depth)
                 for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
             ]
-            chosen = chosen_rows(thinned(findings, crowd, wanted), wanted)
+            chosen = chosen_rows(thinned(findings, kin_of(findings, crowd), wanted), wanted)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)

@@ -20,6 +20,8 @@ Mask = npt.NDArray[np.bool_]
 Signs = npt.NDArray[np.uint64]
 Members = npt.NDArray[np.uint32]
 Seen = Callable[[Members | Ids], Mask]
+Standing = Callable[[Ids], Members | Ids]
+"""Whose sketches stand at these spots, which come in order."""
 
 _WORDS = SKETCH_BITS // 64
 _ROUGH = 3  # sketches that the first look leaves, for each that the second keeps
@@ -55,18 +57,18 @@ class Sketch:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
         far = np.abs(sides)
         bounds = float(far.mean()) * _HEAVY
-        many = np.tile(packed(np.concatenate([sides[None] > 0, far > bounds])), _ABREAST)
-        self._signs, self._heavy = many[0], many[1:]
+        many = packed(np.concatenate([sides[None] > 0, far > bounds]))
+        self._signs, *self._heavy = np.broadcast_to(many[:, None], (len(many), _ABREAST, _WORDS)).reshape(len(many), -1)
 
-    def nearest(self, pieces: Sequence[Signs], members: Members | Ids | None, size: int, seen: Seen | None) -> Ids:
+    def nearest(self, pieces: Sequence[Signs], standing: Standing | None, size: int, seen: Seen | None) -> Ids:
         """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
         as the last, up to twice as many. So the order in which sketches stand does not show.
 
-        `members[spot]` is the vector whose sketch stands there in the joined pieces [n, 4]; None: the spot itself.
+        `standing` tells the vectors whose sketches stand at spots of the joined pieces [n, 4]; None: the spots themselves.
         """
         signs, differences = self._compared(pieces)
-        spots = _least_seen(differences, members, _ROUGH * size, seen)
-        ids = spots if members is None else members[spots]
+        spots = _least_seen(differences, standing, _ROUGH * size, seen)
+        ids = spots if standing is None else standing(spots)
         if len(spots) <= size:
             return _once(ids)
         weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
@@ -108,17 +110,17 @@ def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint
 
 
 def _least_seen(
-    differences: npt.NDArray[np.uint32], members: Members | Ids | None, size: int, seen: Seen | None
+    differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None
 ) -> Ids:
     """The `size` spots of the least differences among those seen, and those that differ as little as the last.
 
     A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.
     """
-    cut = _first_cut(differences, members, size, seen)
+    cut = _first_cut(differences, standing, size, seen)
     while True:
         spots = np.flatnonzero(differences <= cut)
         if seen is not None:
-            spots = spots[seen(spots if members is None else members[spots])]
+            spots = spots[seen(spots if standing is None else standing(spots))]
         if len(spots) >= size:
             found = differences[spots]
             kept: Ids = spots[found <= np.partition(found, size - 1)[size - 1]]
@@ -128,12 +130,13 @@ def _least_seen(
         cut = min(SKETCH_BITS, cut + 4)
 
 
-def _first_cut(differences: npt.NDArray[np.uint32], members: Members | Ids | None, size: int, seen: Seen | None) -> int:
+def _first_cut(differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None) -> int:
     step = max(1, len(differences) // _SAMPLE)
     shown = differences[::step]
     wanted = int(_MARGIN * size / step) + 4
     if seen is not None:
-        shown = shown[seen(np.arange(0, len(differences), step) if members is None else members[::step])]
+        spots = np.arange(0, len(differences), step)
+        shown = shown[seen(spots if standing is None else standing(spots))]
     return int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else SKETCH_BITS
 
 

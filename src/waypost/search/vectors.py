@@ -117,9 +117,10 @@ class Block:
         return cls(_arranged(joined, row_count, landmarks.lists), landmarks)
 
     def nearest(
-        self, queries: F32, mask: Mask | None, k: int, probes: int | None
+        self, queries: F32, mask: Mask | None, k: int, probes: int | None, spare: int = 0
     ) -> tuple[npt.NDArray[np.uint32], F32]:
-        """The best k visible rows over any query and any place, best first, of equal ones the lower row.
+        """The best k visible rows over any query and any place, best first, of equal ones the lower row; and behind them up
+        to `spare` more, as far as they were measured anyway.
 
         With `probes`, only vectors in that many lists closest to each query count; None looks at all.
         """
@@ -132,7 +133,7 @@ class Block:
             ids = np.unique(np.concatenate([part for part, _ in found])) if len(found) > 1 else found[0][0]
             rows, similarities = self._best(ids, queries)
             if len(rows) >= k or all(is_all for _, is_all in found):
-                order = np.argsort(-similarities, kind="stable")[:k]
+                order = np.argsort(-similarities, kind="stable")[: k + spare]
                 return rows[order], similarities[order]
             size *= 4  # few rows with many vectors each filled the list
 
@@ -209,24 +210,32 @@ class Block:
         """Of these vectors. `often` has each as often as one of its lists is read: so often does its sketch count."""
         if len(ids) <= max(size, most):
             return ids, True
-        return sketch.nearest([self._signs.take(self._spots[often], axis=0)], often, size, None), False
+        signs = self._signs.take(self._spots[often], axis=0)
+        return sketch.nearest([signs], often.__getitem__, size, None), False
 
     def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
-        starts, ends = self._list_starts[lists].tolist(), self._list_starts[lists + 1].tolist()
-        pieces = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-        members = np.concatenate([self._members[piece] for piece in pieces])
-        if len(members) <= size * self._lists.shape[1]:  # there may be no more vectors than wanted
+        starts, ends = self._list_starts[lists].astype(np.intp), self._list_starts[lists + 1].astype(np.intp)
+        pieces = [slice(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        firsts = np.cumsum(ends - starts)
+        if firsts[-1] <= size * self._lists.shape[1]:  # there may be no more vectors than wanted
+            members = np.concatenate([self._members[piece] for piece in pieces])
             ids = np.unique(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
             if len(ids) <= size:
                 return ids, True
-        return sketch.nearest([self._signs[piece] for piece in pieces], members, size, self._seen(mask)), False
+        shifts = starts - np.append(0, firsts[:-1])
+
+        def standing(spots: Ids) -> npt.NDArray[np.uint32]:
+            counts = np.diff(spots.searchsorted(firsts), prepend=0)
+            return self._members[spots + np.repeat(shifts, counts)]
+
+        return sketch.nearest([self._signs[piece] for piece in pieces], standing, size, self._seen(mask)), False
 
     def _among_all(self, sketch: Sketch, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         if self.size <= size:
             return np.arange(self.size) if mask is None else np.flatnonzero(mask[self._rows]), True
         times = self._lists.shape[1] if self._is_filed else 1
-        members = self._members if self._is_filed else None
-        return sketch.nearest([self._signs], members, times * size, self._seen(mask)), False
+        standing = self._members.__getitem__ if self._is_filed else None
+        return sketch.nearest([self._signs], standing, times * size, self._seen(mask)), False
 
     def _seen(self, mask: Mask | None) -> Seen | None:
         """Whether vectors are of visible rows."""
@@ -249,7 +258,8 @@ class Block:
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
         rows = self._rows[ids]
         starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
-        return rows[starts], np.maximum.reduceat(self._measure(ids, queries).max(axis=1), starts)
+        measured = self._measure(ids, queries)
+        return rows[starts], np.maximum.reduceat(measured[:, 0] if len(queries) == 1 else measured.max(axis=1), starts)
 
 
 def _spelled_out(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
