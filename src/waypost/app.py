@@ -30,6 +30,7 @@ from waypost.net.fetching import SafeFetcher
 from waypost.net.resolution import Resolver
 from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
+from waypost.registry.gate import GateOptions
 from waypost.registry.importing import Importer
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
@@ -37,6 +38,7 @@ from waypost.registry.trail import AuditTrail
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
+from waypost.server.announce import AnnounceFace
 from waypost.server.audit import AuditFace
 from waypost.server.auth import ADMIN
 from waypost.server.confirming import ConfirmingFace
@@ -59,6 +61,7 @@ from waypost.server.rendering import Renderer
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
 from waypost.server.tls import Tls
+from waypost.server.trust_store import TrustStoreFace
 from waypost.server.upstream import Upstream
 from waypost.server.watch import WatchFace
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
@@ -173,6 +176,7 @@ def build(
             ConfirmingFace(registry),
             ImportFace(Importer(registry, fetcher)),
             AuditFace(trail),
+            TrustStoreFace(registry),
             watch,
             reference,
             operator,
@@ -196,7 +200,11 @@ def build(
     rates = make_rates(settings, clock)
     service = Service(
         routes,
-        [AfFace(surface), RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates)],
+        [
+            AfFace(surface),
+            RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates),
+            AnnounceFace(registry, renderer, anonymous_read=settings.anonymous_read, rates=rates),
+        ],
         make_authenticator(
             settings,
             tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
@@ -238,6 +246,12 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
         watch_keep_changes=settings.watch_keep_changes,
         audit_keep=settings.audit_keep,
         agents_per_owner=settings.agents_per_owner,
+        announcements=GateOptions(
+            trust_mode=settings.trust_mode,
+            unsigned=settings.unsigned,
+            bind_subject=settings.bind_subject,
+            legacy_canon=settings.legacy_canon,
+        ),
     )
     if place is None:
         return Registry(store or _store(settings), partial(make_ranker, settings, models), clock, options)
@@ -318,8 +332,8 @@ def _store(settings: Settings) -> Store:
     return SqliteStore(settings.data)
 
 
-def _minter(settings: Settings, key: Any, clock: Clock) -> Callable[[str, tuple[str, ...], int], tuple[str, str]]:
-    def mint(subject: str, scopes: tuple[str, ...], ttl_seconds: int) -> tuple[str, str]:
+def _minter(settings: Settings, key: Any, clock: Clock) -> Callable[[str, tuple[str, ...], int, str], tuple[str, str]]:
+    def mint(subject: str, scopes: tuple[str, ...], ttl_seconds: int, token_id: str) -> tuple[str, str]:
         token = tokens.mint(
             key,
             issuer=settings.issuer,
@@ -328,7 +342,7 @@ def _minter(settings: Settings, key: Any, clock: Clock) -> Callable[[str, tuple[
             scopes=scopes,
             ttl_seconds=ttl_seconds,
             now=clock.now(),
-            token_id=secrets.token_hex(8),
+            token_id=token_id,
         )
         return token, to_rfc3339(int(clock.now()) + ttl_seconds)
 
@@ -339,7 +353,8 @@ def mint_locally(
     settings: Settings, subject: str, scopes: tuple[str, ...], ttl_seconds: int, *, clock: Clock | None = None
 ) -> tuple[str, str]:
     """A token signed with the key in the data folder, without a running service."""
-    return _minter(settings, _key(settings.data / _TOKEN_KEY), clock or SystemClock())(subject, scopes, ttl_seconds)
+    mint = _minter(settings, _key(settings.data / _TOKEN_KEY), clock or SystemClock())
+    return mint(subject, scopes, ttl_seconds, secrets.token_hex(8))
 
 
 # --- What lies in the data folder -----------------------------------------------------------------

@@ -147,7 +147,9 @@ class Admission:
                 details={"reason": "replay"},
             )
         record_id = self._publication.decoded.record.id
-        return decisions.withdraw(self._publication.principal, record_id, None, now=self._now)
+        return decisions.withdraw(
+            self._publication.principal, record_id, None, now=self._now, via=self._publication.via
+        )
 
     def _with_pin(self, decision: Decision, pin: Pin | None, admitted: Admitted) -> Decision:
         if admitted.pin is None or admitted.pin == pin:

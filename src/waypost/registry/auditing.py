@@ -14,7 +14,7 @@ def entry_by(
     now: float,
     object: str,  # noqa: A002 - the name of the member
     outcome: str = "",
-    via: str = "",
+    via: str = "http",
     etag: str = "",
     detail: str = "",
 ) -> AuditEntry:
@@ -24,7 +24,7 @@ def entry_by(
         subject=principal.subject or "anonymous",
         object=object,
         outcome=outcome,
-        via=via or principal.via,
+        via=via,
         credential=principal.credential,
         address=principal.address,
         etag=etag,

@@ -355,7 +355,7 @@ def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float
 
 
 def withdraw(
-    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float, via: str = ""
+    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float, via: str = "http"
 ) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
         gone = held.tombstones.get(key)

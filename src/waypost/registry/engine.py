@@ -39,7 +39,17 @@ from waypost.registry.gate import Gate, GateOptions, NoAuthorities
 from waypost.registry.indexing import IndexKeeper
 from waypost.registry.late import LateRanker
 from waypost.registry.lru import Lru
-from waypost.registry.ports import Answer, Clock, Command, Committed, Idempotency, Ranker, Store
+from waypost.registry.ports import (
+    Answer,
+    AuditEntry,
+    Clock,
+    Command,
+    Committed,
+    Decision,
+    Idempotency,
+    Ranker,
+    Store,
+)
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
 from waypost.registry.restating import restate
@@ -359,12 +369,22 @@ class Registry(Confirming):
         dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
         return self.receipt(answer, dialect)
 
+    async def record(self, entry: AuditEntry) -> None:
+        """Put an act into the audit trail that changes no agent. Durable when it returns."""
+        await self.store.execute(Command(keys=(), decide=lambda held: Decision(outcome="recorded", audit=(entry,))))
+
     async def withdraw(
-        self, principal: Principal, key: str, if_match: tuple[str, ...] | None = None, *, repeat_ok: bool = False
+        self,
+        principal: Principal,
+        key: str,
+        if_match: tuple[str, ...] | None = None,
+        *,
+        repeat_ok: bool = False,
+        via: str = "http",
     ) -> str:
         """Remove an agent. The answer is `withdrawn`, or `already` when the owner repeats it and `repeat_ok`."""
         agent_id = self.catalogue.resolve(key) or key
-        decide = decisions.withdraw(principal, agent_id, if_match, now=self.clock.now())
+        decide = decisions.withdraw(principal, agent_id, if_match, now=self.clock.now(), via=via)
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
         if answer.outcome == "already" and not repeat_ok:
             raise no_such_agent(key)

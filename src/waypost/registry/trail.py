@@ -12,7 +12,7 @@ import msgspec
 from waypost.errors import InvalidParameter
 from waypost.model.audit import AuditRecord, leaf_bytes
 from waypost.model.times import to_rfc3339_millis
-from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery, Command, Decision, Store
+from waypost.registry.ports import AuditEntry, AuditPage, AuditQuery, Store
 from waypost.trust.checkpoint import Checkpoint, VerifierKey, origin_of, sign_checkpoint
 from waypost.trust.merkle import Span, consistency_spans, inclusion_spans
 
@@ -68,10 +68,6 @@ class AuditTrail:
         self._store = store
         self._key = VerifierKey(origin_of(key), key)
         self._sign = sign
-
-    async def record(self, entry: AuditEntry) -> None:
-        """An act that changes no record. Durable when it returns."""
-        await self._store.execute(Command(keys=(), decide=lambda held: Decision(outcome="recorded", audit=(entry,))))
 
     async def page(self, query: AuditQuery) -> AuditPage:
         return await self._store.audit(query)

@@ -168,7 +168,9 @@ class AnnounceFace:
 
     async def _goodbye(self, call: Call, message: JsonObject, minor: int) -> Response:
         """P-19: `action` stands outside the signature, so it counts only for whoever owns the record."""
-        await self._registry.withdraw(call.principal, _record_id(message["agent"]["agent_id"]), repeat_ok=True)
+        await self._registry.withdraw(
+            call.principal, _record_id(message["agent"]["agent_id"]), repeat_ok=True, via="announce"
+        )
         return self._echo(message, minor, None)
 
     async def _query(self, call: Call, message: JsonObject) -> AnyResponse:
@@ -213,7 +215,7 @@ class AnnounceFace:
             key = (await self._views.resolve(call.principal, call.id)).id
         except NotFound:
             key = _record_id(call.id)
-        await self._registry.withdraw(call.principal, key, repeat_ok=True)
+        await self._registry.withdraw(call.principal, key, repeat_ok=True, via="announce")
         return Response(204)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from waypost.model.names import parse_domain, slug
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration
+from waypost.registry.auditing import entry_by
 from waypost.registry.engine import Registry
 from waypost.registry.operations import OPERATIONS
 from waypost.registry.publication import Publication, Receipt
@@ -316,7 +318,18 @@ class OwnFace:
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
             raise InvalidParameter("scopes must be an array of texts.", path="$.scopes")
         ttl = parse_ttl(asked.get("ttl_seconds", 3600), "$.ttl_seconds")
-        token, expires_at = self._mint(subject, tuple(scopes), ttl)
+        token_id = secrets.token_hex(8)
+        token, expires_at = self._mint(subject, tuple(scopes), ttl, token_id)
+        await self._registry.record(
+            entry_by(
+                call.principal,
+                "mint",
+                now=self._registry.clock.now(),
+                object=subject,
+                outcome="minted",
+                detail=f"jwt:{token_id} {' '.join(scopes)} {ttl}s",
+            )
+        )
         answer = {"token": token, "expires_at": expires_at}
         return json_response(answer, 201).add(b"cache-control", b"no-store")
 

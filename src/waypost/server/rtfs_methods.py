@@ -111,7 +111,7 @@ class RtfsMethods:
     async def _deregister(self, params: JsonObject, caller: Caller) -> JsonObject:
         agent_id = _agent_id(params)
         principal = self._writer(caller, params, agent_id, NotOwner)
-        outcome = await self._registry.withdraw(principal, agent_id, repeat_ok=True)
+        outcome = await self._registry.withdraw(principal, agent_id, repeat_ok=True, via="rtfs")
         result: JsonObject = {"status": "deregistered", "agent_id": agent_id}
         if outcome == "already":
             result["already"] = True
