@@ -23,6 +23,7 @@ Head = Callable[[], int]
 _LOOK_SECONDS = 0.02  # a watcher here hears of a change at most this much later; a question looks by itself
 _SWEEP_SECONDS = 0.5
 _FOLLOW_SECONDS = 1.0
+_TRUST_SECONDS = 2.0  # a certificate that was revoked is refused everywhere so much later
 _ENDINGS = ("withdrawn", "expired")
 
 
@@ -51,6 +52,7 @@ class FollowingRegistry(Registry):
             (_LOOK_SECONDS, self.catch_up),
             (_SWEEP_SECONDS, self.sweep),
             (_FOLLOW_SECONDS, self._fold_in_time),
+            (_TRUST_SECONDS, self.trust.load),
         ]
 
     async def sweep(self) -> None:

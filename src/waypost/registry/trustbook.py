@@ -158,8 +158,8 @@ class TrustBook:
 
     # --- Keys ------------------------------------------------------------------------------------
 
-    async def pins(self) -> list[Pin]:
-        found = (load_pin(value) for _, value in await self._store.notes("pin:"))
+    async def pins(self, agent_id: str | None = None) -> list[Pin]:
+        found = (load_pin(value) for _, value in await self._store.notes(pin_name(agent_id or "")))
         return [pin for pin in found if pin is not None]
 
     async def revocations(self) -> list[Revocation]:

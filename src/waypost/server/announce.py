@@ -178,7 +178,7 @@ class AnnounceFace:
         if self._rates is not None:
             self._rates.read(call.principal, call.principal.address)
         query = parse_query(message)
-        listed = await self._views.list(call.principal, query, _wish(call.request, query))
+        listed = await self._views.page(call.principal, query, _wish(call.request, query))
         body = _list_body(listed, spoken(query.minor), query.query_id)
         return Response(200, body, headers=[(b"cache-control", b"no-store")])
 
@@ -196,7 +196,7 @@ class AnnounceFace:
 
     async def _list(self, call: Call) -> AnyResponse:
         query = _read_query(call.request)
-        listed = await self._views.list(call.principal, query, _wish(call.request, query))
+        listed = await self._views.page(call.principal, query, _wish(call.request, query))
         last_modified = self._registry.catalogue.last_modified(audience(call.principal))
         return list_answer(call, _list_body(listed, _VERSION), last_modified)
 

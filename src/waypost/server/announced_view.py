@@ -52,7 +52,7 @@ class AnnouncedViews:
         self._views: Lru[str, View] = Lru(limits.RECORD_CACHE)
         self._derived = DerivedIds(registry)
 
-    async def list(self, principal: Principal, query: AgentQuery, wish: Wish) -> Listed:
+    async def page(self, principal: Principal, query: AgentQuery, wish: Wish) -> Listed:
         """One page of the agents that match."""
         if query.agent_id is not None:
             return await self._list_one(principal, query, signed=wish.signed)

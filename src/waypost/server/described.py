@@ -34,8 +34,114 @@ _RPC_CALL: dict[str, Any] = {
     },
 }
 _RPC_REPLY: dict[str, Any] = {"type": ["object", "array"]}
+_RESPONSE: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version", "agent", "matched"],
+    "properties": {
+        "protocol_version": {"type": "string"},
+        "agent": {"type": "object", "required": ["agent_id", "capabilities", "transport"]},
+        "matched": {"const": True},
+        "signature": {"type": "string"},
+        "previous_signature": {"type": "string"},
+        "expires_at": {"type": "string", "format": "date-time"},
+    },
+}
+_ECHO: dict[str, Any] = {
+    **_RESPONSE,
+    "properties": {
+        **_RESPONSE["properties"],
+        "ttl": {"type": "integer", "minimum": 0},
+        "coalesced": {"type": "boolean"},
+    },
+}
+_RESPONSES: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version", "agents"],
+    "properties": {
+        "protocol_version": {"type": "string"},
+        "agents": {"type": "array", "items": _RESPONSE},
+        "next_cursor": {"type": "string"},
+    },
+}
+_ANNOUNCE: dict[str, Any] = {
+    "type": "object",
+    "required": ["protocol_version"],
+    "properties": {
+        "protocol_version": {"type": "string", "pattern": r"^v\d+\.\d+$"},
+        "agent": {"type": "object"},
+        "signature": {"type": "string"},
+        "previous_signature": {"type": "string"},
+        "ttl": {"type": "integer"},
+        "query": {"type": "object"},
+        "query_id": {"type": "string", "maxLength": 64},
+    },
+}
+_REVOKED: dict[str, Any] = {
+    "type": "object",
+    "required": ["revoked"],
+    "properties": {"revoked": {"type": "array", "items": {"type": "object", "required": ["revoked_at"]}}},
+}
+
+ANNOUNCE_ROUTES: list[Route] = [
+    Route(
+        method="POST",
+        path="/agents",
+        operation="register",
+        summary="Announce protocol: announce an agent, or ask with a query",
+        body=Body(schema=_ANNOUNCE),
+        answers={
+            200: Body(schema={"anyOf": [_ECHO, _RESPONSES]}),
+            403: Body(description="not on the allow-list"),
+            409: Body(description="the id is bound to another key"),
+            413: Body(description="more than 16 KiB"),
+            415: Body(description="not JSON"),
+        },
+    ),
+    Route(
+        method="GET",
+        path="/agents",
+        operation="list",
+        summary="Announce protocol: list agents",
+        parameters=(
+            Parameter(
+                name="capability",
+                schema={"type": "array", "items": {"type": "string"}},
+                description="all of them; name or name@range",
+            ),
+            Parameter(name="agent_id"),
+            Parameter(
+                name="signed", schema={"type": "boolean"}, description="only those that were announced and signed"
+            ),
+            Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+            Parameter(name="cursor"),
+        ),
+        answers={200: Body(schema=_RESPONSES)},
+    ),
+    Route(
+        method="GET",
+        path="/agents/{id}",
+        operation="get",
+        summary="Announce protocol: one agent",
+        answers={200: Body(schema=_RESPONSE)},
+    ),
+    Route(
+        method="DELETE",
+        path="/agents/{id}",
+        operation="withdraw",
+        summary="Announce protocol: withdraw an agent",
+        answers={204: Body(description="withdrawn")},
+    ),
+    Route(
+        method="GET",
+        path="/agents/revocations",
+        operation="revocations",
+        summary="Announce protocol: keys and agents that were revoked",
+        answers={200: Body(schema=_REVOKED)},
+    ),
+]
 
 FACE_ROUTES: list[Route] = [
+    *ANNOUNCE_ROUTES,
     Route(
         method="GET",
         path=f"{_BASE}/agents",
