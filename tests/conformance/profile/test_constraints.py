@@ -133,7 +133,7 @@ async def test_a_constraint_of_the_wrong_shape_is_refused_with_its_path(
 @pytest.mark.req("PRO-24", "PRO-31")
 async def test_an_agent_far_behind_the_best_matches_is_found_when_only_it_fits(tmp_path: Path) -> None:
     """Constraints are held against agents before the ranking is cut, so nothing that fits is lost behind it."""
-    async with service(tmp_path) as bench:
+    async with service(tmp_path, agents_per_owner=0) as bench:
         alice = bench.as_("alice")
         lines = [profile(f"crowd-{number}", name="Invoice invoice", tags=["invoice"]) for number in range(1200)]
         fitting = profile(
@@ -148,7 +148,7 @@ async def test_an_agent_far_behind_the_best_matches_is_found_when_only_it_fits(t
 
 @pytest.mark.req("PRO-24", "PRO-31")
 async def test_many_that_fit_are_found_behind_many_better_matches_that_do_not(tmp_path: Path) -> None:
-    async with service(tmp_path) as bench:
+    async with service(tmp_path, agents_per_owner=0) as bench:
         alice = bench.as_("alice")
         better = [profile(f"b-{number}", name=f"Invoice {number}", tags=["invoice"]) for number in range(200)]
         fitting = [profile(f"f-{number}", constraints={"region": "eu"}) for number in range(5001)]

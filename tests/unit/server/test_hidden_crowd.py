@@ -97,7 +97,8 @@ async def test_a_crowd_of_hidden_agents_moves_no_byte_of_an_answer(tmp_path: Pat
 async def test_nor_does_a_thousand_of_them_move_what_the_sentence_model_says(tmp_path: Path, models: Path) -> None:
     """The hidden ones come before, between and after the others, so that the two services fold and embed at other times."""
     plain, crowd = share_models(tmp_path / "without", models), share_models(tmp_path / "with", models)
-    async with service(plain, **WITH_MODEL) as without, service(crowd, **WITH_MODEL) as crowded:
+    options = WITH_MODEL | {"agents_per_owner": 0}
+    async with service(plain, **options) as without, service(crowd, **options) as crowded:
         many = hidden(1000)
         await fill(crowded, many[:400], "private")
         await settled(crowded)
