@@ -10,6 +10,10 @@ import msgspec
 State = Literal["passed", "failed", "unknown", "not_checked"]
 Level = Literal["verified", "self_asserted", "failed"]
 
+TRUST_MEMBER: Final = "org.waypost.trust"  # where a format has free members but none for this
+
+BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for people
+
 # This shows that a document agrees with itself. Anybody can sign with a key of their own: `key-pinned` says whose it is.
 CONSISTENT: Final = frozenset(("announce-signature",))
 # These cover the whole document: a change that passes one is the key holder's own. An ADP proof and an ARD manifest cover a

@@ -24,7 +24,7 @@ from waypost.registry.lru import Lru
 from waypost.server.af_directory import AfPage, AfQuery, Seen, candidates, default_level, window
 from waypost.server.af_scan import TextScan
 from waypost.server.af_view import AfAgent, Level, make_agent
-from waypost.server.rendering import Renderer
+from waypost.server.rendering import Renderer, told_metadata
 
 _RANKED = 1000  # hits that sort=relevance puts in front; the rest follows in the usual order
 _OVERHEAD = 400  # bytes of memory beside the renderings, per agent
@@ -151,6 +151,7 @@ class RegistryDirectory:
         now = self._registry.clock.now()
         context = self._renderer.context(registration, now)
         document = CODECS["af"].encode(registration.record, context).document
+        told_metadata(document, registration)
         updated = find_instant(registration.record.updated_at)
         changed = registration.changed_at
         if updated is not None and changed < updated <= now:

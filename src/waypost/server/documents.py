@@ -10,7 +10,7 @@ from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
-from waypost.server.rendering import Renderer, Rendering
+from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering, told_metadata
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
 from waypost.trust.policy import no_such_agent
@@ -92,6 +92,7 @@ class DocumentFace:
         headers = [
             (b"etag", rendering.etag.encode()),
             (b"last-modified", http_date(rendering.changed_at)),
+            (TRUST_HEADER, rendering.trust.encode()),
             (b"vary", b"Host"),
             _CACHE,
             _CORS,
@@ -148,4 +149,6 @@ class DocumentFace:
         }
 
     def _entry(self, registration: Registration) -> JsonObject:
-        return self._renderer.document(registration, "ard", self._registry.clock.now())
+        entry = self._renderer.document(registration, "ard", self._registry.clock.now())
+        told_metadata(entry, registration)
+        return entry

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from waypost import __version__
 from waypost.model.names import slug
 from waypost.model.principal import PUBLIC
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, verdicts_of
+from waypost.model.verdict import BADGES, level_of
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
@@ -83,7 +84,8 @@ def _answer(call: Call, body: bytes, changed_at: float) -> Response:
 def _alone_html(registration: Registration) -> str:
     record = registration.record
     return (
-        f"<h1>{shown_text(record.name)}</h1><p>{shown_text(record.description)}</p><p>{_tags_html(record.tags)}</p>"
+        f"<h1>{shown_text(record.name)} {_badge_html(registration)}</h1><p>{shown_text(record.description)}</p>"
+        f"<p>{_tags_html(record.tags)}</p>"
         f'<p class="soft"><code>{shown_text(record.id)}</code></p>'
         '<p><a href="/.well-known/agent.json">ADP document</a> · <a href="/.well-known/agent-card.json">A2A card</a> · '
         '<a href="/.well-known/agent-card">Agent Framework card</a></p>'
@@ -94,10 +96,15 @@ def _agent_html(registration: Registration) -> str:
     record = registration.record
     link = f"/.well-known/agent-card?agent={slug(record.id)}"  # open to all, as this page is
     return (
-        f'<li class="agent"><h2><a href="{html.escape(link)}">{shown_text(record.name)}</a></h2>'
+        f'<li class="agent"><h2><a href="{html.escape(link)}">{shown_text(record.name)}</a> {_badge_html(registration)}</h2>'
         f"<p>{shown_text(record.description[:300])}</p><p>{_tags_html(record.tags)}</p>"
         f'<p class="soft"><code>{shown_text(record.id)}</code></p></li>'
     )
+
+
+def _badge_html(registration: Registration) -> str:
+    level = level_of(verdicts_of(registration))
+    return f'<span class="badge {level}">{BADGES[level]}</span>'
 
 
 def _tags_html(tags: tuple[str, ...]) -> str:

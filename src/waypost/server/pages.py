@@ -16,6 +16,7 @@ a{color:var(--accent)}code,pre{font:14px ui-monospace,monospace}pre{overflow:aut
 section,li.agent{border-top:1px solid var(--line);padding:.6rem 0}h1{font-size:1.6rem}h2{font-size:1.05rem;margin:.3rem 0}
 ul.agents{list-style:none;padding:0}.soft{color:var(--soft)}
 .tag{border:1px solid var(--line);border-radius:.6rem;padding:0 .5rem;font-size:13px}
+.badge{font-size:12px;font-weight:normal;color:var(--soft)}.badge.verified{color:#1a7f37}.badge.failed{color:#c62828;font-weight:bold}
 .note{border-left:4px solid #c77700;padding:.2rem .8rem}
 """
 _STYLE_ETAG = strong_etag(_STYLE, b"text/css")

@@ -15,12 +15,14 @@ from waypost.dialects.codec import DERIVED, EncodeContext, Loss
 from waypost.errors import NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
 from waypost.model.record import AgentRecord
-from waypost.model.registration import Entry, Registration, Source
+from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.times import to_rfc3339
+from waypost.model.verdict import TRUST_MEMBER, Level, level_of, summary
 from waypost.registry.decisions import expiry_of
 from waypost.registry.publication import shown_etag
 from waypost.server.conditional import http_date
 
+TRUST_HEADER = b"waypost-trust"
 # These have no form for an agent that says nowhere how to be reached.
 _NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
 _CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
@@ -36,6 +38,7 @@ class Rendering(msgspec.Struct, frozen=True, gc=False):
     content_type: bytes
     headers: tuple[tuple[bytes, bytes], ...]
     changed_at: float
+    trust: Level
 
 
 class Renderer:
@@ -69,14 +72,15 @@ class Renderer:
         ends = expiry_of(registration)
         changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
         tag = shown_etag(registration.etag, ends, _representation(dialect))
-        rendering = _rendering(registration.revision, dialect, body, losses, tag, changed_at)
+        trust = level_of(verdicts_of(registration))
+        rendering = _rendering(registration.revision, dialect, body, losses, tag, changed_at, trust)
         self._keep((registration.id, dialect), rendering)
         return rendering
 
     def render_received(self, entry: Entry, dialect: str, document: bytes) -> Rendering:
         """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
         tag = shown_etag(entry.etag, None, _representation(dialect))
-        rendering = _rendering(entry.revision, dialect, document, (), tag, entry.changed_at)
+        rendering = _rendering(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust)
         self._keep((entry.id, dialect), rendering)
         return rendering
 
@@ -135,8 +139,9 @@ def _representation(dialect: str) -> str:
 
 
 def _rendering(
-    revision: int, dialect: str, body: bytes, losses: tuple[Loss, ...], tag: str, changed_at: float
+    revision: int, dialect: str, body: bytes, losses: tuple[Loss, ...], tag: str, changed_at: float, trust: Level
 ) -> Rendering:
+    """How far the agent was verified stands beside the document, which is its publisher's alone."""
     content_type = _CONTENT_TYPES[dialect]
     headers = (
         (b"etag", b'"%s"' % tag.encode()),
@@ -144,9 +149,10 @@ def _rendering(
         (b"vary", b"Authorization, Accept"),
         (b"cache-control", b"private, no-cache"),
         (b"waypost-losses", losses_header(losses) if losses else b"[]"),
+        (TRUST_HEADER, trust.encode()),
         (b"content-type", content_type),
     )
-    return Rendering(revision, body, f'"{tag}"', losses, content_type, headers, changed_at)
+    return Rendering(revision, body, f'"{tag}"', losses, content_type, headers, changed_at, trust)
 
 
 def is_whole(dialect: str) -> bool:
@@ -165,6 +171,18 @@ def own_document(source: Source) -> bytes | None:
         return None
     is_envelope = isinstance(document, dict) and isinstance(document.get(inner), dict) and "agent_id" not in document
     return dump_json(document[inner]) if is_envelope else source.document
+
+
+def told_metadata(document: JsonObject, registration: Registration) -> None:
+    """In formats with free `metadata`: what was found of the agent, in the place of any claim of that name."""
+    claimed = document.get("metadata")
+    metadata = dict(claimed) if isinstance(claimed, dict) else {}
+    metadata.pop(TRUST_MEMBER, None)
+    verdicts = verdicts_of(registration)
+    if level_of(verdicts) != "self_asserted":
+        metadata[TRUST_MEMBER] = summary(verdicts)
+    if metadata or isinstance(claimed, dict):
+        document["metadata"] = metadata
 
 
 def losses_header(losses: tuple[Loss, ...]) -> bytes:
