@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from waypost.model.json import JsonObject
-from waypost.trust.canonical import canonical
+from waypost.trust.canonical import JCS, canonical
 
+A2A = "a2a"
+A2A_SDK = "a2a-sdk"
 _DESCRIBED = ("description",)
 _FLOW = ("refreshUrl", "pkceRequired")
 _OLD_FLOW = ("authorizationUrl", "tokenUrl", "refreshUrl", "scopes")
@@ -63,6 +65,7 @@ _DEFAULTED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "flow": (_FLOW, {}),
     "old-flow": (_OLD_FLOW, {}),
 }
+_SECURITY = ("securitySchemes", "securityRequirements")
 _MAPS = frozenset({"securitySchemes", "schemes"})
 
 
@@ -74,12 +77,24 @@ def a2a_payload(card: JsonObject) -> bytes:
 def a2a_payload_forms(card: JsonObject) -> tuple[tuple[str, bytes], ...]:
     """The forms that are found signed, that of the specification first: others drop every empty value, or none."""
     bare = _unsigned(card, "signatures")
-    forms = {
-        "a2a": canonical(_without_defaults(bare, "card")),
-        "a2a-sdk": canonical(_without_empty(_without_defaults(bare, "card")) or {}),
-        "jcs": canonical(bare),
-    }
-    return tuple(forms.items())
+    specified = _without_defaults(bare, "card")
+    return (
+        (A2A, canonical(specified)),
+        (A2A_SDK, canonical(_without_empty(specified) or {})),
+        (JCS, canonical(bare)),
+    )
+
+
+def sdk_form_leaves_out_security(card: JsonObject) -> bool:
+    """Whether a demand for a credential is among the empty values that `A2A_SDK` drops, so that it does not cover it.
+
+    `{"schemes": {"key": {"list": []}}}` is such a demand: it is empty all through, and means an API key.
+    """
+    specified = _without_defaults(card, "card")
+    skills = specified.get("skills")
+    holders = [specified, *(skills if isinstance(skills, list) else ())]
+    parts = [holder.get(name) for holder in holders if isinstance(holder, dict) for name in _SECURITY]
+    return any(part is not None and _without_empty(part) != part for part in parts)
 
 
 def profile_payload(document: JsonObject) -> bytes:

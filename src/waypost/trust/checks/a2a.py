@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import State, Verdict
 from waypost.trust.checks.bound import UNBOUND, BoundKey, judge_jws, told
-from waypost.trust.covered import a2a_payload_forms
+from waypost.trust.covered import A2A_SDK, a2a_payload_forms, sdk_form_leaves_out_security
 from waypost.trust.jose import NotSigned, Signed, UnknownKey, read_json
 
 CHECK = "a2a-signature"
 _COVERS = "card without signatures"
+_SECURITY_LEFT_OUT = "signed in a form that drops empty values, among them what the card says of security"
 _STRONGER: tuple[State, ...] = ("unknown", "failed", "passed")  # one good signature is enough, a wrong one is told
 
 
@@ -33,6 +36,8 @@ def check_card(card: JsonObject, keys: Sequence[BoundKey], now: float) -> tuple[
     except WaypostError as error:
         return (told(CHECK, "failed", error.message, now),)
     found = [_judge(value, forms, keys, now) for value in signatures[: limits.SIGNATURES]]
+    if sdk_form_leaves_out_security(card):
+        found = [_doubted(verdict) for verdict in found]
     return (max(found, key=lambda verdict: _STRONGER.index(verdict.state)),)
 
 
@@ -55,6 +60,13 @@ def _judge(value: Any, forms: tuple[tuple[str, bytes], ...], keys: Sequence[Boun
     if reason:
         return told(CHECK, "failed", f"a signature of the card does not hold: {reason}", now, **header)
     return told(CHECK, "unknown", UNBOUND, now, covers=_COVERS, **header)
+
+
+def _doubted(verdict: Verdict) -> Verdict:
+    """A signature over the form that drops what is empty does not cover demands for a credential that are empty."""
+    if verdict.state != "passed" or verdict.evidence["canon"] != A2A_SDK:
+        return verdict
+    return msgspec.structs.replace(verdict, state="unknown", reason=_SECURITY_LEFT_OUT)
 
 
 def _named(signed: Signed) -> JsonObject:

@@ -1,0 +1,214 @@
+"""Signatures of A2A cards (neighbours.md §1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.signing import KINDS, NOW, card, key_of
+from waypost import limits
+from waypost.model.json import JsonObject, dump_json
+from waypost.model.verdict import Verdict
+from waypost.trust.canonical import canonical
+from waypost.trust.checks.a2a import check_card
+from waypost.trust.checks.bound import BoundKey
+from waypost.trust.covered import a2a_payload
+from waypost.trust.encodings import encode_base64url
+from waypost.trust.signing import PrivateKey, sign_card
+
+
+def verdict(document: JsonObject, *keys: PrivateKey, kid: str | None = None) -> Verdict:
+    [found] = check_card(document, [BoundKey(key.public, "pin", kid) for key in keys], NOW)
+    return found
+
+
+def signed_by_hand(document: JsonObject, header: JsonObject, payload: bytes | None = None) -> JsonObject:
+    protected = encode_base64url(dump_json(header))
+    covered = encode_base64url(a2a_payload(document) if payload is None else payload)
+    signature = encode_base64url(key_of().sign_jose(f"{protected}.{covered}".encode()))
+    return {**document, "signatures": [{"protected": protected, "signature": signature}]}
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_card_that_a_bound_key_signed_is_verified_with_its_evidence(kind: str) -> None:
+    found = verdict(sign_card(card(), key_of(kind), kid="key-1"), key_of(kind), kid="key-1")
+    assert found.state == "passed"
+    assert found.evidence == {
+        "key_id": key_of(kind).public.key_id,
+        "algorithm": key_of(kind).jose_algorithm,
+        "kid": "key-1",
+        "canon": "a2a",
+        "covers": "card without signatures",
+        "bound_by": "pin",
+    }
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "Other"},
+        {
+            "supportedInterfaces": [
+                {"url": "https://evil.example", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            ]
+        },
+        {"capabilities": {"streaming": True}},
+        {"capabilities": {}},
+        {"iconUrl": "https://evil.example/i.png"},
+        {"unknown": 1},
+        {"skills": []},
+    ],
+)
+def test_a_card_that_is_not_the_signed_one_fails(changed: JsonObject) -> None:
+    found = verdict({**sign_card(card(), key_of(), kid="k"), **changed}, key_of(), kid="k")
+    assert (found.state, "does not hold" in found.reason) == ("failed", True)
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    "defaulted",
+    [
+        {"securitySchemes": {}, "securityRequirements": []},
+        {"supportedInterfaces": [{**card()["supportedInterfaces"][0], "tenant": ""}]},
+        {"capabilities": {"streaming": False, "extensions": []}},
+        {
+            "skills": [
+                {**card()["skills"][0], "examples": [], "inputModes": [], "outputModes": [], "securityRequirements": []}
+            ]
+        },
+        {"documentationUrl": None},
+    ],
+)
+def test_members_at_their_default_are_not_covered(defaulted: JsonObject) -> None:
+    assert a2a_payload({**card(), **defaulted}) == a2a_payload(card())
+    found = verdict({**sign_card(card(), key_of()), **defaulted}, key_of())
+    assert found.state == "passed"
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"documentationUrl": ""},  # tells absent from empty
+        {"capabilities": {"streaming": False, "pushNotifications": False}},
+        {"provider": {}},
+        {"defaultInputModes": []},  # required
+        {"description": ""},
+        {"skills": [{**card()["skills"][0], "tags": []}]},
+    ],
+)
+def test_required_members_and_those_that_are_set_are_covered(told: JsonObject) -> None:
+    assert a2a_payload({**card(), **told}) != a2a_payload(card())
+
+
+@pytest.mark.req("A2A-8")
+def test_defaults_inside_security_are_left_out_at_every_depth() -> None:
+    flow = {"tokenUrl": "https://a.example/t", "scopes": {"read": ""}}
+    schemes = {
+        "o": {"oauth2SecurityScheme": {"flows": {"clientCredentials": flow}}},
+        "k": {"apiKeySecurityScheme": {"location": "header", "name": "X"}},
+        "m": {"mtlsSecurityScheme": {}},
+    }
+    wordy = {
+        "o": {
+            "oauth2SecurityScheme": {
+                "description": "",
+                "oauth2MetadataUrl": "",
+                "flows": {"clientCredentials": {**flow, "refreshUrl": ""}},
+            }
+        },
+        "k": {"apiKeySecurityScheme": {"location": "header", "name": "X", "description": ""}},
+        "m": {"mtlsSecurityScheme": {"description": ""}},
+    }
+    needs: Any = [{"schemes": {"o": {"list": []}}}]
+    plain: Any = [{"schemes": {"o": {}}}]
+    assert a2a_payload(card(securitySchemes=wordy, securityRequirements=needs)) == a2a_payload(
+        card(securitySchemes=schemes, securityRequirements=plain)
+    )
+
+
+@pytest.mark.req("A2A-8")
+def test_cards_are_read_that_dropped_every_empty_value_or_none_before_they_were_signed() -> None:
+    document = card(capabilities={}, securityRequirements=[], description="")
+    without_empty = {name: value for name, value in document.items() if value}
+    sdk = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonical(without_empty))
+    assert verdict(sdk, key_of(), kid="k").evidence["canon"] == "a2a-sdk"
+    verbatim = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonical(document))
+    assert verdict(verbatim, key_of(), kid="k").evidence["canon"] == "jcs"
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"securityRequirements": [{"schemes": {"o": {"list": ["read"]}}}, {}]},
+        {"securityRequirements": [{"schemes": {"o": {"list": ["read"]}}}, {"schemes": {"none": {"list": []}}}]},
+        {"skills": [{**card()["skills"][0], "securityRequirements": [{}]}]},
+    ],
+)
+def test_a_form_that_drops_demands_for_a_credential_verifies_nothing(added: JsonObject) -> None:
+    """What was signed demands a scope; what is shown also takes nothing at all, and cleans to the same bytes."""
+    needed = card(securityRequirements=[{"schemes": {"o": {"list": ["read"]}}}])
+    signed = sign_card(needed, key_of(), kid="k")
+    assert verdict(signed, key_of(), kid="k").state == "passed"
+    found = verdict({**signed, **added}, key_of(), kid="k")
+    assert (found.state, "security" in found.reason) == ("unknown", True)
+
+
+@pytest.mark.req("A2A-8")
+def test_a_signature_by_a_key_that_nothing_binds_is_unknown_and_none_is_not_checked() -> None:
+    document = sign_card(card(), key_of(number=2), kid="theirs")
+    assert verdict(document).state == "unknown"
+    assert verdict(document, key_of(number=1)).state == "unknown"
+    assert verdict(document, key_of(number=1)).reason == "signed by a key that nothing binds to this agent"
+    assert verdict(document, key_of(number=1), kid="theirs").state == "failed"
+    assert verdict(card(), key_of()).state == "not_checked"
+    assert verdict(card(signatures=[]), key_of()).state == "not_checked"
+
+
+@pytest.mark.req("A2A-8")
+def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_told() -> None:
+    both = sign_card(sign_card(card(), key_of(number=2)), key_of(number=1))
+    assert verdict(both, key_of(number=1)).state == "passed"
+    assert verdict(both, key_of(number=2)).state == "passed"
+    altered = {**both, "name": "Other"}
+    assert verdict(altered, key_of(number=1)).state == "failed"
+    wrong = {**both, "signatures": [{"protected": "x", "signature": "y"}, both["signatures"][1]]}
+    assert verdict(wrong, key_of(number=1)).state == "passed"
+
+
+@pytest.mark.req("A2A-8")
+def test_a_card_cannot_say_where_its_key_is() -> None:
+    """J3: `jku` may stand there and is not followed; a key in the header is refused."""
+    header = {"alg": "EdDSA", "kid": "k", "jku": "https://evil.example/keys"}
+    document = signed_by_hand(card(), header)
+    assert verdict(document).state == "unknown"
+    assert verdict(document, key_of(), kid="k").evidence["jku"] == "not followed"
+    for name in ("jwk", "x5c", "x5u", "crit", "b64"):
+        assert verdict(signed_by_hand(card(), {**header, name: []}), key_of(), kid="k").state == "failed"
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize(
+    ("algorithm", "state"), [("none", "failed"), ("HS256", "failed"), ("ES256K", "unknown"), ("ES256", "failed")]
+)
+def test_the_header_does_not_choose_the_algorithm(algorithm: str, state: str) -> None:
+    document = signed_by_hand(card(), {"alg": algorithm, "kid": "k"})
+    assert verdict(document, key_of(), kid="k").state == state
+
+
+@pytest.mark.req("A2A-8")
+@pytest.mark.parametrize("signatures", ["text", {"a": 1}, [None], [{}], [{"protected": 1, "signature": 2}], [[]]])
+def test_what_is_no_signature_fails(signatures: Any) -> None:
+    assert verdict(card(signatures=signatures), key_of()).state == "failed"
+
+
+@pytest.mark.req("A2A-8")
+def test_only_so_many_signatures_are_looked_at() -> None:
+    filler = [{"protected": "x", "signature": "y"}]
+    good = sign_card(card(), key_of())["signatures"]
+    assert verdict(card(signatures=filler * (limits.SIGNATURES - 1) + good), key_of()).state == "passed"
+    assert verdict(card(signatures=filler * limits.SIGNATURES + good), key_of()).state == "failed"

@@ -1,0 +1,52 @@
+"""Cards that the A2A SDK signs are verified here, and cards that are signed here are verified by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a2a.types import AgentCard
+from a2a.utils.signing import InvalidSignaturesError, create_agent_card_signer, create_signature_verifier
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from support.signing import NOW, card, key_of
+from waypost.trust.checks.a2a import check_card
+from waypost.trust.checks.bound import BoundKey
+from waypost.trust.signing import sign_card
+
+RICH = card(
+    description="Liest Rechnungen – auch schräge.",
+    provider={"organization": "Acme", "url": "https://acme.example"},
+    documentationUrl="https://acme.example/docs",
+    capabilities={
+        "streaming": False,
+        "extensions": [{"uri": "urn:x", "required": False, "params": {"depth": 3, "rate": 0.5, "name": "é"}}],
+    },
+    securitySchemes={"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}},
+    securityRequirements=[{"schemes": {"key": {"list": ["read"]}}}],
+)
+
+
+def verified_here(document: dict[str, Any]) -> str:
+    [found] = check_card(document, [BoundKey(key_of("p-256").public, "pin", "k")], NOW)
+    return found.state
+
+
+@pytest.mark.parametrize("document", [card(), RICH, card(capabilities={}), card(skills=[])])
+def test_what_the_sdk_signs_is_verified_here(document: dict[str, Any]) -> None:
+    signer = create_agent_card_signer(
+        key_of("p-256").native,  # type: ignore[arg-type]
+        {"kid": "k", "alg": "ES256", "jku": "https://acme.example/keys", "typ": "JOSE"},
+    )
+    signed = MessageToDict(signer(ParseDict(document, AgentCard())))
+    assert verified_here(signed) == "passed"
+    assert verified_here({**signed, "name": "Other"}) == "failed"
+
+
+@pytest.mark.parametrize("document", [card(), RICH])
+def test_what_is_signed_here_is_verified_by_the_sdk(document: dict[str, Any]) -> None:
+    verify = create_signature_verifier(lambda kid, jku: key_of("p-256").public.native, ["ES256"])  # type: ignore[arg-type,return-value]
+    signed = sign_card(document, key_of("p-256"), kid="k")
+    verify(ParseDict(signed, AgentCard()))
+    with pytest.raises(InvalidSignaturesError):
+        verify(ParseDict({**signed, "name": "Other"}, AgentCard()))
