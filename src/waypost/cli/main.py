@@ -36,6 +36,7 @@ COMMANDS = {
     "find": "Find agents for a task.",
     "facets": "Count agents by tag, protocol, status and owner.",
     "renew": "Prolong the lease of an agent.",
+    "share": "Choose who sees a private agent.",
     "host": "Answer for an agent under a domain.",
     "withdraw": "Remove agents.",
     "confirm": "Confirm a change of a verified agent that waits.",
@@ -45,6 +46,8 @@ COMMANDS = {
     "verify": "Check signatures, and that the audit trail was not rewritten.",
     "audit": "Show who changed what.",
     "token": "Make access tokens.",
+    "allow": "Say who may announce.",
+    "keys": "Make keys; bind, list and revoke those of agents.",
     "completion": "Print the completion script of a shell.",
     "version": "Show the version.",
 }

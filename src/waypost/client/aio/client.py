@@ -12,6 +12,7 @@ import httpx
 
 from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
+from waypost.client.aio.trust import TrustCalls
 from waypost.client.aio.watch import changes
 from waypost.client.audit import AuditPage, LogCheckpoint, LogProof, audit_page_of, checkpoint_of, proof_of
 from waypost.client.calls import (
@@ -59,7 +60,7 @@ from waypost.model.query import Detail
 from waypost.settings import load_connection
 
 
-class Client:
+class Client(TrustCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(
@@ -154,6 +155,11 @@ class Client:
         content = dump_json({} if ttl_seconds is None else {"ttl_seconds": ttl_seconds})
         headers = {"Content-Type": "application/json"}
         call = Call(method="POST", path=agent_path(id, ":renew"), headers=headers, content=content)
+        return receipt_of(json_of(await self._connection.send(call)))
+
+    async def share(self, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Receipt:  # noqa: A002
+        """Let subjects see a private agent, or no longer. The receipt's `invitees` are all who are let in."""
+        call = json_call(agent_path(id, ":share"), {"add": list(add), "remove": list(remove)})
         return receipt_of(json_of(await self._connection.send(call)))
 
     async def host(self, id: str, domain: str | None) -> Receipt:  # noqa: A002

@@ -54,13 +54,14 @@ from waypost.client.results import (
 )
 from waypost.client.retry import Retry
 from waypost.client.sync.connection import Connection
+from waypost.client.sync.trust import TrustCalls
 from waypost.client.sync.watch import changes
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
 from waypost.settings import load_connection
 
 
-class SyncClient:
+class SyncClient(TrustCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(
@@ -155,6 +156,11 @@ class SyncClient:
         content = dump_json({} if ttl_seconds is None else {"ttl_seconds": ttl_seconds})
         headers = {"Content-Type": "application/json"}
         call = Call(method="POST", path=agent_path(id, ":renew"), headers=headers, content=content)
+        return receipt_of(json_of(self._connection.send(call)))
+
+    def share(self, id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Receipt:  # noqa: A002
+        """Let subjects see a private agent, or no longer. The receipt's `invitees` are all who are let in."""
+        call = json_call(agent_path(id, ":share"), {"add": list(add), "remove": list(remove)})
         return receipt_of(json_of(self._connection.send(call)))
 
     def host(self, id: str, domain: str | None) -> Receipt:  # noqa: A002

@@ -1,0 +1,194 @@
+"""`waypost keys new|list|trust|revoke|rotate`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
+from waypost.cli.options import example
+from waypost.cli.output import Printer, without_none
+from waypost.cli.session import Session, with_session
+from waypost.cli.text import clean
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.trust.keys import KEY_ID
+from waypost.trust.signing import PrivateKey, sign_announcement
+
+KEY_FILE = "keys/announce.pem"
+_KINDS = {"ed25519": "ed25519", "p256": "p-256", "rsa": "rsa"}
+
+
+@click.group()
+def command() -> None:
+    """Make keys of your own; bind, list and revoke those of agents."""
+
+
+# --- On this machine ------------------------------------------------------------------------------
+
+
+@command.command("new", epilog=example("waypost keys new", "waypost keys new --type p256 --out agent.pem"))
+@click.option("--type", "kind", type=click.Choice(list(_KINDS)), default="ed25519", show_default=True, help="Its kind.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"Where to write it.  [default: DATA/{KEY_FILE}]",
+)
+@with_session
+def new(session: Session, kind: str, out: Path | None) -> None:
+    """Make a private key, in a file for its owner alone, and print its public half. A file that is there stays."""
+    path = out or session.settings().data / KEY_FILE
+    key = make_key(_KINDS[kind])
+    keep_key(path, key)
+    _show_key(session.printer(), key, path)
+
+
+@command.command(
+    "rotate",
+    epilog=example("waypost keys rotate", "waypost keys rotate --key agent.pem --agent agent.json > announcement.json"),
+)
+@click.option(
+    "--key",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"The key to replace.  [default: DATA/{KEY_FILE}]",
+)
+@click.option(
+    "--agent",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="An agent object: print its announcement, signed by both keys.",
+)
+@with_session
+def rotate(session: Session, path: Path | None, agent: Path | None) -> None:
+    """Replace a key of this machine. The old one is kept beside it: it has to vouch for the new one for a week.
+
+    The next announcement carries the new public_key, `signature` by the new key and `previous_signature` by the old one, both
+    over the same agent. Services accept the old key for 24 hours more.
+    """
+    path = path or session.settings().data / KEY_FILE
+    said = None if agent is None else _read_agent(agent)
+    previous = read_key(path)
+    key = make_key(previous.public.kind if previous.public.kind in _KINDS.values() else "ed25519")
+    kept = replace_key(path, key, previous)
+    printer = session.printer()
+    if said is None:
+        _show_key(printer, key, path, previous=previous)
+    else:
+        printer.raw(dump_json(sign_announcement(said, key, previous, now=time.time())))
+    printer.note(f"The old key {previous.public.key_id} is kept in {kept}.")
+    if said is None:
+        printer.note(
+            "Announce this public_key, signed by both: `waypost keys rotate --agent FILE` prints such a message."
+        )
+
+
+def _read_agent(path: Path) -> JsonObject:
+    document = parse_object(read_text(path).encode())
+    agent = document.get("agent", document)
+    if not isinstance(agent, dict) or "agent_id" not in agent:
+        raise InvalidDocument(
+            "This is not an agent object.", path="$", hint="It has agent_id, capabilities, transport."
+        )
+    return {name: value for name, value in agent.items() if name != "public_key"}
+
+
+def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKey | None = None) -> None:
+    if printer.is_human:
+        printer.raw(key.public.pem().encode())
+        printer.note(f"{key.public.kind} {key.public.key_id}, in {path}")
+        return
+    told: dict[str, Any] = {
+        "key_id": key.public.key_id,
+        "kind": key.public.kind,
+        "file": str(path),
+        "public_key": key.public.pem(),
+        "previous_key_id": previous.public.key_id if previous is not None else None,
+        "previous_file": str(find_previous(path, previous)) if previous is not None else None,
+    }
+    printer.value(without_none(told))
+
+
+# --- Of a service ---------------------------------------------------------------------------------
+
+
+@command.command("list", epilog=example("waypost keys list", "waypost keys list --revoked -o jsonl"))
+@click.option("--agent", "agent_id", metavar="AGENT_ID", help="Only the keys of this agent.")
+@click.option("--revoked", is_flag=True, help="Only what was revoked; every reader may ask for that.")
+@with_session
+def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
+    """Show the trust store: which keys are bound to which agents, and what was revoked."""
+    printer = session.printer()
+    with session.client() as client:
+        if revoked:
+            rows = client.revocations()
+            if printer.is_human:
+                printer.rows((clean(row.what), row.revoked_at, clean(row.reason or "")) for row in rows)
+            else:
+                printer.values(without_none(msgspec.to_builtins(row)) for row in rows)
+            return
+        store = client.keys_list(agent_id)
+    if not printer.is_human:
+        printer.value(
+            {
+                "keys": [without_none(msgspec.to_builtins(key)) for key in store.keys],
+                "revoked": [without_none(msgspec.to_builtins(row)) for row in store.revoked],
+            }
+        )
+        return
+    printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
+    printer.rows(("revoked", clean(row.what), row.revoked_at, clean(row.reason or "")) for row in store.revoked)
+
+
+@command.command("trust", epilog=example("waypost keys trust 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d agent.pub.pem"))
+@click.argument("agent_id")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@with_session
+def trust(session: Session, agent_id: str, file: Path) -> None:
+    """Bind the public key (or certificate) in FILE to an agent. It may announce from now on; its earlier keys may not."""
+    printer = session.printer()
+    with session.client() as client:
+        key = client.keys_trust(agent_id, read_text(file))
+    if printer.is_human:
+        printer.line(f"{key.outcome:<9}  {key.agent_id}  {key.key_id}")
+    else:
+        printer.value(without_none(msgspec.to_builtins(key)))
+
+
+@command.command(
+    "revoke",
+    epilog=example(
+        "waypost keys revoke 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d --reason 'host was lost'",
+        "waypost keys revoke sha256:a050837d85070582ccf7394b0988847cc312cb88259b894899f6f239cf1791a5",
+        "waypost keys revoke serial:1f00a3",
+    ),
+)
+@click.argument("what", metavar="KEY_ID|AGENT_ID|serial:HEX|token:ID")
+@click.option("--reason", metavar="TEXT", help="Why; every reader sees it.")
+@with_session
+def revoke(session: Session, what: str, reason: str | None) -> None:
+    """Revoke a key, an agent, a certificate or a token, at once and for good. Records of it are withdrawn."""
+    printer = session.printer()
+    with session.client() as client:
+        done = client.keys_revoke(**_named(what), reason=reason)
+    if not printer.is_human:
+        printer.value(without_none(msgspec.to_builtins(done)))
+        return
+    printer.line(f"{done.outcome:<9}  {clean(done.what)}")
+    for agent_id in done.withdrawn:
+        printer.line(f"withdrawn  {clean(agent_id)}")
+
+
+def _named(what: str) -> dict[str, str]:
+    kind, colon, name = what.partition(":")
+    if colon and kind in ("serial", "token"):
+        return {"serial" if kind == "serial" else "token_id": name}
+    if KEY_ID.match(what.lower().removeprefix("key:")):
+        return {"key_id": what.lower().removeprefix("key:")}
+    return {"agent_id": what}

@@ -1,0 +1,59 @@
+"""The half of the client for operators of trust: who may announce, which keys are bound, what was revoked."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+
+from waypost.client.aio.connection import Connection
+from waypost.client.calls import Call, json_call, json_of, present
+from waypost.client.trusted import AllowRule, Revocation, TrustedKey, TrustStore, revocations_of, rules_of
+
+ALLOW = "/api/v1/allow"
+KEYS = "/api/v1/keys"
+
+
+class TrustCalls:
+    _connection: Connection
+
+    async def allow_list(self) -> tuple[AllowRule, ...]:
+        """The rules of the allow-list. Only admin may."""
+        return rules_of(json_of(await self._connection.send(Call(method="GET", path=ALLOW))))
+
+    async def allow_add(self, rule: str) -> AllowRule:
+        """Let agents announce: an agent_id, `key:sha256:<hex>`, `san:<suffix>` or `*`. Only admin may."""
+        return msgspec.convert(json_of(await self._connection.send(json_call(ALLOW, {"rule": rule}))), AllowRule)
+
+    async def allow_remove(self, rule: str) -> None:
+        """Remove a rule. Only admin may."""
+        path = f"{ALLOW}/{quote(rule, safe='')}"
+        await self._connection.send(Call(method="DELETE", path=path, repeatable=False))
+
+    async def keys_list(self, agent_id: str | None = None) -> TrustStore:
+        """The trust store: the keys of all agents, or of one, and what was revoked. Only admin may."""
+        call = Call(method="GET", path=KEYS, params=present(agent_id=agent_id))
+        return msgspec.convert(json_of(await self._connection.send(call)), TrustStore)
+
+    async def keys_trust(self, agent_id: str, public_key: str) -> TrustedKey:
+        """Bind a key (PEM) to an agent; the keys before it are retired. Only admin may."""
+        call = json_call(KEYS, {"agent_id": agent_id, "public_key": public_key})
+        return msgspec.convert(json_of(await self._connection.send(call)), TrustedKey)
+
+    async def keys_revoke(
+        self,
+        *,
+        key_id: str | None = None,
+        agent_id: str | None = None,
+        serial: str | None = None,
+        token_id: str | None = None,
+        reason: str | None = None,
+    ) -> Revocation:
+        """Revoke a key, an agent, a certificate or a token, at once and for good. Only admin may."""
+        asked = {"key_id": key_id, "agent_id": agent_id, "serial": serial, "token_id": token_id, "reason": reason}
+        named = {name: value for name, value in asked.items() if value is not None}
+        return msgspec.convert(json_of(await self._connection.send(json_call(f"{KEYS}:revoke", named))), Revocation)
+
+    async def revocations(self) -> tuple[Revocation, ...]:
+        """Keys and agents that were revoked."""
+        return revocations_of(json_of(await self._connection.send(Call(method="GET", path="/agents/revocations"))))
