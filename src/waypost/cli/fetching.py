@@ -1,55 +1,23 @@
-"""A document at an address, fetched on behalf of whoever typed the command: with their network, without their tokens."""
+"""A document at an address, fetched from this machine: for networks that the person sees and the service does not."""
 
 from __future__ import annotations
 
-import httpx
+import asyncio
 
-from waypost import limits
-from waypost.client.problems import error_of_transport
-from waypost.errors import InvalidParameter, InvalidRequest, TooLarge, Unavailable
-from waypost.settings import is_loopback
+from waypost.errors import FetchFailed
+from waypost.net.addresses import AddressPolicy
+from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
+from waypost.settings import Settings
 
-_SCHEMES = ("http", "https")
-_REDIRECTS = 3
+# Whoever types an address may go wherever this machine may; what nobody may is denied all the same.
+_EVERYWHERE = ("0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128")
 
 
-def fetch(address: str, timeout: float) -> tuple[bytes, str]:
+def fetch_here(url: str, settings: Settings) -> tuple[bytes, str]:
     """The document, and the address that gave it after redirects."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as error:
-        raise InvalidParameter(f"{address!r} is not an address: {error}.", path="URL") from None
-    if url.scheme not in _SCHEMES or not url.host:
-        raise InvalidParameter(f"{address!r} is not an address of the web.", path="URL", hint="Use https or http.")
-    try:
-        with (
-            httpx.Client(
-                timeout=timeout,
-                follow_redirects=True,
-                max_redirects=_REDIRECTS,
-                trust_env=not is_loopback(url.host),  # a proxy never stands before loopback
-            ) as http,
-            http.stream(
-                "GET", url, headers={"User-Agent": "waypost", "Accept": "application/json, */*;q=0.5"}
-            ) as answer,
-        ):
-            _check_status(answer, address)
-            return _read(answer, address), str(answer.url)
-    except httpx.HTTPError as error:
-        raise error_of_transport(error, address) from error
-
-
-def _check_status(answer: httpx.Response, address: str) -> None:
-    if answer.is_success:
-        return
-    kind = Unavailable if answer.is_server_error else InvalidRequest
-    raise kind(f"{address} answered with status {answer.status_code}.", path="URL", hint="Is the document there?")
-
-
-def _read(answer: httpx.Response, address: str) -> bytes:
-    content = bytearray()
-    for chunk in answer.iter_bytes():
-        content += chunk
-        if len(content) > limits.DOCUMENT_BYTES:
-            raise TooLarge(f"{address} has more than {limits.DOCUMENT_BYTES} bytes.", path="URL")
-    return bytes(content)
+    fetcher = SafeFetcher(AddressPolicy(_EVERYWHERE), Resolver(settings.resolver), ca_file=settings.fetch_ca)
+    fetched = asyncio.run(fetcher.fetch(url, "peer"))
+    if not fetched.is_success:
+        raise FetchFailed(f"{url} answered with status {fetched.status}.", path="URL", hint="Is the document there?")
+    return fetched.body, fetched.url

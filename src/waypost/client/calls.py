@@ -147,11 +147,15 @@ def fetch_call(wanted: Mapping[str, Any], writing: Writing) -> Call:
 
 
 def fetched_of(document: Mapping[str, Any]) -> Fetched:
-    agents = tuple(
-        Failure(error=error_of_line(item["error"])) if "error" in item else msgspec.convert(item, FoundAgent)
-        for item in document["agents"]
-    )
+    agents = tuple(map(_found_agent, document["agents"]))
     return Fetched(url=document["url"], digest=document["digest"], agents=agents)
+
+
+def _found_agent(item: Mapping[str, Any]) -> FoundAgent | Failure:
+    if "error" in item:
+        return Failure(error=error_of_line(item["error"]))
+    receipt = receipt_of(item) if "etag" in item else None
+    return msgspec.structs.replace(msgspec.convert(item, FoundAgent), receipt=receipt)
 
 
 def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:

@@ -53,6 +53,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldChange | None = None  # what waits, where the outcome is `held`
     expires_at: str | None = None
     ttl_seconds: int | None = None
+    invitees: tuple[str, ...] | None = None  # who sees a private agent, in the answer of `share`
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +70,7 @@ class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
     agent: dict[str, Any] = msgspec.field(default_factory=dict)  # what it says, as a profile document
     document: Any = None  # what it is, as JSON or as a text
     existing: dict[str, Any] | None = None  # what is registered under its id already
-    etag: str = ""
-    aliases: tuple[str, ...] = ()
-    expires_at: str | None = None
-    ttl_seconds: int | None = None
+    receipt: Receipt | None = None  # when it was registered
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):

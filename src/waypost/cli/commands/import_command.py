@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import click
 
+from waypost.cli.found import Choice, is_url, take_url
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.progress import counted
@@ -17,7 +19,15 @@ from waypost.cli.session import Session, with_session
 from waypost.cli.sources import Piece, read_sources
 from waypost.client.results import Failure, Receipt
 from waypost.client.sync.client import SyncClient
-from waypost.errors import Forbidden, InternalError, Unauthorized, Unavailable, WaypostError
+from waypost.errors import (
+    FetchFailed,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    Unauthorized,
+    Unavailable,
+    WaypostError,
+)
 
 OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
 
@@ -26,30 +36,59 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
     epilog=example(
         "waypost import agents.jsonl",
         "waypost import cards/ profile.rtfs ai-catalog.json",
+        "waypost import https://agents.example.net/.well-known/ai-catalog.json",
         "waypost export --server http://127.0.0.1:8441 | waypost import -",
     )
 )
-@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|-...")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|URL|-...")
 @click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see them.")
+@click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
+@click.option("--dry-run", is_flag=True, help="Show what is at addresses, and register nothing.")
 @with_session
-def command(session: Session, sources: tuple[str, ...], visibility: str | None) -> int:
+def command(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
     """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogues, and folders of those.
+
+    What is at an address is fetched by the service, and on a terminal shown before it is registered.
 
     A document that is refused does not stop the others; it is named on stderr, and the exit code is 1.
     """
     printer = session.printer()
-    pieces = list(read_sources(sources))
+    addresses = [source for source in sources if is_url(source)]
+    if dry_run and len(addresses) < len(sources):
+        raise click.UsageError("--dry-run is for addresses.")
+    pieces = list(read_sources(source for source in sources if not is_url(source)))
+    choice = Choice(yes=yes, dry_run=dry_run, visibility=visibility)
     with session.client() as client:
-        results = _results(client, pieces, visibility)
-        results = counted(printer, "Importing", results, total=len(pieces))
+        fetched = [*_from_addresses(client, printer, addresses, choice)]
+        everything = chain(fetched, _results(client, pieces, visibility))
+        results = counted(printer, "Importing", everything, total=len(pieces) + len(fetched))
         told = (_tell(printer, piece, result) for piece, result in results)
         if printer.is_human:
             counts = Counter(value["outcome"] for value in told)
-            printer.line(_summary(counts))
+            if counts or not dry_run:
+                printer.line(_summary(counts))
             return 1 if counts["failed"] else 0
         values = list(told)
-    printer.values(values)
+    if values or not dry_run:
+        printer.values(values)
     return 1 if any(value["outcome"] == "failed" for value in values) else 0
+
+
+def _from_addresses(
+    client: SyncClient, printer: Printer, addresses: list[str], choice: Choice
+) -> Iterator[tuple[Piece, Receipt | Failure]]:
+    for url in addresses:
+        try:
+            found = take_url(client, printer, url, choice)
+        except (FetchFailed, InvalidRequest) as error:
+            yield Piece(origin=url), Failure(error=error)
+            continue
+        for number, agent in enumerate(found.agents if found is not None else ()):
+            piece = Piece(origin=url if found is None or len(found.agents) == 1 else f"{url}[{number}]")
+            if isinstance(agent, Failure):
+                yield piece, agent
+            elif agent.receipt is not None:
+                yield piece, agent.receipt
 
 
 def _results(
