@@ -52,4 +52,9 @@ def entry_of_expiry(agent_id: str, etag: str, now: float) -> AuditEntry:
     return AuditEntry(at=now, action="expire", subject="", object=agent_id, outcome="expired", via="lease", etag=etag)
 
 
+def entry_of_judging(agent_id: str, etag: str, level: str, now: float) -> AuditEntry:
+    """What followed from a key that was bound: the service judged what it holds."""
+    return AuditEntry(at=now, action="judge", subject="", object=agent_id, outcome=level, via="trust", etag=etag)
+
+
 _OUTCOMES = {"register": "created", "update": "updated", "confirm": "updated", "hold": "held"}

@@ -6,13 +6,13 @@ from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.registry import decisions
 from waypost.registry.drift import HeldChange, held_name
 from waypost.registry.holding import has_lapsed, lapse, need_held
+from waypost.registry.judging import Judging
 from waypost.registry.ports import Answer, Command
 from waypost.registry.publication import Publication, Receipt
-from waypost.registry.reading import Reading
 from waypost.trust.policy import require_owner
 
 
-class Confirming(Reading):
+class Confirming(Judging):
     """Filled by `engine.Registry`."""
 
     async def publish(self, publication: Publication) -> Receipt:

@@ -52,6 +52,7 @@ from waypost.registry.ports import (
 )
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
+from waypost.registry.remarks import remarks
 from waypost.registry.restating import restate
 from waypost.registry.trustbook import TrustBook
 from waypost.trust.policy import no_such_agent, require_bound
@@ -345,7 +346,7 @@ class Registry(Confirming):
                 "The agent that this idempotency key created is gone.", path="Idempotency-Key", hint="Use a new key."
             )
         ends = decisions.expiry_of(registration)
-        warnings = list(decoded.warnings) if decoded else []
+        warnings = [*decoded.warnings, *remarks(registration, self.catalogue.stated.lookalikes)] if decoded else []
         return Receipt(
             id=registration.id,
             dialect=dialect,

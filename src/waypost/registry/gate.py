@@ -59,7 +59,7 @@ class Gate:
             self._book.check_id(decoded.record.id, decoded.source_id, *decoded.aliases)
             if not has_claims(publication):
                 return (), publish(publication)
-            verification = Verification(publication, self._canonical(publication), now)
+            verification = Verification(publication, self._canonical(publication), self._book.revoked_keys, now)
             return verification.notes, verification.decide(publish)
         admission = Admission(
             publication,

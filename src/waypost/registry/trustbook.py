@@ -186,7 +186,7 @@ class TrustBook:
                 return Decision(outcome="unchanged")
             found = with_first_key(before, pinned_key(key, "trust", now), provisioned=True)
             entry = entry_by(
-                principal, "trust", now=now, object=_URN + agent_id, outcome="trusted", detail=f"key {key.key_id}"
+                principal, "trust", now=now, object=record_name(agent_id), outcome="trusted", detail=f"key {key.key_id}"
             )
             return Decision(outcome="trusted", notes={name: dump_pin(found)}, audit=(entry,))
 
@@ -210,7 +210,7 @@ class TrustBook:
         withdrawn: list[str] = []
         agent_id = revocation.name
         note = _note_revocation(principal, revocation)
-        record_id = _URN + agent_id if find_agent_id(agent_id) else agent_id
+        record_id = record_name(agent_id)
 
         def decide(held: Held) -> Decision:
             withdrawn.clear()
@@ -231,7 +231,7 @@ class TrustBook:
         gone: list[str] = []
         for pin in await self.pins():
             if pin.find_key(key_id) is not None:
-                gone += await self._drop(principal, key_id, _URN + pin.agent_id, pin.agent_id)
+                gone += await self._drop(principal, key_id, record_name(pin.agent_id), pin.agent_id)
         async for page in self._store.scan():
             for registration in page:
                 if is_signed_by(registration, key_id):
@@ -291,6 +291,11 @@ def _joined(noted: Decision, decision: Decision) -> Decision:
 
 def _may_go(current: Registration, record_id: str, agent_id: str) -> bool:
     return current.id == record_id or not {record_id, agent_id}.isdisjoint(current.aliases)
+
+
+def record_name(agent_id: str) -> str:
+    """The id of the record of an announced agent; ids of other dialects are their records' own."""
+    return _URN + agent_id if find_agent_id(agent_id) else agent_id
 
 
 def agent_name(name: str) -> str:

@@ -8,18 +8,18 @@ their own way (`announcing`), because their keys can be bound by first use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, Source
 from waypost.model.verdict import Verdict
 from waypost.registry import decisions
 from waypost.registry.ports import Decision, Held
 from waypost.registry.publication import Publication
-from waypost.trust.admission import revoked
+from waypost.trust.admission import PINNED, SIGNATURE, revoked
 from waypost.trust.allowlist import find_agent_id
 from waypost.trust.checks.a2a import check_card
 from waypost.trust.checks.adp import check_adp
@@ -40,6 +40,7 @@ CHECKS: dict[str, Check] = {
     "ard": check_entry,
     "announce": check_announcement,
 }
+_JUDGED = frozenset((SIGNATURE, PINNED))  # of announcements: both are judged, or neither holds
 _MANIFEST = b'"trustManifest"'
 
 
@@ -53,10 +54,11 @@ def has_claims(publication: Publication) -> bool:
 class Verification:
     """One document with claims. `agent_id` is that of the record it would change, where there is one."""
 
-    def __init__(self, publication: Publication, agent_id: str, now: float) -> None:
+    def __init__(self, publication: Publication, agent_id: str, revoked_keys: Collection[str], now: float) -> None:
         self._publication = publication
         self._document = parse_object(publication.document)
         self._names = tuple(dict.fromkeys((agent_id, publication.decoded.record.id)))
+        self._revoked = revoked_keys
         self._now = now
 
     @property
@@ -77,7 +79,8 @@ class Verification:
         agent_id = current.id if current is not None else self._publication.decoded.record.id
         keys, dead = bound_keys(agent_id, notes, self._now)
         verdicts = CHECKS[self._publication.dialect](self._document, (*keys, *dead), self._now)
-        if any(key.key.key_id == verdict.evidence.get("key_id") for verdict in verdicts for key in dead):
+        told = {verdict.evidence.get("key_id") for verdict in verdicts}
+        if not told.isdisjoint(key.key.key_id for key in dead) or not told.isdisjoint(self._revoked):
             raise revoked("The key that signed this was revoked.", "$.signature")
         return (*self._publication.verdicts, *verdicts)
 
@@ -104,17 +107,26 @@ def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[l
     return keys, dead
 
 
-def judge_again(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[Verdict, ...]:
-    """Every check of every document that is held of an agent, with the keys that are bound now."""
+def judge_again(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[Source, ...]:
+    """The documents of an agent, each judged with the keys that are bound now. What cannot be judged from here stays."""
     keys, dead = bound_keys(registration.id, notes, now)
-    found: list[Verdict] = []
-    for source in registration.sources:
-        check = CHECKS.get(source.dialect)
-        if check is None:
-            continue
-        for verdict in check(_message(source.dialect, source.document), (*keys, *dead), now):
-            found.append(_unless_revoked(verdict, dead))
-    return tuple(found)
+    return tuple(_judged_again(source, keys, dead, now) for source in registration.sources)
+
+
+def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float) -> Source:
+    check = CHECKS.get(source.dialect)
+    if check is None or not source.document:
+        return source
+    told = [_unless_revoked(each, dead) for each in check(_message(source), (*keys, *dead), now)]
+    told += [_pinned(each) for each in told if each.check == SIGNATURE and each.state == "passed"]
+    others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(new.check for new in told)}]
+    return msgspec.structs.replace(source, verdicts=(*told, *others))
+
+
+def _pinned(verdict: Verdict) -> Verdict:
+    """An announcement that a bound key signed is by that key."""
+    evidence = {"key_id": verdict.evidence["key_id"], "via": verdict.evidence["bound_by"]}
+    return msgspec.structs.replace(verdict, check=PINNED, evidence=evidence)
 
 
 def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
@@ -123,9 +135,9 @@ def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
     return verdict
 
 
-def _message(dialect: str, document: bytes) -> JsonObject:
+def _message(source: Source) -> JsonObject:
     """A bare announced agent is judged as a message without a signature."""
-    parsed = parse_object(document)
-    if dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
+    parsed = parse_object(source.document)
+    if source.dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
         return {"agent": parsed}
     return parsed

@@ -10,17 +10,20 @@ from typing import Any
 from waypost import limits
 from waypost.errors import InvalidParameter, NotFound
 from waypost.model.json import JsonObject, dump_json
+from waypost.model.names import parse_domain
+from waypost.model.record import check_id
 from waypost.model.times import to_rfc3339
 from waypost.registry.engine import Registry
 from waypost.registry.trustbook import Revocation, RevokedKind, Rule, agent_name
 from waypost.server.asgi import AnyResponse, Response, json_response
 from waypost.server.reading import read_object
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.trust.allowlist import parse_agent_id, parse_rule
+from waypost.trust.allowlist import parse_rule
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.keys import KEY_ID
 from waypost.trust.pins import Pin
 
+_DOMAIN = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\.?\Z")
 _TEXT: dict[str, Any] = {"type": "string"}
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
 RULE: dict[str, Any] = {
@@ -141,7 +144,10 @@ class TrustStoreFace:
                     schema={
                         "type": "object",
                         "required": ["agent_id", "public_key"],
-                        "properties": {"agent_id": _TEXT, "public_key": {"type": "string", "description": "PEM"}},
+                        "properties": {
+                            "agent_id": {"type": "string", "description": "an agent_id, any id, or a domain"},
+                            "public_key": {"type": "string", "description": "PEM"},
+                        },
                     }
                 ),
                 answers={201: Body(schema=KEY), 200: Body(schema=KEY)},
@@ -182,7 +188,7 @@ class TrustStoreFace:
 
     async def keys(self, call: Call) -> AnyResponse:
         wanted = call.request.param("agent_id")
-        agent_id = None if wanted is None else parse_agent_id(wanted)
+        agent_id = None if wanted is None else self._trusted_name(call, wanted, "agent_id")
         now = self._registry.clock.now()
         rows = [row for pin in await self._book.pins(agent_id) for row in keys_json(pin, now)]
         revoked = [row.told() for row in await self._book.revocations()]
@@ -190,9 +196,11 @@ class TrustStoreFace:
 
     async def trust(self, call: Call) -> AnyResponse:
         asked = await read_object(call.request)
-        agent_id = parse_agent_id(_text(asked, "agent_id"), "$.agent_id")
+        agent_id = self._trusted_name(call, _text(asked, "agent_id"), "$.agent_id")
         key = parse_announced_key(_text(asked, "public_key"), "$.public_key")
         pin, outcome = await self._book.trust(call.principal, agent_id, key)
+        if outcome == "trusted":
+            await self._registry.judge_anew(agent_id)
         row = next(row for row in keys_json(pin, self._registry.clock.now()) if row["key_id"] == key.key_id)
         return json_response({**row, "outcome": outcome}, 201 if outcome == "trusted" else 200)
 
@@ -239,6 +247,12 @@ class TrustStoreFace:
                 )
             return folded
         return text.strip()
+
+    def _trusted_name(self, call: Call, text: str, path: str) -> str:
+        """What a key is bound to: an announced agent by its UUID, another one by its id, all ids of a domain by its name."""
+        text = text.strip()
+        known = self._known_agent(call, check_id(text, path))
+        return parse_domain(text, path) if known == text and _DOMAIN.match(text) else known
 
     def _known_agent(self, call: Call, text: str) -> str:
         """The agent behind any of its names; one that is not here is revoked by the id that is given."""

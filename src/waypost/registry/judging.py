@@ -1,0 +1,88 @@
+"""Judging what is held once more: to tell whoever asks, and to take over what a newly bound key changes.
+
+A half of `engine.Registry`. Verdicts are made when a document comes in; a key that is bound later would else count only from
+the next document on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from waypost.model.names import domain_of
+from waypost.model.principal import Principal
+from waypost.model.registration import Registration, Source, verdicts_of
+from waypost.model.verdict import level_of
+from waypost.registry.auditing import entry_of_judging
+from waypost.registry.ports import Change, Command, Decision, Held
+from waypost.registry.reading import Reading
+from waypost.registry.trustbook import agent_name, record_name
+from waypost.registry.verification import judge_again, key_notes
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as answers show it, and as it is judged now."""
+
+    held: Registration
+    now: Registration
+    at: float
+
+    @property
+    def is_changed(self) -> bool:
+        return _states(self.held) != _states(self.now)
+
+
+class Judging(Reading):
+    """Filled by `engine.Registry`."""
+
+    async def verify(self, principal: Principal, key: str) -> Judged:
+        """Every check of every document of an agent, made now. Nothing is written."""
+        held = await self.get(principal, key)
+        notes: dict[str, bytes] = {}
+        for name in key_notes(held.id):
+            notes.update(await self.store.notes(name))
+        now = self.clock.now()
+        judged = msgspec.structs.replace(held, sources=judge_again(held, notes, now))
+        return Judged(held=held, now=judged, at=now)
+
+    async def judge_anew(self, name: str) -> list[str]:
+        """Take over what a newly bound key changes: of the agent of this name, or of all ids of this domain. Their ids."""
+        changed: list[str] = []
+        for agent_id in self._named(name):
+            command = Command(
+                keys=(agent_id,), notes=key_notes(agent_id), decide=_take_over(agent_id, self.clock.now())
+            )
+            if (await self.store.execute(command)).outcome == "judged":
+                changed.append(agent_id)
+        return changed
+
+    def _named(self, name: str) -> Sequence[str]:
+        known = self.catalogue.resolve(record_name(name)) or self.catalogue.resolve(name)
+        if known is not None and agent_name(known) == agent_name(name):
+            return (known,)
+        return [agent_id for agent_id in self.catalogue.ids() if domain_of(agent_id) == name] if "." in name else ()
+
+
+def _take_over(agent_id: str, now: float) -> Callable[[Held], Decision]:
+    def decide(held: Held) -> Decision:
+        current = held.registrations.get(agent_id)
+        if current is None:
+            return Decision(outcome="gone")
+        judged = msgspec.structs.replace(current, sources=judge_again(current, held.notes, now), changed_at=now)
+        if _states(judged) == _states(current):
+            return Decision(outcome="unchanged", registration=current)
+        level = level_of(verdicts_of(judged))
+        change = Change(type="updated", at=now, registration=judged, before=current.scopes)
+        return Decision(outcome="judged", change=change, audit=(entry_of_judging(judged.id, judged.etag, level, now),))
+
+    return decide
+
+
+def _states(registration: Registration) -> list[set[tuple[str, str]]]:
+    return [_told(source) for source in registration.sources]
+
+
+def _told(source: Source) -> set[tuple[str, str]]:
+    """What was not checked is as good as not told."""
+    return {(verdict.check, verdict.state) for verdict in source.verdicts if verdict.state != "not_checked"}

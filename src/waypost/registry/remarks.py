@@ -1,0 +1,24 @@
+"""What a publisher is told of a document that was accepted: texts that try to do more than describe, a name that misleads.
+
+Told, not judged: the document is registered all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from waypost.model.registration import Registration
+from waypost.registry.lookalikes import Lookalikes
+from waypost.search.lint import marks
+from waypost.search.policy import CONFUSABLE_NAME
+
+
+def remarks(registration: Registration, lookalikes: Lookalikes) -> Iterator[str]:
+    record = registration.record
+    yield from map(str, marks(record))
+    alike = lookalikes.find(record.name, registration.owner)
+    if alike is not None:
+        yield (
+            f"{CONFUSABLE_NAME}: $.name could be taken for {alike!r}, a verified agent of another owner; "
+            "it stands lower until it is verified itself"
+        )
