@@ -1,0 +1,125 @@
+"""`waypost audit` and `waypost verify --log` against a real service; a trail that was rewritten is noticed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+from support.server import RunningServer, clean_environment, running_server
+from support.shell import Shell
+
+Document = dict[str, Any]
+
+
+def test_the_trail_is_listed_and_filtered(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("agent.json", agent))
+    shell("withdraw", agent["id"])
+    ran = shell("audit", "--object", agent["id"], "-o", "jsonl")
+    assert [(each["action"], each["outcome"]) for each in ran.lines] == [
+        ("register", "created"),
+        ("withdraw", "withdrawn"),
+    ]
+    last = ran.lines[-1]["number"]
+    assert shell("audit", "--after", str(last - 1), "-n", "1", "-o", "json").json[0]["object"] == agent["id"]
+    human = shell("audit", "--object", agent["id"], "--action", "withdraw")
+    assert human.out.split("\t")[2:4] == ["withdraw", agent["id"]]
+
+
+def test_new_entries_are_followed(shell: Shell, server: RunningServer, agent: Document) -> None:
+    size = shell("audit", "-n", "1", "-o", "json").json
+    after = str(size[0]["number"]) if size else "0"
+    following = subprocess.Popen(
+        [sys.executable, "-m", "waypost", "audit", "-f", "--after", after, "-n", "2", "-o", "jsonl"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=server.environment(),
+    )
+    shell("register", shell.write("agent.json", agent))
+    shell("withdraw", agent["id"])
+    out, _ = following.communicate(timeout=30)
+    assert [json.loads(line)["action"] for line in out.splitlines()] == ["register", "withdraw"]
+
+
+def test_without_the_right_the_trail_stays_closed(shell: Shell) -> None:
+    token = shell("token", "mint", "--sub", "reader", "--scope", "discover:read").out.strip()
+    assert shell("audit", "--token", token).code == 77
+    assert shell("verify", "--log", "--token", token).code == 77
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def _rewrite(data: Path, number: int) -> None:
+    """What somebody does who can write the file and knows its checksums: another subject did it."""
+    with sqlite3.connect(data / "waypost.sqlite3") as file:
+        ((leaf,),) = file.execute("SELECT leaf FROM audit WHERE number = ?", (number,)).fetchall()
+        forged = leaf.replace(b'"subject":"admin"', b'"subject":"mallory"')
+        assert forged != leaf
+        file.execute("UPDATE audit SET leaf = ?, crc = ? WHERE number = ?", (forged, zlib.crc32(forged), number))
+    file.close()
+
+
+def test_a_trail_that_only_grew_passes_and_one_that_was_rewritten_fails(tmp_path: Path, agent: Document) -> None:
+    port, data = _free_port(), tmp_path / "data"
+    mine = {"WAYPOST_SERVER": f"http://127.0.0.1:{port}", "WAYPOST_DATA": str(tmp_path / "mine")}
+    with running_server("--port", port, data=data) as server:
+        shell = Shell(tmp_path, clean_environment({**mine, "WAYPOST_TOKEN": server.admin_token}))
+        for number in range(3):
+            shell("register", shell.write("agent.json", {**agent, "id": f"{agent['id']}/{number}"}))
+        first = shell("verify", "--log", "-o", "json")
+        assert (first.code, [check["state"] for check in first.json["checks"]]) == (
+            0,
+            ["passed", "not_checked", "passed"],
+        )
+        shell("withdraw", f"{agent['id']}/0")
+        second = shell("verify", "--log", "-o", "json")
+        assert (second.code, {check["state"] for check in second.json["checks"]}) == (0, {"passed"})
+        assert second.json["size"] == first.json["size"] + 1
+    _rewrite(data, 2)
+    with running_server("--port", port, data=data):
+        for _ in range(2):  # what failed is not remembered
+            found = shell("verify", "--log")
+            assert found.code == 1
+            assert "the trail was rewritten" in found.out
+
+
+def test_a_service_with_another_key_or_a_shorter_trail_fails(tmp_path: Path, agent: Document) -> None:
+    port = _free_port()
+    mine = {"WAYPOST_SERVER": f"http://127.0.0.1:{port}", "WAYPOST_DATA": str(tmp_path / "mine")}
+    for folder in ("first", "second"):
+        with running_server("--port", port, data=tmp_path / folder) as server:
+            shell = Shell(tmp_path, clean_environment({**mine, "WAYPOST_TOKEN": server.admin_token}))
+            if folder == "first":
+                shell("register", shell.write("agent.json", agent))
+                assert shell("verify", "--log").code == 0
+            else:
+                found = shell("verify", "--log")
+                assert found.code == 1
+                assert "another key than before" in found.out
+    (tmp_path / "second" / "keys" / "identity.pem").write_bytes(
+        (tmp_path / "first" / "keys" / "identity.pem").read_bytes()
+    )
+    with running_server("--port", port, data=tmp_path / "second"):
+        found = shell("verify", "--log")
+        assert found.code == 1
+        assert "cut or replaced" in found.out
+
+
+def test_what_is_remembered_is_not_guessed_when_it_cannot_be_read(shell: Shell, tmp_path: Path) -> None:
+    environment = {"WAYPOST_DATA": str(tmp_path / "mine")}
+    token = (Path(shell.environment["WAYPOST_DATA"]) / "admin.token").read_text().strip()
+    assert shell("verify", "--log", "--token", token, **environment).code == 0
+    (kept,) = (tmp_path / "mine" / "checkpoints").iterdir()
+    kept.write_bytes(b"{")
+    ran = shell("verify", "--log", "--token", token, **environment)
+    assert ran.code == 78
+    assert str(kept) in ran.err
