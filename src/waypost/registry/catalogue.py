@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
+_FRESH = 500  # new agents that wait to be put into the tag index: some 5 ms
 _SPELT_AT_ONCE = 500
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
@@ -49,6 +50,7 @@ class Catalogue:
         self._expired: list[str] = []
         self._unordered: list[Entry] = []  # loaded, and not in the orders yet
         self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
+        self._fresh: list[Entry] = []  # new since, and not in it either
         self._unstated: list[str] = []  # agents whose entries do not tell what they state
         self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
         self._tags = TagIndex()
@@ -75,14 +77,14 @@ class Catalogue:
 
     @property
     def tags(self) -> TagIndex:
-        while self._untagged:
+        while self._untagged or self._fresh:
             self._prepare_tags()
         return self._tags
 
     @property
     def stated(self) -> StatedIndex:
         """What agents state, by the ordinals of `tags`."""
-        while self._untagged:
+        while self._untagged or self._fresh:
             self._prepare_tags()
         return self._stated
 
@@ -102,12 +104,13 @@ class Catalogue:
 
     @property
     def is_prepared(self) -> bool:
-        return not self._untagged and not self._unspelt
+        return not self._untagged and not self._fresh and not self._unspelt
 
     def prepare(self) -> bool:
-        """Take a part of what was loaded into the tag index; True while something is left. The first answers need neither
-        tags nor order: both are made in the turns after the start, or at once when somebody asks for them."""
-        if self._untagged:
+        """Take a part of what was loaded, or came since, into the tag index; True while something is left. The first answers
+        need neither tags nor order, a registration waits for neither, and many at once cost a fraction of each by itself:
+        it is done from time to time, or at once when somebody asks."""
+        if self._untagged or self._fresh:
             self._prepare_tags()
         elif self._unspelt:
             part = self._unspelt[-_SPELT_AT_ONCE:]
@@ -116,8 +119,18 @@ class Catalogue:
         return not self.is_prepared
 
     def _prepare_tags(self) -> None:
-        part = self._untagged[-_PREPARED_AT_ONCE:]
-        del self._untagged[-_PREPARED_AT_ONCE:]
+        if self._untagged:
+            part = self._untagged[-_PREPARED_AT_ONCE:]
+            del self._untagged[-_PREPARED_AT_ONCE:]
+            self._tag(part)
+            if not self._untagged:
+                self._unspelt = list(self._tags.by_tag)
+        else:
+            part, self._fresh = self._fresh, []
+            self._tag(part)
+            self._unspelt += {tag for entry in part for tag in entry.tags}
+
+    def _tag(self, part: Sequence[Entry]) -> None:
         self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
         for entry in part:
             self._mark(entry, _mark_of(entry))
@@ -125,8 +138,6 @@ class Catalogue:
         newest = (self._entries.get(entry.id, entry) for entry in part)  # a renewal may have come in between
         self._stated.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)
         self._unstated += [entry.id for entry in part if entry.facts is None]
-        if not self._untagged:
-            self._unspelt = list(self._tags.by_tag)
 
     def take_unstated(self) -> list[str]:
         taken, self._unstated = self._unstated, []
@@ -173,7 +184,11 @@ class Catalogue:
         before = self._entries.get(entry.id)
         if before is not None:
             self._forget(before, at)
-        self._remember(entry)
+        self._name(entry)
+        self._watch_deadline(entry)
+        self._fresh.append(entry)
+        if len(self._fresh) >= _FRESH:
+            self._prepare_tags()
         for scope in (*entry.scopes, _EVERYTHING):
             self._touch(scope, at)
         if entry.status in LISTED:
@@ -194,14 +209,6 @@ class Catalogue:
         if entry is not None:
             self._forget(entry, at)
             self._entries.pop(agent_id, None)
-
-    def _remember(self, entry: Entry) -> None:
-        self._name(entry)
-        ordinal = self.tags.put(entry.id, entry.tags, entry.protocols, entry.status, entry.scopes)
-        self._stated.put(ordinal, entry)
-        self._neighbours.add(entry.tags)
-        self._mark(entry, _mark_of(entry))
-        self._watch_deadline(entry)
 
     def _name(self, entry: Entry) -> None:
         agent_id = entry.id
@@ -318,7 +325,7 @@ class Catalogue:
 
     def fingerprint(self, audience: frozenset[str] | None) -> str:
         """The same wherever the audience sees the same set, in every process; another one when that set changes."""
-        while self._untagged:
+        while self._untagged or self._fresh:
             self._prepare_tags()
         scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
         return f"{sum(self._marks.get(scope, 0) for scope in scopes) & _MARK_BITS:016x}"

@@ -128,7 +128,7 @@ class Registry(Confirming):
         await self._loaded()
         self.ready = True
         self._searchable = asyncio.create_task(self._catch_up(revision), name="catch up")
-        self._tasks = [self._searchable, asyncio.create_task(self._prepare(), name="prepare")]
+        self._tasks = [self._searchable, asyncio.create_task(self._keep_prepared(), name="prepare")]
         self._tasks += [
             asyncio.create_task(self._every(seconds, work), name=work.__name__)
             for seconds, work in self._housekeeping()
@@ -186,10 +186,14 @@ class Registry(Confirming):
         self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
 
     async def _prepare(self) -> None:
-        """What the first answers can do without, in small turns between them."""
+        """What the first answers and registrations can do without, in small turns between them."""
         while self.catalogue.prepare():  # noqa: ASYNC110 - it gives way to others, it does not poll
             await asyncio.sleep(0.001)
         await restate(self.catalogue, self.store)
+
+    async def _keep_prepared(self) -> None:
+        await self._prepare()
+        await self._every(_FOLD_SECONDS, self._prepare)
 
     async def _recall_removals(self, revision: int) -> None:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""

@@ -139,7 +139,7 @@ class TagIndex:
         tags_of, protocols_of, statuses_of, scopes_of = gathered
         first = len(self._ids)
         for agent_id, tags, protocols, status, scopes in rows:
-            if agent_id in self._ordinals:
+            if self._free or agent_id in self._ordinals:
                 self.put(agent_id, tags, protocols, status, scopes)
                 continue
             ordinal = len(self._ids)
