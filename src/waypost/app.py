@@ -60,9 +60,11 @@ from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
+from waypost.server.sharing import SharingFace
 from waypost.server.tls import Tls
 from waypost.server.trust_store import TrustStoreFace
 from waypost.server.upstream import Upstream
+from waypost.server.verifying import VerifyingFace
 from waypost.server.watch import WatchFace
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.memory import MemoryStore
@@ -174,6 +176,8 @@ def build(
             ProfileFace(registry, own),
             own,
             ConfirmingFace(registry),
+            VerifyingFace(registry),
+            SharingFace(registry),
             ImportFace(Importer(registry, fetcher)),
             AuditFace(trail),
             TrustStoreFace(registry),
@@ -197,7 +201,7 @@ def build(
         now=clock.now,
     )
     issuers = make_issuers(settings, _key_fetcher(fetcher), clock)
-    rates = make_rates(settings, clock)
+    own.rates = rates = make_rates(settings, clock)
     service = Service(
         routes,
         [

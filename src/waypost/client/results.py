@@ -39,6 +39,26 @@ class HeldChange(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check found: passed, failed, unknown or not_checked, and why."""
+
+    check: str
+    state: str
+    reason: str = ""
+    evidence: dict[str, Any] = msgspec.field(default_factory=dict)
+    at: str | None = None
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as it is judged now. `shown` is the level that other answers show."""
+
+    id: str
+    level: str  # verified self_asserted failed
+    checks: tuple[CheckResult, ...] = ()
+    shown: str = ""
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a write."""
 
@@ -212,6 +232,17 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     expires_at: str | None = None
+
+
+def verification_of(document: Mapping[str, Any]) -> Verification:
+    trust = document["trust"]
+    return Verification(
+        id=document["id"],
+        level=trust["level"],
+        checks=msgspec.convert(trust.get("checks", ()), tuple[CheckResult, ...]),
+        shown=document.get("shown", ""),
+        document=dict(document),
+    )
 
 
 def held_of(document: Mapping[str, Any]) -> HeldChange:

@@ -9,7 +9,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.dialects import CODECS
-from waypost.errors import InvalidParameter, WaypostError
+from waypost.errors import InvalidParameter, RateLimited, WaypostError
 from waypost.model.json import dump_json, parse_object
 from waypost.model.lease import parse_ttl
 from waypost.model.names import parse_domain, slug
@@ -24,6 +24,7 @@ from waypost.server.asgi import AnyResponse, Response, StreamingResponse, json_r
 from waypost.server.batch import line_answer, lines
 from waypost.server.conditional import http_date, not_modified, quote_etag, strong_etag
 from waypost.server.facets import facets_route, suggestions_tail
+from waypost.server.rates import Rates
 from waypost.server.reading import (
     FILTERS,
     check_dialect,
@@ -62,6 +63,7 @@ class OwnFace:
         self._registry = registry
         self._renderer = renderer
         self._mint = mint
+        self.rates: Rates | None = None
         self.workers: Callable[[], list[dict[str, Any]]] | None = None  # the processes of this service, when told
 
     def routes(self) -> list[Route]:
@@ -265,6 +267,10 @@ class OwnFace:
     async def _register_lines(
         self, call: Call, waiting: list[bytes | WaypostError], visibility: str | None, ttl_seconds: int | None
     ) -> list[bytes]:
+        try:
+            self._pace(call, len(waiting))
+        except RateLimited as error:  # what was answered stands; a client goes on with the rest when it is time
+            return [dump_json(line_answer(error)) for _ in waiting]
         results = await asyncio.gather(
             *(self._register_line(call, line, visibility, ttl_seconds) for line in waiting), return_exceptions=True
         )
@@ -272,6 +278,10 @@ class OwnFace:
             if isinstance(result, BaseException) and not isinstance(result, WaypostError):
                 raise result
         return [dump_json(line_answer(result)) for result in results]  # type: ignore[arg-type]
+
+    def _pace(self, call: Call, lines: int) -> None:
+        if self.rates is not None and lines >= limits.WRITE_LINES:
+            self.rates.write(call.principal, call.principal.address, lines // limits.WRITE_LINES)
 
     async def _register_line(
         self, call: Call, line: bytes | WaypostError, visibility: str | None, ttl_seconds: int | None

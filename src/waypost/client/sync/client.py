@@ -35,6 +35,7 @@ from waypost.client.calls import (
     quoted,
     receipt_of,
     register_call,
+    verify_call,
 )
 from waypost.client.results import (
     Change,
@@ -48,9 +49,11 @@ from waypost.client.results import (
     Page,
     Receipt,
     Stats,
+    Verification,
     found_of,
     held_of,
     overview_of,
+    verification_of,
 )
 from waypost.client.retry import Retry
 from waypost.client.sync.connection import Connection
@@ -175,6 +178,14 @@ class SyncClient(TrustCalls):
         etag = quoted(if_match)
         headers = {} if etag is None else {"If-Match": etag}
         self._connection.send(Call(method="DELETE", path=agent_path(id), headers=headers, repeatable=False))
+
+    def verify(self, id: str) -> Verification:  # noqa: A002
+        """Check the documents of an agent now. `level` is verified, self_asserted or failed; invoke nothing that failed."""
+        return verification_of(json_of(self._connection.send(Call(method="GET", path=agent_path(id, ":verify")))))
+
+    def verify_document(self, document: Registrable, dialect: str | None = None) -> Verification:
+        """Check a document with the keys that the service trusts. Nothing is registered."""
+        return verification_of(json_of(self._connection.send(verify_call(document_bytes(document), dialect))))
 
     def held(self, id: str) -> HeldChange:  # noqa: A002
         """The change of a verified agent that waits for its owner. NotFound when none does."""
