@@ -138,7 +138,9 @@ class Admission:
 
     def _end(self, pin: Pin | None, admitted: Admitted) -> Decide:
         """P-19: a goodbye counts when it is signed by the bound key under a new sequence."""
-        if admitted.pin is None or self._said.stamp.seq is None or (pin is not None and pin.seq == admitted.pin.seq):
+        before = pin.find_key(admitted.key_id) if pin is not None and admitted.key_id is not None else None
+        seq = self._said.stamp.seq
+        if admitted.pin is None or seq is None or (before is not None and before.seq == seq):
             raise Replayed(
                 "A goodbye must be signed by the key of the agent, with a higher __seq.",
                 path="$.agent.metadata.__state",

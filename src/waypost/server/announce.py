@@ -47,7 +47,8 @@ _PATH = b"/agents"
 _REVOCATIONS = "revocations"
 _VERSION = "v1.0"
 _METHODS = {"": ("GET", "HEAD", "POST", "OPTIONS"), "id": ("GET", "HEAD", "DELETE", "OPTIONS")}
-_RETRY_AFTER = {"ErrMalformedPayload": 5, "ErrAuth": 30, "ErrForbidden": 300, "ErrUnavailable": 10}  # §10
+_RETRY_AFTER = {"ErrMalformedPayload": 5, "ErrAuth": 30, "ErrForbidden": 300, "ErrUnavailable": 10}  # §10, in seconds
+_RETRIED = frozenset((400, 401, 403, 503))
 _FILTERS = 16  # capabilities that one list may ask for
 
 
@@ -97,7 +98,7 @@ class AnnounceFace:
         """A problem document like everybody's, and beside it what this protocol calls an error (P-34)."""
         codes = codes_of(error)
         retry_after = error.retry_after
-        if retry_after is None and not isinstance(error, Revoked):
+        if retry_after is None and codes.http in _RETRIED and not isinstance(error, Revoked):
             retry_after = error.retry_after = _RETRY_AFTER.get(codes.ann)
         told: dict[str, Any] = {"code": codes.ann, "message": error.message}
         if "reason" in error.details:

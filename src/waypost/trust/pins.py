@@ -23,7 +23,8 @@ class PinnedKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_seen: float
     via: str  # tofu, admin, trust, rotation, ca
     until: float | None = None  # the end of a retiring key's grace
-    mark: int | None = None  # the highest sequence it had signed when it was replaced
+    seq: int | None = None  # the highest sequence it has signed
+    digest: str | None = None  # of what it signed under it
 
     def state_at(self, now: float) -> KeyState:
         if self.state == "retiring" and self.until is not None and now >= self.until:
@@ -36,8 +37,6 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[PinnedKey, ...] = ()  # newest first
     provisioned: bool = False  # by an admin: needs no rule of the allow-list
     rotated_at: float | None = None
-    seq: int | None = None  # the highest sequence seen
-    iat: float | None = None
     digest: str | None = None  # of the last content that was accepted
     digests: tuple[tuple[str, float], ...] = ()  # contents without a sequence, newest first, each with its last time
     seen_at: float = 0.0
@@ -57,20 +56,18 @@ def with_first_key(pin: Pin, key: PinnedKey, *, provisioned: bool) -> Pin:
         for held in pin.keys
         if held.key_id != key.key_id
     )
-    return msgspec.structs.replace(
-        pin, keys=bounded((key, *others)), provisioned=pin.provisioned or provisioned, seq=None, iat=None
-    )
+    return msgspec.structs.replace(pin, keys=bounded((key, *others)), provisioned=pin.provisioned or provisioned)
 
 
 def rotated(pin: Pin, key: PinnedKey, now: float) -> Pin:
     """`key` is active and counts anew; the one before it may be used for the time of grace, but not to rotate again."""
     held = tuple(
-        msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS, mark=pin.seq)
+        msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS)
         if each.state == "active"
         else each
         for each in pin.keys
     )
-    return msgspec.structs.replace(pin, keys=bounded((key, *held)), rotated_at=now, seq=None, iat=None)
+    return msgspec.structs.replace(pin, keys=bounded((key, *held)), rotated_at=now)
 
 
 def with_revoked(pin: Pin, key_id: str) -> Pin:

@@ -36,23 +36,24 @@ def check_news(pin: Pin, stamp: Stamp, key: PinnedKey, *, now: float, authentica
         raise _replayed(f"The sequence {stamp.seq} is below {floor}, which was seen.", "replay")
     _check_time(stamp, now, authenticated)
     if floor is not None and stamp.seq == floor:
-        _check_repetition(pin, stamp, withdrawn)
-        return msgspec.structs.replace(pin, seen_at=now)
-    return msgspec.structs.replace(
-        pin, seq=stamp.seq, iat=stamp.iat, digest=stamp.digest, digests=_remembered(pin, stamp, now), seen_at=now
-    )
+        _check_repetition(pin, key, stamp, withdrawn)
+    marked = msgspec.structs.replace(key, seq=stamp.seq, digest=stamp.digest)
+    keys = tuple(marked if each.key_id == key.key_id else each for each in pin.keys)
+    return msgspec.structs.replace(pin, keys=keys, digest=stamp.digest, seen_at=now)
 
 
 def _floor(pin: Pin, key: PinnedKey) -> int | None:
-    """The sequence to beat. A rotation begins anew (C11), but not for the key that was replaced."""
-    marks = [mark for mark in (pin.seq, key.mark) if mark is not None]
+    """The sequence to beat. A new key counts anew (C11); the one that it replaced has to beat both, and moves only its own
+    mark: whoever stole it cannot shut the new one out."""
+    active = pin.active
+    marks = [each.seq for each in (key, active) if each is not None and each.seq is not None]
     return max(marks) if marks else None
 
 
-def _check_repetition(pin: Pin, stamp: Stamp, withdrawn: bool) -> None:
-    if pin.seq != stamp.seq:
-        raise _replayed(f"The sequence {stamp.seq} was seen before the key was replaced.", "replay")
-    if pin.digest != stamp.digest:
+def _check_repetition(pin: Pin, key: PinnedKey, stamp: Stamp, withdrawn: bool) -> None:
+    if key.seq != stamp.seq:
+        raise _replayed(f"The sequence {stamp.seq} was seen, signed by the key that is active.", "replay")
+    if key.digest != stamp.digest:
         # Somebody else signs with this key, or the publisher has lost its counter: worth an alarm.
         raise Replayed(
             f"Another content was announced under the sequence {stamp.seq}.",
@@ -61,6 +62,8 @@ def _check_repetition(pin: Pin, stamp: Stamp, withdrawn: bool) -> None:
             retry_after=30,
             details={"reason": FORK},
         )
+    if pin.digest != stamp.digest:
+        raise _replayed("Another content was announced since, with the other key of this agent.", "replay")
     if withdrawn:
         raise _replayed("This announcement was withdrawn.", "replay", "Announce it again with a higher __seq.")
 
@@ -83,7 +86,7 @@ def _check_time(stamp: Stamp, now: float, authenticated: bool) -> None:
 
 def _check_contents(pin: Pin, stamp: Stamp, now: float, authenticated: bool) -> Pin:
     """P-18: without a sequence, going back to an earlier content is a replay, unless the session itself is proven."""
-    if pin.seq is not None and not authenticated:
+    if any(key.seq is not None for key in pin.keys) and not authenticated:
         raise _replayed("Earlier announcements had a sequence; this one has none.", "no_seq", "Add metadata.__seq.")
     known = {digest: at for digest, at in pin.digests if now - at < limits.ANNOUNCE_DIGEST_SECONDS}
     if not authenticated and stamp.digest != pin.digest and stamp.digest in known:
@@ -92,9 +95,6 @@ def _check_contents(pin: Pin, stamp: Stamp, now: float, authenticated: bool) -> 
 
 
 def _remembered(pin: Pin, stamp: Stamp, now: float) -> tuple[tuple[str, float], ...]:
-    """The contents of objects without a sequence. One with a sequence needs no memory of its own."""
-    if stamp.seq is not None:
-        return pin.digests
     others = tuple(item for item in pin.digests if item[0] != stamp.digest)
     return ((stamp.digest, now), *others)[: limits.ANNOUNCE_DIGESTS]
 

@@ -1,0 +1,70 @@
+"""Agents that announce: keys that are the same in every run, messages that are signed for the test's own clock."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import httpx
+
+from waypost.model.times import to_rfc3339
+from waypost.trust.signing import PrivateKey, new_key, sign_announcement
+
+AGENT_ID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
+
+
+def key(name: str) -> PrivateKey:
+    """A key of its own for each name."""
+    return new_key("ed25519", hashlib.sha256(name.encode()).digest())
+
+
+def agent(agent_id: str = AGENT_ID, **members: Any) -> dict[str, Any]:
+    return {
+        "agent_id": agent_id,
+        "agent_name": "data-processor",
+        "capabilities": {"metrics": "2.0"},
+        "transport": {"type": "tcp", "endpoint": "10.0.0.12:9000"},
+        **members,
+    }
+
+
+def stamped(seq: int | None, at: float | None, **metadata: Any) -> dict[str, Any]:
+    """`metadata` with a sequence and the time of signing."""
+    told = dict(metadata)
+    if seq is not None:
+        told["__seq"] = seq
+    if at is not None:
+        told["__iat"] = to_rfc3339(at)
+    return told
+
+
+def announcement(
+    signer: PrivateKey,
+    *,
+    seq: int | None = None,
+    at: float | None = None,
+    previous: PrivateKey | None = None,
+    agent_id: str = AGENT_ID,
+    **members: Any,
+) -> dict[str, Any]:
+    """A signed message. Without `seq` and `at`: as older publishers send it."""
+    metadata = stamped(seq, at, **members.pop("metadata", {}))
+    said = agent(agent_id, **members)
+    if metadata:
+        said["metadata"] = metadata
+    return sign_announcement(said, signer, previous)
+
+
+def body(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode()
+
+
+async def announce(client: httpx.AsyncClient, message: dict[str, Any], **more: Any) -> httpx.Response:
+    return await client.post("/agents", json=message, **more)
+
+
+def error_of(response: httpx.Response) -> tuple[int, str, str | None]:
+    """Status, name and reason of a refusal."""
+    told = response.json()["error"]
+    return response.status_code, told["code"], told.get("reason")
