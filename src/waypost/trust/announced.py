@@ -16,7 +16,7 @@ from waypost.errors import InvalidDocument, InvalidKey
 from waypost.model.json import JsonObject
 from waypost.trust.canonical import JCS, LEGACY, canonical, legacy_canonical
 from waypost.trust.encodings import decode_base64
-from waypost.trust.keys import PublicKey, of_native, parse_base64_der, parse_der, read_pem
+from waypost.trust.keys import PublicKey, of_native, parse_base64_der, parse_der, read_pem, require_point
 
 _SIGNATURE_CHARS = 2 * limits.KIB  # RSA of 8192 bits has 1368
 
@@ -66,7 +66,7 @@ def read_announced(message: JsonObject, *, legacy: bool = False) -> Announced:
     return Announced(
         agent=agent,
         covered=canonical(agent),
-        key=None if told is None else parse_announced_key(told),
+        key=None if told is None else _read_key(told, "$.agent.public_key"),
         signature=_signature(message, "signature"),
         previous_signature=_signature(message, "previous_signature"),
         legacy=legacy,
@@ -75,6 +75,10 @@ def read_announced(message: JsonObject, *, legacy: bool = False) -> Announced:
 
 def parse_announced_key(text: Any, path: str = "$.agent.public_key") -> PublicKey:
     """PEM of a public key or of a certificate, or the bare base64 of a key (announce.md §1)."""
+    return require_point(_read_key(text, path), path)
+
+
+def _read_key(text: Any, path: str) -> PublicKey:
     if not isinstance(text, str):
         raise InvalidKey("A public key is a text.", path=path, hint="Send it as PEM.")
     if "-----BEGIN" not in text:

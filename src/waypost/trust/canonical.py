@@ -9,23 +9,38 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import rfc8785
 
+from waypost import limits
 from waypost.errors import InvalidDocument
 
 JCS = "jcs"
 LEGACY = "legacy"
+_sorted = msgspec.json.Encoder(order="sorted")  # ten times as fast, and the same for what is plain
 _HINT = "Leave the member out, or write it as a text."
 
 
 def canonical(value: Any) -> bytes:
     """RFC 8785: one sequence of bytes for each JSON value."""
     try:
-        return rfc8785.dumps(value)
+        return _sorted.encode(value) if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise InvalidDocument(f"This has no canonical form: {error}.", path="$", hint=_HINT) from None
     except RecursionError:
         raise InvalidDocument("This is nested too deeply to be signed.", path="$", hint="Make it flatter.") from None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether sorting is all there is to do: no fraction, whose text is an art, and no name that UTF-16 sorts otherwise."""
+    kind = type(value)
+    if kind is dict:
+        return all(type(name) is str and name.isascii() and _is_plain(item) for name, item in value.items())
+    if kind is list:
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, int):
+        return kind is bool or abs(value) <= limits.JSON_INTEGER_MAX
+    return kind is str or value is None
 
 
 def legacy_canonical(value: Any) -> bytes:

@@ -18,13 +18,12 @@ def is_small_order(encoded: bytes) -> bool:
     return (int.from_bytes(encoded, "little") & ~_SIGN_BIT) % _PRIME in _SMALL_ORDER_Y
 
 
-def is_canonical_point(encoded: bytes) -> bool:
-    """Whether these 32 bytes are the one encoding of a point on the curve."""
+def is_canonical(encoded: bytes) -> bool:
+    """Whether these 32 bytes are the one way to write their point. (That 0 has no sign is asked of small orders only.)"""
+    return int.from_bytes(encoded, "little") & ~_SIGN_BIT < _PRIME
+
+
+def is_point(encoded: bytes) -> bool:
+    """Whether the curve has a point with this y: x² is (y² - 1) / (dy² + 1), a square exactly when their product is one."""
     y = int.from_bytes(encoded, "little") & ~_SIGN_BIT
-    if y >= _PRIME:
-        return False
-    numerator = (y * y - 1) % _PRIME
-    if numerator == 0:
-        return encoded[31] < 0x80  # x is 0, and 0 has no sign
-    # x² is numerator over denominator, which is a square exactly when their product is one.
-    return pow(numerator * (_D * y * y + 1), (_PRIME - 1) // 2, _PRIME) == 1
+    return pow((y * y - 1) * (_D * y * y + 1), (_PRIME - 1) // 2, _PRIME) == 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -33,7 +32,6 @@ _JWK_CURVES: dict[str, tuple[str, ec.EllipticCurve]] = {
     "P-384": ("p-384", ec.SECP384R1()),
     "P-521": ("p-521", ec.SECP521R1()),
 }
-_PARSED_KEYS = 4096  # an agent announces with the same key again and again
 NativeKey: TypeAlias = algorithms.NativeKey
 
 
@@ -103,7 +101,7 @@ def parse_pem(text: str, path: str = "public_key") -> PublicKey:
     label, der = read_pem(text, path)
     if label != "PUBLIC KEY":
         raise _refused(f"This PEM block is a {label}, not a PUBLIC KEY.", path)
-    return parse_der(der, path)
+    return require_point(parse_der(der, path), path)
 
 
 def read_pem(text: str, path: str = "public_key") -> tuple[str, bytes]:
@@ -127,9 +125,8 @@ def parse_base64_der(text: str, path: str = "public_key") -> PublicKey:
     return parse_der(_decoded(text, path), path)
 
 
-@lru_cache(maxsize=_PARSED_KEYS)
 def parse_der(der: bytes, path: str = "public_key") -> PublicKey:
-    """The key in a SubjectPublicKeyInfo."""
+    """The key in a SubjectPublicKeyInfo. Whether it is a point at all is left to `require_point`, or to its first signature."""
     if len(der) > limits.KEY_BYTES:
         raise _refused(f"The key has {len(der)} bytes; at most {limits.KEY_BYTES} are read.", path)
     try:
@@ -142,7 +139,7 @@ def parse_der(der: bytes, path: str = "public_key") -> PublicKey:
 def parse_ed25519_raw(raw: bytes, path: str = "public_key") -> PublicKey:
     if len(raw) != 32:
         raise _refused(f"An Ed25519 key has 32 bytes, not {len(raw)}.", path)
-    return of_native(Ed25519PublicKey.from_public_bytes(raw), path)
+    return require_point(of_native(Ed25519PublicKey.from_public_bytes(raw), path), path)
 
 
 def parse_jwk(value: Any, path: str = "jwk") -> PublicKey:
@@ -177,11 +174,21 @@ def of_native(native: object, path: str = "public_key") -> PublicKey:
     return PublicKey(kind, native.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo), native)
 
 
+def require_point(key: PublicKey, path: str = "public_key") -> PublicKey:
+    """The key, if there is such a point. It costs as much as a signature; one that is no point verifies nothing anyway.
+
+    So this is asked where a key is taken on its word. Keys on other curves were checked when they were loaded.
+    """
+    if key.raw is not None and not edwards.is_point(key.raw):
+        raise _refused("This Ed25519 key is not the encoding of a point on its curve.", path)
+    return key
+
+
 def _check_ed25519(raw: bytes, path: str) -> None:
     if edwards.is_small_order(raw):
         raise _refused("This Ed25519 key is of small order: anyone could sign for it.", path)
-    if not edwards.is_canonical_point(raw):
-        raise _refused("This Ed25519 key is not the encoding of a point on its curve.", path)
+    if not edwards.is_canonical(raw):
+        raise _refused("This Ed25519 key is not the one encoding of a point.", path)
 
 
 def _check_rsa(numbers: rsa.RSAPublicNumbers, path: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.wycheproof import VECTORS, load
@@ -102,6 +103,17 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+@given(JSON)
+@settings(max_examples=500)
+def test_the_quick_way_writes_what_the_library_writes(value: Any) -> None:
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+def test_the_quick_way_escapes_as_the_library_does() -> None:
+    every = {"a": "".join(chr(code) for code in range(0x300)) + "\u2028\ufeff\uffff😀/<>&"}
+    assert canonical(every) == rfc8785.dumps(every)
 
 
 @given(JSON)
