@@ -104,7 +104,8 @@ class Catalogue:
 
     @property
     def is_prepared(self) -> bool:
-        return not self._untagged and not self._fresh and not self._unspelt
+        """Whether so little is left that it can be done at once."""
+        return not self._untagged and len(self._unspelt) <= _SPELT_AT_ONCE
 
     def prepare(self) -> bool:
         """Take a part of what was loaded, or came since, into the tag index; True while something is left. The first answers
@@ -116,7 +117,7 @@ class Catalogue:
             part = self._unspelt[-_SPELT_AT_ONCE:]
             del self._unspelt[-_SPELT_AT_ONCE:]
             self._neighbours.add(part)
-        return not self.is_prepared
+        return bool(self._untagged or self._fresh or self._unspelt)
 
     def _prepare_tags(self) -> None:
         if self._untagged:
@@ -127,8 +128,8 @@ class Catalogue:
                 self._unspelt = list(self._tags.by_tag)
         else:
             part, self._fresh = self._fresh, []
+            self._unspelt += {tag for entry in part for tag in entry.tags if not self._tags.tag_count(tag)}
             self._tag(part)
-            self._unspelt += {tag for entry in part for tag in entry.tags}
 
     def _tag(self, part: Sequence[Entry]) -> None:
         self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
@@ -353,15 +354,11 @@ class Catalogue:
         statuses: Sequence[str] = LISTED,
         owner: str | None = None,
         ids: Iterable[str] | None = None,
-        among: BitMap | None = None,
     ) -> tuple[list[Entry], int]:
-        """One page in the order of (folded name, id), and how many there are in all; of `among`, where that is given."""
-        unfiltered = not tags and not protocols and owner is None and ids is None and among is None
-        if unfiltered and tuple(statuses) == LISTED:
+        """One page in the order of (folded name, id), and how many there are in all."""
+        if not tags and not protocols and owner is None and ids is None and tuple(statuses) == LISTED:
             return self._plain_page(audience, limit, offset, after)
         chosen = self.select(audience, tags=tags, protocols=protocols, statuses=statuses, owner=owner)
-        if among is not None:
-            chosen &= among
         if ids is not None:
             chosen &= BitMap(ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None)
         listed_only = set(statuses) <= set(LISTED)
