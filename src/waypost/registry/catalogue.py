@@ -354,11 +354,15 @@ class Catalogue:
         statuses: Sequence[str] = LISTED,
         owner: str | None = None,
         ids: Iterable[str] | None = None,
+        among: BitMap | None = None,
     ) -> tuple[list[Entry], int]:
-        """One page in the order of (folded name, id), and how many there are in all."""
-        if not tags and not protocols and owner is None and ids is None and tuple(statuses) == LISTED:
+        """One page in the order of (folded name, id), and how many there are in all; of `among`, where that is given."""
+        unfiltered = not tags and not protocols and owner is None and ids is None and among is None
+        if unfiltered and tuple(statuses) == LISTED:
             return self._plain_page(audience, limit, offset, after)
         chosen = self.select(audience, tags=tags, protocols=protocols, statuses=statuses, owner=owner)
+        if among is not None:
+            chosen &= among
         if ids is not None:
             chosen &= BitMap(ordinal for agent_id in ids if (ordinal := self.tags.ordinal(agent_id)) is not None)
         listed_only = set(statuses) <= set(LISTED)
