@@ -158,6 +158,16 @@ def _found_agent(item: Mapping[str, Any]) -> FoundAgent | Failure:
     return msgspec.structs.replace(msgspec.convert(item, FoundAgent), receipt=receipt)
 
 
+def verify_call(content: bytes, dialect: str | None) -> Call:
+    return Call(
+        method="POST",
+        path=f"{AGENTS}:verify",
+        params=present(dialect=dialect),
+        headers={"Content-Type": media_type(content)},
+        content=content,
+    )
+
+
 def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:
     return Call(
         method="POST",

@@ -13,12 +13,12 @@ import msgspec
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration, Source, verdicts_of
-from waypost.model.verdict import level_of
+from waypost.model.verdict import Verdict, level_of
 from waypost.registry.auditing import entry_of_judging
 from waypost.registry.ports import Change, Command, Decision, Held
 from waypost.registry.reading import Reading
 from waypost.registry.trustbook import agent_name, record_name
-from waypost.registry.verification import judge_again, key_notes
+from waypost.registry.verification import judge_again, judge_document, key_notes
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +39,19 @@ class Judging(Reading):
     async def verify(self, principal: Principal, key: str) -> Judged:
         """Every check of every document of an agent, made now. Nothing is written."""
         held = await self.get(principal, key)
-        notes: dict[str, bytes] = {}
-        for name in key_notes(held.id):
-            notes.update(await self.store.notes(name))
         now = self.clock.now()
-        judged = msgspec.structs.replace(held, sources=judge_again(held, notes, now))
+        judged = msgspec.structs.replace(held, sources=judge_again(held, await self._key_notes(held.id), now))
         return Judged(held=held, now=judged, at=now)
+
+    async def verify_document(self, dialect: str, document: bytes, agent_id: str) -> tuple[Verdict, ...]:
+        """The checks of a document that is not registered, with the keys that are bound to its agent here."""
+        return judge_document(dialect, document, agent_id, await self._key_notes(agent_id), self.clock.now())
+
+    async def _key_notes(self, agent_id: str) -> dict[str, bytes]:
+        notes: dict[str, bytes] = {}
+        for name in key_notes(agent_id):
+            notes.update(await self.store.notes(name))
+        return notes
 
     async def judge_anew(self, name: str) -> list[str]:
         """Take over what a newly bound key changes: of the agent of this name, or of all ids of this domain. Their ids."""

@@ -113,12 +113,27 @@ def judge_again(registration: Registration, notes: Mapping[str, bytes], now: flo
     return tuple(_judged_again(source, keys, dead, now) for source in registration.sources)
 
 
+def judge_document(
+    dialect: str, document: bytes, agent_id: str, notes: Mapping[str, bytes], now: float
+) -> tuple[Verdict, ...]:
+    """The checks of any document; none for a dialect that knows no signatures."""
+    return judge_with(dialect, document, *bound_keys(agent_id, notes, now), now)
+
+
+def judge_with(
+    dialect: str, document: bytes, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float
+) -> tuple[Verdict, ...]:
+    check = CHECKS.get(dialect)
+    if check is None:
+        return ()
+    told = [_unless_revoked(each, dead) for each in check(_message(dialect, document), (*keys, *dead), now)]
+    return (*told, *(_pinned(each) for each in told if each.check == SIGNATURE and each.state == "passed"))
+
+
 def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float) -> Source:
-    check = CHECKS.get(source.dialect)
-    if check is None or not source.document:
+    if not source.document:
         return source
-    told = [_unless_revoked(each, dead) for each in check(_message(source), (*keys, *dead), now)]
-    told += [_pinned(each) for each in told if each.check == SIGNATURE and each.state == "passed"]
+    told = judge_with(source.dialect, source.document, keys, dead, now)
     others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(new.check for new in told)}]
     return msgspec.structs.replace(source, verdicts=(*told, *others))
 
@@ -135,9 +150,9 @@ def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
     return verdict
 
 
-def _message(source: Source) -> JsonObject:
+def _message(dialect: str, document: bytes) -> JsonObject:
     """A bare announced agent is judged as a message without a signature."""
-    parsed = parse_object(source.document)
-    if source.dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
+    parsed = parse_object(document)
+    if dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
         return {"agent": parsed}
     return parsed

@@ -53,6 +53,24 @@ TRUST: dict[str, Any] = {
     },
 }
 
+VERIFICATION: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "trust", "documents", "checked_at"],
+    "properties": {
+        "id": _TEXT,
+        "trust": {**TRUST, "description": "as it is judged now"},
+        "shown": {"enum": ["verified", "self_asserted", "failed"], "description": "the level that answers show"},
+        "documents": {
+            "type": "array",
+            "items": {
+                **TRUST,
+                "properties": {**TRUST["properties"], "dialect": DIALECT, "received_at": _TIME},
+            },
+        },
+        "checked_at": _TIME,
+    },
+}
+
 HELD: dict[str, Any] = {
     "type": "object",
     "required": ["etag", "base", "changes", "dialect", "subject", "at", "expires_at"],

@@ -1,15 +1,60 @@
-"""`waypost verify`."""
+"""`waypost verify ID|FILE`, `waypost verify --log`."""
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import click
+from rich.text import Text
 
 from waypost.cli.commands.verify_log import ENTRIES, verify_log
 from waypost.cli.options import example
+from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
+from waypost.cli.text import clean
+from waypost.client.results import Verification, verification_of
+from waypost.dialects import decode_document
+from waypost.dialects.codec import DecodeContext
+from waypost.errors import InvalidRequest, NotFound, Unauthorized, Unavailable
+from waypost.model.times import to_rfc3339
+from waypost.model.verdict import BADGES, summary
+from waypost.registry.verification import judge_with
+from waypost.trust.announced import parse_announced_key
+from waypost.trust.checks.bound import BoundKey
+
+EXIT_FAILED = 1
+_DOMAIN = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\Z")
+_MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "unknown": ("?", "yellow"),
+    "not_checked": ("-", "dim"),
+}
+_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "bold red"}
 
 
-@click.command(epilog=example("waypost verify --log", "waypost verify --log --entries 200 -o json"))
+@click.command(
+    epilog=example(
+        "waypost verify agent:alice.example.com",
+        "waypost verify agent-card.json --key alice.pem",
+        "waypost verify weather-reporter -o json | jq .trust.level",
+        "waypost verify --log",
+    )
+)
+@click.argument("target", required=False, metavar="ID|FILE")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PEM",
+    help="Check a file with this public key, without a service; repeat for more.",
+)
+@click.option("--dialect", metavar="NAME", help="Of a file, when its content should not decide.")
 @click.option("--log", is_flag=True, help="Check the audit trail of the service against what was seen before.")
 @click.option(
     "--entries",
@@ -19,8 +64,103 @@ from waypost.cli.session import Session, with_session
     help="With --log: how many of the newest entries are proved to be in it.",
 )
 @with_session
-def command(session: Session, entries: int, *, log: bool) -> int:
-    """Check what a service says. Exits with 1 when a check fails."""
-    if not log:
-        raise click.UsageError("Say what to check: --log.")
-    return verify_log(session, entries)
+def command(
+    session: Session, target: str | None, keys: tuple[Path, ...], dialect: str | None, entries: int, *, log: bool
+) -> int:
+    """Check now how far an agent, or a document in a file, can be trusted: every check, step by step, with its evidence.
+
+    Exits with 1 when a check failed. A signature that holds, but by a key that nothing binds to the agent, is `?`: it proves
+    nothing about who the agent is.
+    """
+    if log:
+        return verify_log(session, entries)
+    if target is None:
+        raise click.UsageError("Say what to check: an ID, a FILE, or --log.")
+    printer = session.printer()
+    path = Path(target)
+    if path.is_file():
+        found = _verify_file(session, printer, path, keys, dialect)
+    elif keys:
+        raise click.UsageError(f"--key checks files, and {target!r} is none.")
+    else:
+        found = _verify_agent(session, target)
+    _show(printer, found)
+    return EXIT_FAILED if found.level == "failed" else 0
+
+
+def _verify_agent(session: Session, target: str) -> Verification:
+    with session.client() as client:
+        try:
+            return client.verify(target)
+        except NotFound:
+            if _DOMAIN.match(target):
+                raise InvalidRequest(
+                    f"No agent is registered as {target!r}, and domains are not checked yet.",
+                    path="target",
+                    hint="Name an agent or a file; checks of a domain's own DNS come with a later release.",
+                ) from None
+            raise
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def _verify_file(
+    session: Session, printer: Printer, path: Path, keys: tuple[Path, ...], dialect: str | None
+) -> Verification:
+    """With keys that are given, here; else by the service, which knows what is bound to the agent."""
+    if keys:
+        return _verify_here(path, dialect, [_read_key(key) for key in keys])
+    try:
+        with session.client() as client:
+            return client.verify_document(path, dialect)
+    except (Unavailable, Unauthorized) as error:
+        printer.note(f"No service to ask for keys ({error.message}) Signatures are checked without any: see --key.")
+        return _verify_here(path, dialect, [])
+
+
+def _verify_here(path: Path, dialect: str | None, keys: list[BoundKey]) -> Verification:
+    now = time.time()
+    document = path.read_bytes()
+    name, _, decoded = decode_document(document, dialect, DecodeContext(now=now))
+    told = summary(judge_with(name, document, keys, (), now))
+    answer = {"id": decoded.record.id, "trust": told, "documents": [{"dialect": name, **told}]}
+    return verification_of({**answer, "checked_at": to_rfc3339(now)})
+
+
+def _read_key(path: Path) -> BoundKey:
+    return BoundKey(parse_announced_key(path.read_text("utf-8"), str(path)), f"--key {path.name}")
+
+
+# --- Showing --------------------------------------------------------------------------------------
+
+
+def _show(printer: Printer, found: Verification) -> None:
+    if not printer.is_human:
+        printer.value(found.document)
+        return
+    for line in _lines(found):
+        printer.line(line)
+    if found.shown and found.shown != found.level:
+        printer.note(f"Other answers still show {BADGES.get(found.shown, found.shown)}: register the document again.")
+
+
+def _lines(found: Verification) -> Iterator[Text]:
+    badge = Text(BADGES.get(found.level, found.level), style=_STYLES.get(found.level, ""))
+    yield badge.append(f"  {clean(found.id)}", style="not bold default")
+    for document in found.document.get("documents", ()):
+        yield Text(f"  {clean(str(document.get('dialect', '')))}", style="bold")
+        checks = document.get("checks") or ({"check": "signature", "state": "not_checked", "reason": _NO_SIGNATURES},)
+        for check in checks:
+            yield from _check_lines(check)
+
+
+_NO_SIGNATURES = "this dialect has none"
+
+
+def _check_lines(check: dict[str, Any]) -> Iterator[Text]:
+    mark, style = _MARKS.get(check["state"], ("?", ""))
+    line = Text(f"    {mark} ", style=style).append(clean(check["check"]), style="default")
+    yield line.append(f"  {clean(check.get('reason') or check['state'].replace('_', ' '))}", style="dim")
+    for name, value in (check.get("evidence") or {}).items():
+        yield Text(f"        {clean(name)}: {clean(str(value))}", style="dim")

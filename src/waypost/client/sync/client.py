@@ -75,10 +75,14 @@ class SyncClient(TrustCalls):
         *,
         data: Path | None = None,
         config: Path | None = None,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        cert_key: Path | None = None,
         retry: Retry | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}
+        flags |= {"ca": ca, "cert": cert, "cert_key": cert_key}
         address = load_connection(flags, config=config)
         self.base_url = address.base_url
         self._connection = Connection(address, retry or Retry(), transport)

@@ -14,6 +14,7 @@ from waypost.client.pause import pause
 from waypost.client.problems import error_of_answer, error_of_transport
 from waypost.client.retry import Retry
 from waypost.client.streams import Lines
+from waypost.client.tls import tls_context
 from waypost.errors import WaypostError
 from waypost.settings import Connection as Address
 from waypost.settings import is_loopback
@@ -33,6 +34,7 @@ class Connection:
             headers=headers,
             timeout=address.timeout,
             transport=transport,
+            verify=tls_context(address),
             trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
         )
         self._timeout = address.timeout
