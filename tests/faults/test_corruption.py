@@ -14,13 +14,14 @@ from support.stored import Listener, everything, make_registration, make_source,
 from waypost.errors import ConfigurationError, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.registration import Entry, Registration
-from waypost.registry.ports import Tombstone
+from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision, Tombstone
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_schema import FILE_NAME
 
 FLIPS = 80
 CUTS = 12
 AGENTS = 120
+ENTRIES = 600
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Content:
     events: list[Event]
     tombstone: Tombstone | None
     secret: bytes
+    notes: list[tuple[str, bytes]]
+    leaves: list[bytes]  # of the audit trail
+    roots: list[bytes]
 
 
 async def _read(folder: Path, *, check: bool) -> Content:
@@ -49,6 +53,9 @@ async def _read(folder: Path, *, check: bool) -> Content:
             events=list(await store.events(0, 10_000)),
             tombstone=await store.tombstone("gone"),
             secret=await store.secret("cursor", lambda: b"made anew"),
+            notes=await store.notes(""),
+            leaves=(await store.audit(AuditQuery(limit=1000))).leaves,
+            roots=await store.audit_hashes([(0, ENTRIES), (0, 300), (256, 512), (5, 6)]),
         )
     finally:
         await store.close()
@@ -66,6 +73,10 @@ async def intact(tmp_path: Path) -> tuple[Path, Content]:
         await store.execute(put(make_registration(f"agent-{n}", text=text, aliases=(f"a-{n}",), sources=(source,))))
     await store.execute(renew("agent-7", now=1_790_000_100.0))
     await store.execute(put(make_registration("gone")))
+    for n in range(ENTRIES):
+        entry = AuditEntry(at=1_790_000_000.0, action="allow", subject="admin", object=f"rule-{n}")
+        decision = Decision(outcome="noted", notes={f"allow:rule-{n % 50}": b"{}"}, audit=(entry,))
+        await store.execute(Command(keys=(), decide=lambda held, decision=decision: decision))
     await store.execute(withdraw("gone"))
     await store.secret("cursor", lambda: b"a secret of 16 b")
     await store.close()
@@ -131,4 +142,33 @@ async def test_damage_in_one_record_leaves_the_others_readable(intact: tuple[Pat
         await store.fetch(["agent-3"])
     assert await store.fetch(["agent-4"]) == {"agent-4": content.registrations["agent-4"]}
     assert (await store.fetch(["agent-3"], sources=False))["agent-3"].id == "agent-3"
+    await store.close()
+
+
+async def test_a_damaged_entry_of_the_audit_trail_is_named(intact: tuple[Path, Content], tmp_path: Path) -> None:
+    folder, content = intact
+    data = (folder / FILE_NAME).read_bytes()
+    shutil.copytree(folder, tmp_path / "one")
+    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(b'"object":"rule-99"', b'"object":"rule-98"', 1))
+    store = SqliteStore(tmp_path / "one")
+    await store.open(Listener())
+    with pytest.raises(StoreUnavailable, match="the audit entry 100"):
+        await store.audit(AuditQuery(limit=1000))
+    assert (await store.audit(AuditQuery(after=100, limit=1000))).leaves == content.leaves[100:]
+    await store.close()
+
+
+async def test_an_earlier_version_is_damaged_or_right(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.open(Listener())
+    for text in ("first", "second", "third"):
+        await store.execute(put(make_registration("x", text=text)))
+    await store.close()
+    data = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(data.replace(b'"description":"first"', b'"description":"fivst"'))
+    store = SqliteStore(tmp_path)
+    await store.open(Listener())
+    with pytest.raises(StoreUnavailable, match="the version 1 of 'x'"):
+        await store.history("x")
+    assert len(await store.history("x", 1)) == 1
     await store.close()

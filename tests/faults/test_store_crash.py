@@ -13,9 +13,12 @@ import pytest
 
 from support.crashing_writer import AGENTS, WRITERS, agent_id, command_for
 from support.stored import Listener, everything, held_for
+from waypost.model.audit import read_leaf
 from waypost.model.record import record_bytes
 from waypost.registry.decisions import entry_of
+from waypost.registry.ports import AuditQuery
 from waypost.stores.sqlite import SqliteStore
+from waypost.trust.merkle import leaf_hash
 
 TESTS = Path(__file__).parents[1]
 KILLS = 12
@@ -24,6 +27,7 @@ POINTS = (
     ("before_begin", 9),
     ("after_row", 31),
     ("after_event", 31),
+    ("after_audit", 7),
     ("before_commit", 7),
     ("after_commit", 7),
     ("before_publish", 7),
@@ -96,6 +100,8 @@ async def _check(data: Path, history: History) -> None:
         agent: entry_of(registration) for agent, registration in found.items()
     }
     await _check_log(store, found, history)
+    assert dict(await store.notes("step:")) == {f"step:{agent}": str(step).encode() for agent, step in steps.items()}
+    await _check_trail(store, steps)
     await store.close()
     history.answered = {agent: steps.get(agent) for agent in history.answered | steps}
 
@@ -113,6 +119,27 @@ async def _check_log(store: SqliteStore, found: dict[str, object], history: Hist
         else:
             assert (event.revision, event.etag) == (registration.revision, registration.etag)
             assert event.record == record_bytes(registration.record)
+
+
+async def _check_trail(store: SqliteStore, steps: dict[str, int]) -> None:
+    """One entry for each change, the last one of each agent is its state, and the tree fits the leaves."""
+    size = await store.audit_size()
+    assert size == await store.revision()
+    last: dict[str, str] = {}
+    leaves: list[bytes] = []
+    page = await store.audit(AuditQuery(limit=1000))
+    while page.leaves:
+        leaves += page.leaves
+        page = await store.audit(AuditQuery(after=page.oldest - 1 + len(leaves), limit=1000))
+    for record in map(read_leaf, leaves):
+        last[record.object] = record.detail
+    assert {agent: int(detail) for agent, detail in last.items() if detail != "None"}.items() <= steps.items()
+    assert all(agent not in steps for agent, detail in last.items() if detail == "None")
+    numbers = [read_leaf(leaf).number for leaf in leaves]
+    assert numbers == list(range(size - len(leaves) + 1, size + 1))
+    spans = [(number - 1, number) for number in numbers]
+    assert await store.audit_hashes(spans) == list(map(leaf_hash, leaves))
+    assert len(await store.audit_hashes([(0, size)])) == 1
 
 
 async def test_a_killed_store_loses_nothing_that_it_answered(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import random
 import sys
 from pathlib import Path
 
+import msgspec
+
 from support.stored import NOW, Listener, make_registration, put, withdraw
-from waypost.registry.ports import Command, Idempotency
+from waypost.registry.ports import AuditEntry, Command, Decision, Held, Idempotency
 from waypost.stores.sqlite import SqliteStore
 
 WRITERS = 8
@@ -29,9 +31,26 @@ def agent_id(writer: int, number: int) -> str:
 def command_for(agent: str, step: int, operation: str) -> Command:
     """The same for the same arguments, so that a repeated step carries the same key and fingerprint."""
     if operation == "withdraw":
-        return withdraw(agent)
+        return _told(withdraw(agent), agent, None)
     key = Idempotency(key=f"{agent}\0{step}", fingerprint=str(step), forget_at=NOW + 10_000)
-    return put(make_registration(agent, text=f"step {step}", aliases=(f"alias of {agent}",)), idempotency=key)
+    registration = make_registration(agent, text=f"step {step}", aliases=(f"alias of {agent}",))
+    return _told(put(registration, idempotency=key), agent, step)
+
+
+def _told(command: Command, agent: str, step: int | None) -> Command:
+    """With a note of the step and an entry in the audit trail, which must be there exactly when the change is."""
+
+    def decide(held: Held) -> Decision:
+        decision = command.decide(held)
+        if decision.change is None:
+            return decision
+        entry = AuditEntry(
+            at=NOW, action="put" if step else "withdraw", subject="alice", object=agent, detail=str(step)
+        )
+        note = None if step is None else str(step).encode()
+        return msgspec.structs.replace(decision, notes={f"step:{agent}": note}, audit=(entry,))
+
+    return msgspec.structs.replace(command, decide=decide)
 
 
 class Crash:
@@ -63,7 +82,7 @@ async def write(store: SqliteStore, writer: int, seed: int) -> None:
         answer = await store.execute(command_for(agent, step, operation))
         say("done", writer, agent, operation, step, answer.revision)
         if step % 20 == 0 and writer == 0:
-            await store.prune(events_before=NOW + 1, keep_events=200, now=NOW)
+            await store.prune(events_before=NOW + 1, keep_events=200, now=NOW, keep_audit=300)
 
 
 async def main(data: Path, seed: int, crash: Crash) -> None:
