@@ -336,6 +336,27 @@ CLIENT_SETTINGS = (
         in_file=False,
         doc="How long to wait for an answer, in seconds.",
     ),
+    Setting(
+        name="ca",
+        kind="folder",
+        in_file=False,
+        shown_default="the usual authorities",
+        doc="Authorities by which the service is known (PEM), for https.",
+    ),
+    Setting(
+        name="cert",
+        kind="folder",
+        in_file=False,
+        shown_default="none",
+        doc="A client certificate to show, with its key or beside `cert_key` (PEM).",
+    ),
+    Setting(
+        name="cert_key",
+        kind="folder",
+        in_file=False,
+        shown_default="the key in `cert`",
+        doc="The private key of the client certificate (PEM).",
+    ),
 )
 
 SETTINGS = SERVICE_SETTINGS + CLIENT_SETTINGS
@@ -455,6 +476,9 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     token: str | None
     timeout: float
+    ca: Path | None = None
+    cert: Path | None = None
+    cert_key: Path | None = None
     named: bool = False  # by a flag or a variable, rather than found on this machine
 
 
@@ -483,9 +507,12 @@ def load_connection(
         scheme = "http" if values["tls_cert"] is None else "https"
         server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
     base_url = _check_url(server, "server").rstrip("/")
-    token = values["token"] or find_admin_token(values["data"], base_url)
+    token = values["token"]
+    if token is None and values["cert"] is None:  # whoever shows a certificate wants to be its subject
+        token = find_admin_token(values["data"], base_url)
+    files = {name: values[name] for name in ("ca", "cert", "cert_key")}
     named = values["server"] is not None
-    return Connection(base_url=base_url, token=token, timeout=values["timeout"], named=named)
+    return Connection(base_url=base_url, token=token, timeout=values["timeout"], named=named, **files)
 
 
 def find_admin_token(data: Path, base_url: str) -> str | None:

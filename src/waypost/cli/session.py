@@ -22,15 +22,28 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     token: str | None = None
     timeout: float | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    cert_key: Path | None = None
     data: Path | None = None
     config: Path | None = None
     output: str = "human"
 
     def client(self) -> SyncClient:
-        return SyncClient(self.server, self.token, self.timeout, data=self.data, config=self.config)
+        return SyncClient(
+            self.server,
+            self.token,
+            self.timeout,
+            data=self.data,
+            config=self.config,
+            ca=self.ca,
+            cert=self.cert,
+            cert_key=self.cert_key,
+        )
 
     def connection(self) -> Connection:
         flags = {"server": self.server, "token": self.token, "timeout": self.timeout, "data": self.data}
+        flags |= {"ca": self.ca, "cert": self.cert, "cert_key": self.cert_key}
         return load_connection(flags, config=self.config)
 
     def settings(self) -> Settings:

@@ -37,6 +37,7 @@ from waypost.client.calls import (
     register_call,
     verify_call,
 )
+from waypost.client.history import Comparison, History, comparison_of, history_of
 from waypost.client.results import (
     Change,
     Document,
@@ -213,6 +214,16 @@ class SyncClient(TrustCalls):
         """The agent in a dialect: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf."""
         response = self._connection.send(Call(method="GET", path=agent_path(id), params=present(**{"as": as_})))
         return document_of(response, as_)
+
+    def history(self, id: str, limit: int | None = None) -> History:  # noqa: A002
+        """The versions of an agent that are kept and that the caller could see, the newest first."""
+        call = Call(method="GET", path=agent_path(id, ":history"), params=present(limit=limit))
+        return history_of(json_of(self._connection.send(call)))
+
+    def diff(self, id: str, from_: str | None = None, to: str | None = None) -> Comparison:  # noqa: A002
+        """How two versions differ, by their etags; without them the current one and the one before it."""
+        call = Call(method="GET", path=agent_path(id, ":diff"), params=present(to=to, **{"from": from_}))
+        return comparison_of(json_of(self._connection.send(call)))
 
     def page(
         self,
