@@ -46,6 +46,7 @@ from waypost.server.credentials import make_authenticator, make_issuers, make_ra
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
+from waypost.server.history import HistoryFace
 from waypost.server.home import HomeFace
 from waypost.server.identity import service_record, service_registration
 from waypost.server.importing import ImportFace
@@ -180,6 +181,7 @@ def build(
             SharingFace(registry),
             ImportFace(Importer(registry, fetcher)),
             AuditFace(trail),
+            HistoryFace(registry),
             TrustStoreFace(registry),
             watch,
             reference,

@@ -408,6 +408,47 @@ AUDIT_PROOF: dict[str, Any] = {
     },
 }
 
+HISTORY: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "versions"],
+    "properties": {
+        "id": _TEXT,
+        "versions": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["etag", "at", "current"],
+                "properties": {
+                    "etag": _TEXT,
+                    "at": _TIME,
+                    "current": {"type": "boolean"},
+                    "changed": {
+                        "type": "array",
+                        "items": _TEXT,
+                        "description": "paths, against the next older version",
+                    },
+                    "subject": {"type": "string", "description": "who wrote it; told to the owner and to admins"},
+                    "digests": {"type": "object", "description": "SHA-256 of the document of each dialect; likewise"},
+                },
+            },
+        },
+    },
+}
+DIFF: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "from", "to", "differences", "complete"],
+    "properties": {
+        "id": _TEXT,
+        "from": _TEXT,
+        "to": _TEXT,
+        "differences": {
+            "type": "array",
+            "items": {"type": "object", "required": ["path"], "properties": {"path": _TEXT, "before": {}, "after": {}}},
+        },
+        "complete": {"type": "boolean", "description": "false when there are more places than are named"},
+    },
+}
+
 # Served beside the dialects' own under /schemas/.
 ANSWERS: dict[str, dict[str, Any]] = {
     "receipt": RECEIPT,
