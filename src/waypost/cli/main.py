@@ -32,6 +32,7 @@ COMMANDS = {
     "demo": "Try it: a service in memory, open, with sample agents.",
     "register": "Register agents from documents of any dialect.",
     "get": "Show one agent, in any dialect.",
+    "diff": "Show how two versions of an agent differ.",
     "list": "List agents.",
     "find": "Find agents for a task.",
     "facets": "Count agents by tag, protocol, status and owner.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from waypost.cli.cards import agent_card
+from waypost.cli.history import show_history
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
@@ -17,17 +18,25 @@ from waypost.client.results import Document
         "waypost get https://agents.example.net/translator",
         "waypost get weather-reporter --as a2a > agent-card.json",
         "waypost get weather-reporter -o json | jq .bindings",
+        "waypost get weather-reporter --history",
     )
 )
 @click.argument("id")
 @click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
+@click.option("--history", is_flag=True, help="List the versions of it that are kept, the newest first.")
 @with_session
-def command(session: Session, id: str, as_: str | None) -> None:  # noqa: A002
+def command(session: Session, id: str, as_: str | None, *, history: bool) -> None:  # noqa: A002
     """Show the agent with this id or alias.
 
     With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
     """
     printer = session.printer()
+    if history:
+        if as_ is not None:
+            raise click.UsageError("--history lists versions; it has no --as.")
+        with session.client() as client:
+            show_history(printer, client.history(id))
+        return
     with session.client() as client:
         document = client.document(id, as_ or "profile")
     _show(printer, document, card=as_ is None)
