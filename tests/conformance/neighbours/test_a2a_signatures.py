@@ -212,3 +212,9 @@ def test_only_so_many_signatures_are_looked_at() -> None:
     good = sign_card(card(), key_of())["signatures"]
     assert verdict(card(signatures=filler * (limits.SIGNATURES - 1) + good), key_of()).state == "passed"
     assert verdict(card(signatures=filler * limits.SIGNATURES + good), key_of()).state == "failed"
+
+
+@pytest.mark.req("A2A-8")
+def test_evidence_quotes_no_name_of_a_key_at_length() -> None:
+    found = verdict(signed_by_hand(card(), {"alg": "EdDSA", "kid": "k" * 5000}), key_of(number=1))
+    assert (found.state, found.evidence["kid"]) == ("unknown", "k" * 256)

@@ -13,6 +13,7 @@ from waypost.trust.jose import NotSigned, Signed, UnknownKey
 from waypost.trust.keys import PublicKey
 
 UNBOUND = "signed by a key that nothing binds to this agent"
+_QUOTED_CHARS = 256
 _UNNAMED_KEYS = 4  # attempts for a signature that names none of our keys
 
 
@@ -30,8 +31,12 @@ class BoundKey:
 
 
 def told(check: str, state: State, reason: str, now: float, **evidence: Any) -> Verdict:
-    """A verdict. Evidence that there is none of is left out."""
-    known = {name: value for name, value in evidence.items() if value is not None}
+    """A verdict. Evidence that there is none of is left out, and words of the document are not quoted at length."""
+    known = {
+        name: value[:_QUOTED_CHARS] if isinstance(value, str) else value
+        for name, value in evidence.items()
+        if value is not None
+    }
     return Verdict(check=check, state=state, reason=reason, evidence=known, at=to_rfc3339(now))
 
 
