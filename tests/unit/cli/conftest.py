@@ -14,7 +14,7 @@ from support.shell import Shell
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[RunningServer]:
-    with running_server() as running:
+    with running_server("--allow-cidrs", "127.0.0.1/32") as running:
         yield running
 
 

@@ -64,12 +64,70 @@ def test_a_card_at_an_address_is_fetched_and_named_by_it(shell: Shell, tmp_path:
 
 @pytest.mark.parametrize(
     ("address", "code"),
-    [("{}/nothing.json", 1), ("http://127.0.0.1:1/card.json", 69), ("ftp://agents.example.net/card.json", 64)],
+    [
+        ("{site}/nothing.json", 69),
+        ("http://127.0.0.1:1/card.json", 64),
+        ("http://127.0.0.1:1025/card.json", 69),
+        ("ftp://agents.example.net/card.json", 64),
+        ("http://10.0.0.1/card.json", 77),
+        ("http://127.0.0.2:8080/card.json", 77),
+        ("http://169.254.169.254/latest/meta-data", 77),
+        ("{server}/api/v1/stats", 77),
+    ],
 )
-def test_an_address_without_a_document_is_told(shell: Shell, server: RunningServer, address: str, code: int) -> None:
-    ran = shell("register", address.format(server.url))
+def test_an_address_without_a_document_is_told(
+    shell: Shell, server: RunningServer, tmp_path: Path, address: str, code: int
+) -> None:
+    with website(tmp_path) as site:
+        ran = shell("register", address.format(server=server.url, site=site))
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith("error: ")
+
+
+def test_what_is_at_an_address_is_shown_and_not_registered_in_a_dry_run(
+    shell: Shell, tmp_path: Path, agent: Document
+) -> None:
+    card = {**agent, "name": "Shown Before Saved"}
+    (tmp_path / ".well-known").mkdir()
+    (tmp_path / ".well-known/agent-card.json").write_text(json.dumps(card))
+    with website(tmp_path) as site:
+        shown = shell("register", site, "--dry-run")
+        assert shown.code == 0
+        assert "Shown Before Saved" in shown.out
+        assert "self_asserted" in shown.out
+        assert "Shown Before Saved" not in shell("list").out
+        value = shell("import", f"{site}/.well-known/agent-card.json", "--dry-run", "-o", "json").json
+        assert [agent["outcome"] for agent in value["agents"]] == ["found"]
+        ran = shell("register", site, "--yes", "-o", "json")
+        assert ran.json["outcome"] == "created"
+        assert "found: profile 'Shown Before Saved'" in ran.err
+
+
+def test_a_catalogue_at_an_address_is_imported(shell: Shell, tmp_path: Path) -> None:
+    entries = [
+        {
+            "identifier": f"urn:air:example.com:imported:{number}",
+            "displayName": f"Imported {number}",
+            "type": "application/a2a-agent-card+json",
+            "url": f"https://example.com/{number}.json",
+        }
+        for number in range(3)
+    ]
+    entries.append({"identifier": "none"})
+    (tmp_path / "ai-catalog.json").write_text(json.dumps({"specVersion": "1.0", "entries": entries}))
+    with website(tmp_path) as site:
+        ran = shell("import", f"{site}/ai-catalog.json", "-o", "jsonl")
+    assert [line["outcome"] for line in ran.lines] == ["created", "created", "created", "failed"]
+    assert ran.code == 1
+
+
+def test_an_address_can_be_fetched_from_this_machine(shell: Shell, tmp_path: Path, agent: Document) -> None:
+    """For networks that the service does not see; metadata services are denied all the same."""
+    (tmp_path / "card.json").write_text(json.dumps(agent))
+    with website(tmp_path) as site:
+        ran = shell("register", f"{site}/card.json", "--local", "-o", "json")
+        assert (ran.code, ran.json["outcome"]) == (0, "created")
+    assert shell("register", "http://169.254.169.254/", "--local").code == 77
 
 
 def test_a_receipt_is_one_object_for_one_file_and_a_list_for_several(shell: Shell, agent: Document) -> None:

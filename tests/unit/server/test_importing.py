@@ -1,0 +1,236 @@
+"""`POST /api/v1/agents:fetch`: what is shown, what is saved, and what is never told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.dns_server import DnsServer, dns_server
+from support.outside import Outside, answer, outside
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.errors import FetchFailed
+from waypost.model.principal import Principal
+from waypost.net.addresses import AddressPolicy
+from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
+from waypost.registry.importing import Importer, Wanted
+
+FETCH = "/api/v1/agents:fetch"
+WRITER = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
+
+
+@pytest.fixture
+async def names() -> AsyncIterator[DnsServer]:
+    async with dns_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Outside]:
+    async with outside() as server:
+        yield server
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, names: DnsServer) -> AsyncIterator[Bench]:
+    async with service(tmp_path, allow_cidrs=("127.0.0.1/32",), resolver=names.address) as made:
+        yield made
+
+
+async def fetch(client: httpx.AsyncClient, url: str, **members: Any) -> httpx.Response:
+    return await client.post(FETCH, json={"url": url, **members})
+
+
+async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Outside) -> None:
+    document = profile("https://agents.example.net/shown")
+    site.json("/agent.json", document)
+    url = f"http://127.0.0.1:{site.port}/agent.json"
+    alice = bench.as_("alice")
+    shown = await fetch(alice, url)
+    assert shown.status_code == 200, shown.text
+    assert shown.headers["cache-control"] == "no-store"
+    assert shown.json()["url"] == url
+    (agent,) = shown.json()["agents"]
+    assert agent["outcome"] == "found"
+    assert (agent["dialect"], agent["id"], agent["name"]) == ("profile", document["id"], document["name"])
+    assert agent["document"] == document
+    assert agent["trust"]["level"] == "self_asserted"
+    assert "existing" not in agent
+    assert bench.registry.catalogue.resolve(document["id"]) is None
+
+
+async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Outside) -> None:
+    document = profile("https://agents.example.net/saved")
+    site.json("/agent.json", document)
+    url = f"http://127.0.0.1:{site.port}/agent.json"
+    saved = await bench.as_("alice").post(
+        f"{FETCH}?ttl_seconds=600", json={"url": url, "save": True}, headers={"Waypost-Visibility": "internal"}
+    )
+    (agent,) = saved.json()["agents"]
+    assert (agent["outcome"], agent["ttl_seconds"]) == ("created", 600)
+    registration = await bench.registry.get(Principal(scopes=frozenset(("admin",))), document["id"])
+    assert (registration.owner, registration.visibility) == ("alice", "internal")
+    assert (registration.sources[0].via, registration.sources[0].url) == ("import", url)
+    again = (await fetch(bench.as_("alice"), url)).json()["agents"][0]
+    assert again["existing"]["yours"] is True
+    assert (await fetch(bench.as_("bob"), url)).json()["agents"][0]["existing"]["yours"] is False
+    refused = await fetch(bench.as_("bob"), url, save=True)
+    assert refused.status_code == 409
+
+
+async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: Outside) -> None:
+    document = profile("https://agents.example.net/hidden")
+    site.json("/agent.json", document)
+    url = f"http://127.0.0.1:{site.port}/agent.json"
+    await bench.as_("alice").post("/api/v1/agents", json=document, headers={"Waypost-Visibility": "private"})
+    assert "existing" not in (await fetch(bench.as_("bob"), url)).json()["agents"][0]
+
+
+async def test_only_what_was_shown_is_saved(bench: Bench, site: Outside) -> None:
+    site.json("/agent.json", profile("https://agents.example.net/first"))
+    url = f"http://127.0.0.1:{site.port}/agent.json"
+    digest = (await fetch(bench.admin(), url)).json()["digest"]
+    site.json("/agent.json", profile("https://agents.example.net/second"))
+    changed = await fetch(bench.admin(), url, save=True, digest=digest)
+    assert changed.status_code == 412
+    assert len(bench.registry.catalogue) == 0
+    fresh = (await fetch(bench.admin(), url)).json()["digest"]
+    assert (await fetch(bench.admin(), url, save=True, digest=fresh)).status_code == 200
+
+
+async def test_an_origin_stands_for_its_well_known_documents(bench: Bench, site: Outside, names: DnsServer) -> None:
+    names.set("agents.test", "A", ["127.0.0.1"])
+    origin = f"http://agents.test:{site.port}"
+    admin = bench.admin()
+    nothing = await fetch(admin, origin)
+    assert (nothing.status_code, nothing.json()["reason"]) == (502, "not_found")
+    site.pages["/.well-known/agent-card.json"] = answer(b"<html>a page for everything</html>")
+    site.json("/.well-known/agent.json", {"error": "an answer for everything"})
+    site.json("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": []})
+    site.json("/", profile("https://agents.example.net/root"))
+    assert (await fetch(admin, origin)).json()["url"] == f"{origin}/"
+    site.json("/.well-known/agent.json", CODECS["adp"].examples()[0])
+    assert (await fetch(admin, f"{origin}/")).json()["url"] == f"{origin}/.well-known/agent.json"
+    site.json("/.well-known/agent-card.json", CODECS["a2a"].examples()[0])
+    assert (await fetch(admin, origin)).json()["agents"][0]["dialect"] == "a2a"
+
+
+async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench: Bench, site: Outside) -> None:
+    good = profile("https://agents.example.net/good")
+    site.json("/agents", {"agents": [good, {"id": 7}], "next_cursor": None})
+    answered = await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents", save=True)
+    first, second = answered.json()["agents"]
+    assert first["outcome"] == "created"
+    assert second["outcome"] == "failed"
+    assert second["error"]["code"] == "invalid_request"
+
+
+async def test_a_catalogue_is_bounded(bench: Bench, site: Outside) -> None:
+    site.json("/agents", [{}] * limits.FETCH_FOUND)
+    assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 200
+    site.json("/agents", [{}] * (limits.FETCH_FOUND + 1))
+    assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"SECRET=hunter2", 502, "not_a_document"),
+        (b'{"password": "hunter2"}', 400, None),
+        (b'{"hunter2"', 502, "not_a_document"),
+        (b"[" * 5000, 502, "not_a_document"),
+    ],
+)
+async def test_what_is_no_document_is_not_repeated(
+    bench: Bench, site: Outside, body: bytes, status: int, reason: str | None
+) -> None:
+    """S9."""
+    site.pages["/x.json"] = answer(body, x_inside="hunter2")
+    answered = await fetch(bench.as_("alice"), f"http://127.0.0.1:{site.port}/x.json")
+    assert answered.status_code == status
+    assert answered.json().get("reason") == reason
+    assert "hunter2" not in answered.text
+
+
+@pytest.mark.parametrize(
+    ("members", "path"),
+    [
+        ({}, "$.url"),
+        ({"url": 7}, "$.url"),
+        ({"url": "http://x/", "save": "yes"}, "$.save"),
+        ({"url": "gopher://x"}, "url"),
+    ],
+)
+async def test_a_wrong_request_is_told_where(bench: Bench, members: dict[str, Any], path: str) -> None:
+    answered = await bench.admin().post(FETCH, json=members)
+    assert (answered.status_code, answered.json()["path"]) == (400, path)
+
+
+async def test_writers_only(bench: Bench) -> None:
+    assert (await fetch(bench.anonymous(), "http://example.com/")).status_code == 401
+    assert (await fetch(bench.as_("alice", "discover:read"), "http://example.com/")).status_code == 403
+
+
+async def test_a_fetch_that_was_made_by_a_fetch_is_refused(bench: Bench, site: Outside) -> None:
+    """S10."""
+    admin = bench.client(bench.admin_token, **{"X-Discovery-Hop": "1"})
+    answered = await fetch(admin, f"http://127.0.0.1:{site.port}/")
+    assert answered.status_code == 508
+    assert site.connections == 0
+
+
+async def test_the_service_does_not_fetch_from_itself(bench: Bench) -> None:
+    """S10."""
+    answered = await fetch(bench.admin(), f"{bench.application.base_url}/.well-known/agent.json")
+    assert (answered.status_code, answered.json()["reason"]) == (422, "own")
+
+
+async def test_a_denied_number_is_told_with_the_setting_that_lifts_it(bench: Bench) -> None:
+    """S1."""
+    for client in (bench.admin(), bench.as_("alice")):
+        answered = await fetch(client, "http://10.0.0.1/agent.json")
+        assert answered.status_code == 422
+        assert "allow_cidrs" in answered.json()["hint"]
+
+
+@pytest.fixture
+def importer(bench: Bench, names: DnsServer) -> Importer:
+    fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), Resolver(names.address, timeout_seconds=0.2))
+    return Importer(bench.registry, fetcher, discreet_seconds=0.4)
+
+
+async def test_behind_a_name_denied_closed_and_missing_look_alike_to_who_is_not_admin(
+    importer: Importer, names: DnsServer
+) -> None:
+    """S1, S9: neither text nor time tells them apart."""
+    async with outside() as gone:
+        pass
+    names.set("denied.test", "A", ["10.0.0.1"])
+    names.set("metadata.test", "A", ["169.254.169.254"])
+    names.set("closed.test", "A", ["127.0.0.1"])
+    told = set()
+    for name in ("denied", "metadata", "closed", "missing"):
+        began = time.monotonic()
+        with pytest.raises(FetchFailed) as refusal:
+            await importer.find(WRITER, Wanted(url=f"http://{name}.test:{gone.port}/agent.json"))
+        took = time.monotonic() - began
+        assert 0.39 < took < 0.8
+        told.add((refusal.value.message, refusal.value.hint, refusal.value.path, str(refusal.value.details)))
+    assert len(told) == 1
+    assert "allow_cidrs" in str(told)
+
+
+async def test_an_admin_is_told_why_at_once(bench: Bench, names: DnsServer) -> None:
+    names.set("denied.test", "A", ["10.0.0.1"])
+    reasons = {
+        name: (await fetch(bench.admin(), f"http://{name}.test/agent.json")).json()["reason"]
+        for name in ("denied", "missing")
+    }
+    assert reasons == {"denied": "private", "missing": "no_address"}
