@@ -25,7 +25,7 @@ from waypost.trust.checks.a2a import check_card
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.ard import check_entry
-from waypost.trust.checks.bound import BoundKey
+from waypost.trust.checks.bound import BoundKey, told
 from waypost.trust.checks.profile import check_profile
 from waypost.trust.keys import parse_der
 from waypost.trust.pins import load_pin, pin_name
@@ -33,21 +33,38 @@ from waypost.trust.pins import load_pin, pin_name
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
 Decide = Callable[[Held], Decision]
 
+
+def _check_adp(document: JsonObject, keys: Sequence[BoundKey], now: float) -> tuple[Verdict, ...]:
+    """With what the document says of its own DNS, which is a claim until we ask the DNS (P11)."""
+    stated = document.get("dns")
+    if not isinstance(stated, dict) or not stated:
+        return check_adp(document, keys, now)
+    claimed = {name: value is True for name, value in stated.items() if name in _DNS_CLAIMS and isinstance(value, bool)}
+    if isinstance(stated.get("dane"), dict):
+        claimed["dane"] = stated["dane"].get("supported") is True
+    claim = told("dns", "not_checked", "the document says this of itself", now, claimed=claimed)
+    return (*check_adp(document, keys, now), claim)
+
+
 CHECKS: dict[str, Check] = {
     "profile": check_profile,
     "a2a": check_card,
-    "adp": check_adp,
+    "adp": _check_adp,
     "ard": check_entry,
     "announce": check_announcement,
 }
 _JUDGED = frozenset((SIGNATURE, PINNED))  # of announcements: both are judged, or neither holds
 _MANIFEST = b'"trustManifest"'
+_DNS = b'"dns"'
+_DNS_CLAIMS = ("svcbVerified", "dnssecSigned")
 
 
 def has_claims(publication: Publication) -> bool:
     """Whether there is anything to check. Most documents bring no signature, and cost nothing here."""
     if publication.dialect == "ard":
         return _MANIFEST in publication.document
+    if publication.dialect == "adp" and _DNS in publication.document:
+        return True
     return publication.dialect in CHECKS and publication.decoded.record.signature is not None
 
 
@@ -79,8 +96,8 @@ class Verification:
         agent_id = current.id if current is not None else self._publication.decoded.record.id
         keys, dead = bound_keys(agent_id, notes, self._now)
         verdicts = CHECKS[self._publication.dialect](self._document, (*keys, *dead), self._now)
-        told = {verdict.evidence.get("key_id") for verdict in verdicts}
-        if not told.isdisjoint(key.key.key_id for key in dead) or not told.isdisjoint(self._revoked):
+        named = {verdict.evidence.get("key_id") for verdict in verdicts}
+        if not named.isdisjoint(key.key.key_id for key in dead) or not named.isdisjoint(self._revoked):
             raise revoked("The key that signed this was revoked.", "$.signature")
         return (*self._publication.verdicts, *verdicts)
 
@@ -126,16 +143,16 @@ def judge_with(
     check = CHECKS.get(dialect)
     if check is None:
         return ()
-    told = [_unless_revoked(each, dead) for each in check(_message(dialect, document), (*keys, *dead), now)]
-    return (*told, *(_pinned(each) for each in told if each.check == SIGNATURE and each.state == "passed"))
+    found = [_unless_revoked(each, dead) for each in check(_message(dialect, document), (*keys, *dead), now)]
+    return (*found, *(_pinned(each) for each in found if each.check == SIGNATURE and each.state == "passed"))
 
 
 def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float) -> Source:
     if not source.document:
         return source
-    told = judge_with(source.dialect, source.document, keys, dead, now)
-    others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(new.check for new in told)}]
-    return msgspec.structs.replace(source, verdicts=(*told, *others))
+    new = judge_with(source.dialect, source.document, keys, dead, now)
+    others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(verdict.check for verdict in new)}]
+    return msgspec.structs.replace(source, verdicts=(*new, *others))
 
 
 def _pinned(verdict: Verdict) -> Verdict:

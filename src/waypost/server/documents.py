@@ -150,5 +150,5 @@ class DocumentFace:
 
     def _entry(self, registration: Registration) -> JsonObject:
         entry = self._renderer.document(registration, "ard", self._registry.clock.now())
-        told_metadata(entry, registration)
+        told_metadata(entry, registration, scalar=True)
         return entry

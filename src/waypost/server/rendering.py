@@ -173,14 +173,16 @@ def own_document(source: Source) -> bytes | None:
     return dump_json(document[inner]) if is_envelope else source.document
 
 
-def told_metadata(document: JsonObject, registration: Registration) -> None:
-    """In formats with free `metadata`: what was found of the agent, in the place of any claim of that name."""
+def told_metadata(document: JsonObject, registration: Registration, *, scalar: bool = False) -> None:
+    """In formats with free `metadata`: what was found of the agent, in the place of any claim of that name. `scalar`: where
+    members may not be objects, the level alone."""
     claimed = document.get("metadata")
     metadata = dict(claimed) if isinstance(claimed, dict) else {}
     metadata.pop(TRUST_MEMBER, None)
     verdicts = verdicts_of(registration)
-    if level_of(verdicts) != "self_asserted":
-        metadata[TRUST_MEMBER] = summary(verdicts)
+    level = level_of(verdicts)
+    if level != "self_asserted":
+        metadata[TRUST_MEMBER] = level if scalar else summary(verdicts)
     if metadata or isinstance(claimed, dict):
         document["metadata"] = metadata
 
