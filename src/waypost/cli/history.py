@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from waypost.cli.output import Printer
-from waypost.cli.text import clean
+from waypost.cli.text import clean, short
 from waypost.client.history import Comparison, History, HistoryVersion
 from waypost.model.difference import Difference
 from waypost.model.json import dump_json
@@ -56,9 +56,8 @@ def _show_difference(printer: Printer, difference: Difference) -> None:
     printer.line(Text(clean(difference.path), style="bold"))
     for sign, value, style in (("-", difference.before, "red"), ("+", difference.after, "green")):
         if value is not msgspec.UNSET:
-            printer.line(Text(f"  {sign} {_short(value)}", style=style))
+            printer.line(Text(f"  {sign} {_shown(value)}", style=style))
 
 
-def _short(value: Any) -> str:
-    text = clean(value if isinstance(value, str) else dump_json(value).decode())
-    return text if len(text) <= _VALUE_CHARS else f"{text[: _VALUE_CHARS - 1]}…"
+def _shown(value: Any) -> str:
+    return short(value if isinstance(value, str) else dump_json(value).decode(), _VALUE_CHARS)

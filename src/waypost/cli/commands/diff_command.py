@@ -24,7 +24,7 @@ def command(session: Session, id: str, from_: str | None, to: str | None) -> Non
     """Show how two versions of an agent differ.
 
     FROM and TO are etags as `waypost get ID --history` lists them. Without TO it is the current version, without FROM the one
-    before that.
+    before that. Put -- before an etag that begins with a dash.
     """
     with session.client() as client:
         show_comparison(session.printer(), client.diff(id, from_, to))
