@@ -72,6 +72,20 @@ def test_a_withdrawn_agent_is_gone_from_every_process_at_once(server: RunningSer
             assert discover(follower, f"farewell{number}") == []
 
 
+def test_every_process_shows_the_same_history_and_the_same_trail(server: RunningServer) -> None:
+    with both(server) as (writer, follower):
+        for number, through in enumerate((writer, follower) * 5):
+            register(through, "dated", f"is of step {number}")
+            for asked in (writer, follower):
+                versions = asked.get("/api/v1/agents/dated:history").json()["versions"]
+                assert len(versions) == number + 1
+                assert asked.get("/api/v1/audit?object=dated").json()["entries"][-1]["etag"] == versions[0]["etag"]
+        notes = {asked.get("/api/v1/audit/checkpoint").text for asked in (writer, follower)}
+        assert len(notes) == 1
+        diff = follower.get("/api/v1/agents/dated:diff").json()["differences"]
+        assert diff == [{"path": "$.description", "before": "is of step 8", "after": "is of step 9"}]
+
+
 def test_every_connection_may_ask_anew(server: RunningServer) -> None:
     with httpx.Client(base_url=server.url, headers=server.headers) as http:
         register(http, "anew", "knows the word obstreperous")

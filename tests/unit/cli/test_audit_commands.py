@@ -123,3 +123,33 @@ def test_what_is_remembered_is_not_guessed_when_it_cannot_be_read(shell: Shell, 
     ran = shell("verify", "--log", "--token", token, **environment)
     assert ran.code == 78
     assert str(kept) in ran.err
+
+
+# --- Versions -------------------------------------------------------------------------------------
+
+
+def test_versions_are_listed_and_compared(shell: Shell, agent: Document) -> None:
+    for step, text in enumerate(("Translates invoices.", "Translates letters.", "Translates poems.")):
+        document = {**agent, "description": text, "version": f"1.0.{step}"}
+        assert shell("register", shell.write("agent.json", document)).code == 0
+    versions = shell("get", agent["id"], "--history", "-o", "json").json["versions"]
+    assert [each["changed"] for each in versions[:2]] == [["$.description", "$.version"]] * 2
+    human = shell("get", agent["id"], "--history").out.splitlines()
+    assert [line.split("\t")[0] for line in human] == [each["etag"] for each in versions]
+    newest = shell("diff", agent["id"])
+    assert newest.code == 0
+    assert newest.out.splitlines()[:3] == ["$.description", "  - Translates letters.", "  + Translates poems."]
+    whole = shell("diff", agent["id"], "-o", "json", "--", versions[2]["etag"], versions[0]["etag"]).json
+    assert whole["differences"][0] == {
+        "path": "$.description",
+        "before": "Translates invoices.",
+        "after": "Translates poems.",
+    }
+
+
+def test_a_version_that_is_not_kept_is_an_error_with_a_hint(shell: Shell, agent: Document) -> None:
+    shell("register", shell.write("agent.json", agent))
+    ran = shell("diff", agent["id"])
+    assert (ran.code, ran.out) == (1, "")
+    assert "No earlier version" in ran.err
+    assert shell("get", agent["id"], "--history", "--as", "a2a").code == 64

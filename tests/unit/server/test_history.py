@@ -64,7 +64,7 @@ async def test_a_stranger_is_not_told_who_wrote_it(tmp_path: Path) -> None:
 
 
 async def test_a_version_that_was_private_stays_hidden(tmp_path: Path, kind: str) -> None:
-    """P6: going public publishes what is public then, not what was written before."""
+    """P8: going public publishes what is public then, not what was written before."""
     async with service(tmp_path, store=kind) as bench:
         alice, bob, admin = bench.as_("alice"), bench.as_("bob"), bench.admin()
         first = await _write(alice, "Public at first.")

@@ -1,0 +1,54 @@
+"""What people ask for is theirs: queries are answered and forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.server import RunningServer, running_server
+from support.service import profile
+
+SECRET = "qxzvkjw"  # in every query below, and in nothing else
+RPC = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover"}
+
+
+def _ask(server: RunningServer) -> list[int]:
+    """The same word through every door that takes a query, well and badly asked."""
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as http:
+        answers = [
+            http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "include_evidence": True}),
+            http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "limit": "many"}),
+            http.post("/profile/v1/discover", content=f'{{"query": "{SECRET}"'.encode()),
+            http.get("/api/v1/agents", params={"tag": SECRET}),
+            http.get("/api/v1/facets", params={"tag": SECRET}),
+            http.get("/.well-known/agentframework/v1/agents", params={"q": SECRET}),
+            http.get("/.well-known/agentframework/v1/agents", params={"q": SECRET, "limit": "x"}),
+            http.post("/rtfs", json={**RPC, "params": {"query": {"text": SECRET}}}),
+            http.post("/rtfs", json={**RPC, "params": {"query": SECRET}}),
+            http.get(f"/api/v1/agents/{SECRET}"),
+            http.get(f"/nowhere/{SECRET}?q={SECRET}"),
+        ]
+        return [answer.status_code for answer in answers]
+
+
+def _traces(server: RunningServer) -> list[Path]:
+    """Files of the service, its log included, that hold the word."""
+    files = [server.log, *(path for path in server.data.rglob("*") if path.is_file())]
+    return [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.req("PRO-61", "PRO-63")
+@pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["one process", "several"])
+def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) -> None:
+    with running_server(*workers, data=tmp_path / "data") as server:
+        with httpx.Client(base_url=server.url, headers=server.headers) as http:
+            assert http.post("/api/v1/agents", json=profile("urn:agent:1")).status_code == 201
+        statuses = _ask(server)
+        assert all(status < 500 for status in statuses)
+        assert statuses.count(200) >= 5
+        assert _traces(server) == []
+        server.process.terminate()
+        server.process.wait(20)
+        assert _traces(server) == []
