@@ -24,6 +24,7 @@ from waypost.registry.auditing import entry_by
 from waypost.registry.ports import AuditEntry, Decision, Held
 from waypost.registry.publication import Publication
 from waypost.trust.admission import Admitted, Announcement, Terms, admit, revoked
+from waypost.trust.allowlist import find_agent_id
 from waypost.trust.announced import Announced, read_announced
 from waypost.trust.pins import Pin, dump_pin, load_pin, pin_name
 from waypost.trust.replay import FORK, Stamp
@@ -186,8 +187,8 @@ class Admission:
 
     def _check_carried_id(self) -> None:
         """A document may carry the id that its record has elsewhere, but not the announced id of another agent."""
-        record_id = self._publication.decoded.record.id
-        if record_id.startswith(_URN) and record_id != _URN + self._said.agent_id:
+        carried = find_agent_id(self._publication.decoded.record.id)
+        if carried is not None and carried != self._said.agent_id:
             raise InvalidDocument(
                 "The announcement carries a record of another agent_id.",
                 path="$.agent.agent_id",

@@ -126,6 +126,7 @@ class Registry(Confirming):
         await self.trust.load()
         await self._recall_removals(revision)
         await self._loaded()
+        await self._finish()
         self.ready = True
         self._searchable = asyncio.create_task(self._catch_up(revision), name="catch up")
         self._tasks = [self._searchable, asyncio.create_task(self._keep_prepared(), name="prepare")]
@@ -147,6 +148,10 @@ class Registry(Confirming):
     async def _loaded(self) -> None:
         """All that was durable at the start is in memory."""
         self._announce(self.changes.revision)
+
+    async def _finish(self) -> None:
+        """What was begun before the start."""
+        await self._tolerate(self.trust.finish)
 
     def _housekeeping(self) -> list[tuple[float, Callable[[], Any]]]:
         """What is done from time to time, and how often."""

@@ -47,6 +47,9 @@ class FollowingRegistry(Registry):
         await self.catch_up()
         await super()._loaded()
 
+    async def _finish(self) -> None:
+        """Whoever writes does."""
+
     def _housekeeping(self) -> list[tuple[float, Callable[[], Any]]]:
         return [
             (_LOOK_SECONDS, self.catch_up),

@@ -7,6 +7,7 @@ registration asks nobody. Lists are read from the store itself, and so are true 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -47,6 +48,7 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked_at: float
     reason: str = ""
     revoked_by: str = ""
+    unfinished: bool = False  # records of the key may still be there: a crash came in between
 
     @property
     def note(self) -> str:
@@ -159,8 +161,9 @@ class TrustBook:
     # --- Keys ------------------------------------------------------------------------------------
 
     async def pins(self, agent_id: str | None = None) -> list[Pin]:
+        """All of them, or the one of an agent."""
         found = (load_pin(value) for _, value in await self._store.notes(pin_name(agent_id or "")))
-        return [pin for pin in found if pin is not None]
+        return [pin for pin in found if pin is not None and agent_id in (None, pin.agent_id)]
 
     async def revocations(self) -> list[Revocation]:
         return [msgspec.json.decode(value, type=Revocation) for _, value in await self._store.notes(_REVOKED)]
@@ -198,13 +201,18 @@ class TrustBook:
         """Revoke a key, an agent or a certificate, at once and for good. The records go with it."""
         if revocation.kind == "agent":
             return await self._revoke_agent(principal, revocation)
-        answer = await self._store.execute(
-            Command(keys=(), notes=(revocation.note,), decide=_note_revocation(principal, revocation))
-        )
-        withdrawn: tuple[str, ...] = ()
-        if revocation.kind == "key":
-            withdrawn = await self.enforce(principal, revocation.name)
+        is_key = revocation.kind == "key"
+        begun = msgspec.structs.replace(revocation, unfinished=is_key)
+        decide = _note_revocation(principal, begun)
+        answer = await self._store.execute(Command(keys=(), notes=(revocation.note,), decide=decide))
+        withdrawn = await self.enforce(principal, revocation.name) if is_key else ()
         return Revoking(revocation=revocation, outcome=answer.outcome, withdrawn=withdrawn)
+
+    async def finish(self) -> None:
+        """What a revocation had begun when the process ended. Only the process that writes does this, at its start."""
+        for revocation in await self.revocations():
+            if revocation.unfinished:
+                await self.enforce(Principal(subject=revocation.revoked_by), revocation.name)
 
     async def _revoke_agent(self, principal: Principal, revocation: Revocation) -> Revoking:
         withdrawn: list[str] = []
@@ -236,6 +244,8 @@ class TrustBook:
             for registration in page:
                 if is_signed_by(registration, key_id):
                     gone += await self._drop(principal, key_id, registration.id, None)
+        name = revoked_key_name(key_id)
+        await self._store.execute(Command(keys=(), notes=(name,), decide=partial(_finished, name)))
         return tuple(dict.fromkeys(gone))
 
     async def _drop(self, principal: Principal, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
@@ -281,6 +291,15 @@ def _note_revocation(principal: Principal, revocation: Revocation) -> Callable[[
         return Decision(outcome="revoked", notes={revocation.note: msgspec.json.encode(revocation)}, audit=(entry,))
 
     return decide
+
+
+def _finished(name: str, held: Held) -> Decision:
+    kept = held.notes.get(name)
+    revocation = None if kept is None else msgspec.json.decode(kept, type=Revocation)
+    if revocation is None or not revocation.unfinished:
+        return Decision(outcome="unchanged")
+    done = msgspec.structs.replace(revocation, unfinished=False)
+    return Decision(outcome="revoked", notes={name: msgspec.json.encode(done)})
 
 
 def _joined(noted: Decision, decision: Decision) -> Decision:
