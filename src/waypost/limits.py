@@ -214,6 +214,9 @@ PROOF_RECHECK_SECONDS: Final = 86_400
 PROOF_RETRY_PART: Final = 24  # after a failure a re-check comes in this part of the usual time
 PROOF_RECHECKS_AT_ONCE: Final = 8
 PROOF_TXT_RECORDS: Final = 64  # at the name of a proof that are looked at
+PROOF_LEVELS: Final = 8  # of a domain, from the top, that are asked for a proof
+PROOF_UNANSWERED: Final = 7  # periods without any answer from our own resolver until that counts as a failure
+PROOF_NOTES: Final = 64  # domains that one registration is held against
 
 # --- Announcements (announce.md) -----------------------------------------------------------------
 ANNOUNCE_BYTES: Final = 16 * KIB  # P-25: a public key of 8 KiB, metadata of 4 KiB, and room

@@ -269,7 +269,7 @@ def _hosted(publication: Publication) -> str | None:
     """An ADP document of an admin is served under its domain at once; anybody else has to prove the domain first."""
     if publication.dialect == "adp" and publication.principal.is_admin:
         return domain_of(publication.decoded.source_id)
-    return None
+    return publication.proven_host
 
 
 def _same_document(data: bytes, source: Source) -> bool:

@@ -50,6 +50,7 @@ from waypost.registry.ports import (
     Ranker,
     Store,
 )
+from waypost.registry.proofs import ProofBook
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
 from waypost.registry.remarks import remarks
@@ -109,6 +110,7 @@ class Registry(Confirming):
         self._names = random.Random(secrets.randbits(256))
         self._index = IndexKeeper(self.ranker, store)
         self.trust = TrustBook(store, clock)
+        self.proofs = ProofBook()
         self._gate = Gate(
             self.trust, self.options.announcements, certificates or NoAuthorities(), self.catalogue.resolve
         )
@@ -124,6 +126,7 @@ class Registry(Confirming):
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
         await self._load_catalogue()
         await self.trust.load()
+        await self.proofs.load(self.store)
         await self._recall_removals(revision)
         await self._loaded()
         await self._finish()
@@ -223,6 +226,7 @@ class Registry(Confirming):
 
     def _on_notes(self, notes: Mapping[str, bytes | None]) -> None:
         self.trust.take_in(notes)
+        self.proofs.take_in(notes)
 
     def _on_commit(self, batch: Sequence[Committed]) -> None:
         for committed in batch:
@@ -302,10 +306,11 @@ class Registry(Confirming):
             default_visibility=self.options.default_visibility,
             announce_id=self._new_uuid(),
         )
-        notes, decide = self._gate.rule(publication, write, now)
+        proofs, proven = self.proofs.rule(publication, self._owner_of(keys), write, now)
+        notes, decide = self._gate.rule(publication, proven, now)
         command = Command(
             keys=keys,
-            notes=(*self._waiting(keys), *notes),
+            notes=(*self._waiting(keys), *proofs, *notes),
             decide=decide,
             idempotency=self._idempotency(publication, now),
         )
@@ -317,6 +322,10 @@ class Registry(Confirming):
         if answer.outcome == "held":
             receipt = msgspec.structs.replace(receipt, held=await self.held(publication.principal, receipt.id))
         return receipt
+
+    def _owner_of(self, keys: Sequence[str]) -> str | None:
+        entries = (self.catalogue.find(found) for key in keys if (found := self.catalogue.resolve(key)) is not None)
+        return next((entry.owner for entry in entries if entry is not None), None)
 
     def _waiting(self, keys: Sequence[str]) -> tuple[str, ...]:
         """The note of a change that may wait: only verified agents have any."""

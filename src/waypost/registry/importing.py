@@ -27,14 +27,13 @@ from waypost.errors import (
     UnknownDialect,
     WaypostError,
 )
-from waypost.model.json import dump_json, parse_object
+from waypost.model.json import dump_json
 from waypost.model.principal import Principal
 from waypost.model.record import record_to_json
-from waypost.model.verdict import Verdict, summary
+from waypost.model.verdict import summary
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetched, Fetcher, Purpose
 from waypost.registry.publication import Publication, Receipt
-from waypost.registry.verification import CHECKS, bound_keys, key_notes
 from waypost.trust.policy import may_see
 
 WELL_KNOWN = (
@@ -176,23 +175,10 @@ class Importer:
 
     async def _preview(self, publication: Publication) -> FoundAgent:
         record_id = publication.decoded.record.id
-        verdicts = await self._verdicts(publication)
+        verdicts = await self._registry.verify_document(publication.dialect, publication.document, record_id)
         return msgspec.structs.replace(
             _found(publication), trust=summary(verdicts), existing=self._existing(publication.principal, record_id)
         )
-
-    async def _verdicts(self, publication: Publication) -> tuple[Verdict, ...]:
-        """As registering it would judge it, but for announcements, which are judged by more than their signature."""
-        check = CHECKS.get(publication.dialect)
-        if check is None:
-            return ()
-        agent_id = publication.decoded.record.id
-        notes: dict[str, bytes] = {}
-        for name in key_notes(agent_id):
-            notes.update(await self._registry.store.notes(name))
-        now = self._registry.clock.now()
-        keys, _ = bound_keys(agent_id, notes, now)
-        return check(parse_object(publication.document), keys, now)
 
     def _existing(self, principal: Principal, record_id: str) -> dict[str, Any] | None:
         agent_id = self._registry.catalogue.resolve(record_id)

@@ -30,6 +30,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()  # what checks found of the document
     confirmed_by: Principal | None = None  # who let a change pass that had to wait
     gated: bool = False  # it came as an announcement: the allow-list applies, and its key is bound
+    proven_host: str | None = None  # the domain of an ADP document, where its owner has proven it
     is_news: bool = False  # its freshness was proven already, by a signed sequence
 
 
