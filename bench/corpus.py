@@ -54,6 +54,17 @@ def documents(n: int) -> Iterator[dict[str, Any]]:
         yield _document(rows[index % len(rows)], index // len(rows), random.Random(index))
 
 
+def questions(seed: int) -> Iterator[str]:
+    """Questions in the words of real servers, without end, and no two alike."""
+    rows, dice, asked = servers(), random.Random(seed), set[str]()
+    while True:
+        words = _words(dice.choice(rows))
+        text = dice.choice(_ASKS).format(*(dice.choice(words) for _ in range(3)))
+        if text not in asked:
+            asked.add(text)
+            yield text
+
+
 def _document(row: dict[str, Any], turn: int, dice: random.Random) -> dict[str, Any]:
     variant = f"-{_VARIANTS[(turn - 1) % len(_VARIANTS)]}-{turn}" if turn else ""
     path = "/".join(_plain(part) for part in row["id"].split("/")) + variant

@@ -200,7 +200,8 @@ class Registry(Confirming):
         await restate(self.catalogue, self.store)
 
     async def _keep_prepared(self) -> None:
-        await self._prepare()
+        """The first answers go first: at a start there is much to do."""
+        await self.searchable()
         await self._every(_FOLD_SECONDS, self._prepare)
 
     async def _recall_removals(self, revision: int) -> None:
