@@ -27,7 +27,9 @@ from waypost.model.times import to_rfc3339
 from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
 from waypost.net.fetching import SafeFetcher
+from waypost.net.proofs import PublishedProofs
 from waypost.net.resolution import Resolver
+from waypost.registry.domains import DomainOptions, Domains
 from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.gate import GateOptions
@@ -45,6 +47,7 @@ from waypost.server.confirming import ConfirmingFace
 from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
 from waypost.server.described import FACE_ROUTES
 from waypost.server.documents import DocumentFace
+from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
 from waypost.server.home import HomeFace
@@ -83,6 +86,7 @@ log = logging.getLogger("waypost")
 _TOKEN_KEY = "keys/token.pem"
 _IDENTITY_KEY = "keys/identity.pem"
 _MODELS = "models"
+_RECHECK_SECONDS = 60.0  # how often it is asked whether a proof of a domain is due
 
 
 class Application(msgspec.Struct, kw_only=True):
@@ -180,6 +184,7 @@ def build(
             VerifyingFace(registry),
             SharingFace(registry),
             ImportFace(Importer(registry, fetcher)),
+            DomainFace(_domains(settings, registry, fetcher, host)),
             AuditFace(trail),
             HistoryFace(registry),
             TrustStoreFace(registry),
@@ -318,6 +323,14 @@ def _fetcher(settings: Settings, port: int | None) -> SafeFetcher:
     """The one way out of this process."""
     own = [(settings.host, settings.port if port is None else port)]
     return SafeFetcher(AddressPolicy(settings.allow_cidrs, own), Resolver(settings.resolver), ca_file=settings.fetch_ca)
+
+
+def _domains(settings: Settings, registry: Registry, fetcher: SafeFetcher, host: str) -> Domains:
+    """Proofs of domains, which the process that writes looks at again from time to time."""
+    options = DomainOptions(service=host, recheck_seconds=settings.domain_recheck_seconds)
+    domains = Domains(registry, PublishedProofs(Resolver(settings.resolver), fetcher), options)
+    registry.chore(min(_RECHECK_SECONDS, settings.domain_recheck_seconds / 8), domains.recheck)
+    return domains
 
 
 def _key_fetcher(fetcher: SafeFetcher) -> FetchKeys:

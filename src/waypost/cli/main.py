@@ -39,6 +39,7 @@ COMMANDS = {
     "renew": "Prolong the lease of an agent.",
     "share": "Choose who sees a private agent.",
     "host": "Answer for an agent under a domain.",
+    "domain": "Prove that a domain is yours.",
     "withdraw": "Remove agents.",
     "confirm": "Confirm a change of a verified agent that waits.",
     "watch": "Follow the changes.",

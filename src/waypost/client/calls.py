@@ -15,12 +15,13 @@ import msgspec
 from waypost import limits
 from waypost.client.agent import Agent
 from waypost.client.problems import error_of_line
-from waypost.client.results import Change, Document, Failure, Fetched, FoundAgent, Loss, Page, Receipt
+from waypost.client.results import Change, Document, DomainClaim, Failure, Fetched, FoundAgent, Loss, Page, Receipt
 from waypost.client.streams import ServerEvent
 from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
 from waypost.model.json import dump_json
 
 AGENTS = "/api/v1/agents"
+DOMAINS = "/api/v1/domains"
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
@@ -168,6 +169,14 @@ def verify_call(content: bytes, dialect: str | None) -> Call:
     )
 
 
+def domain_path(domain: str, verb: str = "") -> str:
+    return f"{DOMAINS}/{quote(domain, safe='')}{verb}"
+
+
+def claim_of(document: Mapping[str, Any]) -> DomainClaim:
+    return msgspec.convert(document, DomainClaim)
+
+
 def batch_call(lines: Sequence[bytes], writing: Writing) -> Call:
     return Call(
         method="POST",
@@ -252,6 +261,7 @@ def document_of(response: httpx.Response, dialect: str) -> Document:
         etag=_unquoted(response.headers.get("etag")),
         last_modified=response.headers.get("last-modified"),
         losses=_losses(response.headers.get("waypost-losses")),
+        trust=response.headers.get("waypost-trust"),
     )
 
 

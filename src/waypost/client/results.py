@@ -120,6 +120,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     last_modified: str | None = None
     losses: tuple[Loss, ...] = ()
+    trust: str | None = None  # verified, self_asserted or failed
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +228,23 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     indexing_pending: int = 0
     revision: int | None = None
     document: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class DomainClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim on a domain: pending, proven or lapsed. `line` is to be published at `place`."""
+
+    domain: str
+    state: str
+    method: str
+    place: str
+    line: str
+    subject: str = ""
+    subdomains: bool = False
+    failures: int = 0
+    expires_at: str | None = None
+    proven_at: str | None = None
+    checked_at: str | None = None
+    next_check_at: str | None = None
 
 
 class MintedToken(msgspec.Struct, frozen=True, kw_only=True):

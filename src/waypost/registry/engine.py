@@ -111,6 +111,7 @@ class Registry(Confirming):
         self._index = IndexKeeper(self.ranker, store)
         self.trust = TrustBook(store, clock)
         self.proofs = ProofBook()
+        self._chores: list[tuple[float, Callable[[], Any]]] = []
         self._gate = Gate(
             self.trust, self.options.announcements, certificates or NoAuthorities(), self.catalogue.resolve
         )
@@ -165,7 +166,12 @@ class Registry(Confirming):
             (_EMBED_SECONDS, self._index.embed),
             (prune_every, self.prune),
             (_PRUNE_SECONDS, self.forget_held),
+            *self._chores,
         ]
+
+    def chore(self, seconds: float, work: Callable[[], Any]) -> None:
+        """What else the process that writes is to do from time to time. Said before the start."""
+        self._chores.append((seconds, work))
 
     async def stop(self) -> None:
         self.ready = False

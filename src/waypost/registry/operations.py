@@ -43,6 +43,15 @@ _ADMIN_ERRORS = (
 )
 _READ_ERRORS = (errors.InvalidParameter, errors.Unauthorized, errors.MissingScope, errors.RateLimited)
 
+_DOMAIN_ERRORS = (
+    errors.InvalidParameter,
+    errors.Unauthorized,
+    errors.MissingScope,
+    errors.RateLimited,
+    errors.StorageFull,
+    errors.StoreUnavailable,
+)
+
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -180,6 +189,49 @@ OPERATIONS: dict[str, Operation] = {
             ),
             command="host",
             method="host",
+        ),
+        Operation(
+            name="prove_domain",
+            summary="Claim a domain; the answer says what to publish where.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=(*_DOMAIN_ERRORS, errors.MalformedJson, errors.TooLarge, errors.Conflict, errors.QuotaExceeded),
+            command="domain prove",
+            method="prove_domain",
+        ),
+        Operation(
+            name="check_domain",
+            summary="Look for the proof of a domain that is claimed.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=(
+                *_DOMAIN_ERRORS,
+                errors.NotFound,
+                errors.ProofMissing,
+                errors.LoopDetected,
+                errors.AddressDenied,
+                errors.FetchFailed,
+            ),
+            command="domain check",
+            method="check_domain",
+        ),
+        Operation(
+            name="list_domains",
+            summary="List the domains that the caller claims.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=_READ_ERRORS,
+            command="domain list",
+            method="list_domains",
+        ),
+        Operation(
+            name="remove_domain",
+            summary="Give up a domain.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=(*_DOMAIN_ERRORS, errors.NotFound),
+            command="domain remove",
+            method="remove_domain",
         ),
         Operation(
             name="withdraw",

@@ -143,6 +143,25 @@ FETCHED: dict[str, Any] = {
     },
 }
 
+CLAIM: dict[str, Any] = {
+    "type": "object",
+    "required": ["domain", "subject", "method", "state", "subdomains", "place", "line"],
+    "properties": {
+        "domain": _TEXT,
+        "subject": _TEXT,
+        "method": {"enum": ["dns", "http"]},
+        "state": {"enum": ["pending", "proven", "lapsed"]},
+        "subdomains": {"type": "boolean", "description": "whether the names below it are proven as well"},
+        "place": {"type": "string", "description": "where the line belongs: a name for a TXT record, or a URL"},
+        "line": {"type": "string", "description": "what to publish there"},
+        "failures": {"type": "integer", "minimum": 0},
+        "expires_at": _TIME,
+        "proven_at": _TIME,
+        "checked_at": _TIME,
+        "next_check_at": _TIME,
+    },
+}
+
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 _SUGGESTIONS: dict[str, Any] = {
     "type": "object",

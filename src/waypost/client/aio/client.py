@@ -17,15 +17,18 @@ from waypost.client.aio.watch import changes
 from waypost.client.audit import AuditPage, LogCheckpoint, LogProof, audit_page_of, checkpoint_of, proof_of
 from waypost.client.calls import (
     AGENTS,
+    DOMAINS,
     Call,
     Registrable,
     Writing,
     agent_path,
     batch_call,
     batches,
+    claim_of,
     discover_call,
     document_bytes,
     document_of,
+    domain_path,
     fetch_call,
     fetched_of,
     json_call,
@@ -43,6 +46,7 @@ from waypost.client.history import Comparison, History, comparison_of, history_o
 from waypost.client.results import (
     Change,
     Document,
+    DomainClaim,
     Failure,
     Fetched,
     Found,
@@ -344,6 +348,30 @@ class Client(TrustCalls):
         call = Call(method="GET", path=f"{AGENTS}:export", params=present(**{"as": as_}))
         async for line in self._connection.lines(call):
             yield line
+
+    # --- Domains -----------------------------------------------------------------------------------------------------
+
+    async def prove_domain(self, domain: str, method: str = "dns") -> DomainClaim:
+        """Claim a domain, by `dns` or by `http`. The answer says what to publish where; `check_domain` then looks for it."""
+        headers = {"Content-Type": "application/json"}
+        content = dump_json({"domain": domain, "method": method})
+        call = Call(method="POST", path=DOMAINS, headers=headers, content=content)
+        return claim_of(json_of(await self._connection.send(call)))
+
+    async def check_domain(self, domain: str) -> DomainClaim:
+        """Have the service look for the proof. ProofMissing while it is not there."""
+        call = Call(method="POST", path=domain_path(domain, ":check"), repeatable=False)
+        return claim_of(json_of(await self._connection.send(call)))
+
+    async def list_domains(self) -> tuple[DomainClaim, ...]:
+        """The domains that the caller claims; for admin, all claims."""
+        document = json_of(await self._connection.send(Call(method="GET", path=DOMAINS)))
+        return tuple(map(claim_of, document["domains"]))
+
+    async def remove_domain(self, domain: str, subject: str | None = None) -> None:
+        """Give up a domain. Admin may say whose claim it is."""
+        params = present(subject=subject)
+        await self._connection.send(Call(method="DELETE", path=domain_path(domain), params=params, repeatable=False))
 
     # --- The service itself ------------------------------------------------------------------------------------------
 

@@ -15,15 +15,18 @@ from waypost.client.agent import Agent
 from waypost.client.audit import AuditPage, LogCheckpoint, LogProof, audit_page_of, checkpoint_of, proof_of
 from waypost.client.calls import (
     AGENTS,
+    DOMAINS,
     Call,
     Registrable,
     Writing,
     agent_path,
     batch_call,
     batches,
+    claim_of,
     discover_call,
     document_bytes,
     document_of,
+    domain_path,
     fetch_call,
     fetched_of,
     json_call,
@@ -41,6 +44,7 @@ from waypost.client.history import Comparison, History, comparison_of, history_o
 from waypost.client.results import (
     Change,
     Document,
+    DomainClaim,
     Failure,
     Fetched,
     Found,
@@ -342,6 +346,30 @@ class SyncClient(TrustCalls):
         """The same, as the lines that were sent."""
         call = Call(method="GET", path=f"{AGENTS}:export", params=present(**{"as": as_}))
         yield from self._connection.lines(call)
+
+    # --- Domains -----------------------------------------------------------------------------------------------------
+
+    def prove_domain(self, domain: str, method: str = "dns") -> DomainClaim:
+        """Claim a domain, by `dns` or by `http`. The answer says what to publish where; `check_domain` then looks for it."""
+        headers = {"Content-Type": "application/json"}
+        content = dump_json({"domain": domain, "method": method})
+        call = Call(method="POST", path=DOMAINS, headers=headers, content=content)
+        return claim_of(json_of(self._connection.send(call)))
+
+    def check_domain(self, domain: str) -> DomainClaim:
+        """Have the service look for the proof. ProofMissing while it is not there."""
+        call = Call(method="POST", path=domain_path(domain, ":check"), repeatable=False)
+        return claim_of(json_of(self._connection.send(call)))
+
+    def list_domains(self) -> tuple[DomainClaim, ...]:
+        """The domains that the caller claims; for admin, all claims."""
+        document = json_of(self._connection.send(Call(method="GET", path=DOMAINS)))
+        return tuple(map(claim_of, document["domains"]))
+
+    def remove_domain(self, domain: str, subject: str | None = None) -> None:
+        """Give up a domain. Admin may say whose claim it is."""
+        params = present(subject=subject)
+        self._connection.send(Call(method="DELETE", path=domain_path(domain), params=params, repeatable=False))
 
     # --- The service itself ------------------------------------------------------------------------------------------
 
