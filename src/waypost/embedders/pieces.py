@@ -50,12 +50,19 @@ class PieceEncoder:
         if self._runs is None:
             return self((text, *parts))
         pieces = self._cut(text)
-        found = [_run_of(self._cut(part), pieces) for part in parts]
+        found = [_run_in(self._cut(part), pieces) for part in parts]
         runs = [run for run in found if run is not None]
         return self._runs(pieces, runs) if len(runs) == len(parts) and pieces else self((text, *parts))
 
     def _cut(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, limits.EMBEDDER_PIECES)
+
+
+def _run_in(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | None:
+    """Where a part stands in the whole, but perhaps for its first or last piece, which may be cut otherwise beside a stop."""
+    return (
+        _run_of(part, pieces) or _run_of(part[:-1], pieces) or _run_of(part[1:], pieces) or _run_of(part[1:-1], pieces)
+    )
 
 
 def _run_of(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | None:

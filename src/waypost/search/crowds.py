@@ -2,7 +2,8 @@
 
 A bounded number of candidates is measured (PRO-31), so two hundred copies could fill it before anything is spread. Where a
 crowd is seen only some of it are kept: its best, and those that were registered first; where it is most of what a signal
-brought, the best are looked for deeper. It knows fingerprints and figures, no record. Nothing depends on how rows are spread over segments.
+brought, the best are looked for deeper. It knows fingerprints and figures, no record. Nothing depends on how rows are spread
+over segments.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def is_flooded(findings: Sequence[Finding], kin: Sequence[Rows]) -> bool:
     """Whether the crowd is most of what any signal brought."""
     for found in zip(*map(_signals, findings), strict=True):
         brought = sum(len(each.rows) for each in found)
-        if 2 * sum(int(np.count_nonzero(_held(each.rows, some))) for each, some in zip(found, kin, strict=True)) > brought:
+        if (
+            2 * sum(int(np.count_nonzero(_held(each.rows, some))) for each, some in zip(found, kin, strict=True))
+            > brought
+        ):
             return True
     return False
 

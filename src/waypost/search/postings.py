@@ -6,23 +6,42 @@ only rows already seen are looked up in what is left: common words cost little.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from waypost.search.document import SAID
 from waypost.search.segment import Rows, Segment
 
 Scores = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
 
 _PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
 _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
 _STEP: Final = 16  # of how many rows one is a sample
-_MARGIN: Final = 3
+_MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
+_SIEVE: Final = 1024
 _UNIT: Final = np.float32(1 / 255)
+
+
+class _Memory(threading.local):
+    """Room for the sums of a segment, per thread: zeroing it anew for each question would cost more than the question."""
+
+    totals: Scores = np.zeros(0, dtype=np.float32)
+
+    def zeros(self, count: int) -> Scores:
+        """Whoever takes them gives them back as zeros."""
+        if count > len(self.totals):
+            self.totals = np.zeros(count, dtype=np.float32)
+        return self.totals[:count]
+
+
+_memory = _Memory()
 
 
 class Weighted:
@@ -34,6 +53,8 @@ class Weighted:
         """`numbers` are those of the terms in this segment; -1 where it has none. `heavy` terms, by their place in the
         question, choose the candidates; what the others add is counted for every candidate."""
         self.segment = segment
+        self._numbers = np.array(numbers, dtype=np.int64)
+        self._weights = np.array(weights, dtype=np.float32) * _UNIT
         self._places = [
             (segment.terms.span(number), np.float32(weight) * _UNIT) if number >= 0 and weight > 0 else None
             for number, weight in zip(numbers, weights, strict=True)
@@ -56,37 +77,45 @@ class Weighted:
             rows = np.flatnonzero(mask).astype(np.uint32)
             scores = _added(self.segment, self._ordered, rows)
             return self._largest(rows[scores > 0], scores[scores > 0], limit)
-        return self._by_term(mask, limit)
+        return self._by_term(mask, admitted, limit)
 
-    def _by_term(self, mask: Mask, limit: int) -> tuple[Rows, Scores]:
-        totals = np.zeros(self.segment.count, dtype=np.float32)
-        left = sum(span.stop - span.start for span, _ in self._ordered)
-        rest, taken = sum(self._bounds), 0.0
-        try_below = 0.5
-        for at, (span, weight) in enumerate(self._ordered):
-            if left > max(_PRUNE_FROM, self.segment.count // 4) and rest < try_below * taken:
-                try_below = rest / taken / 2  # looking costs a pass over the segment
-                seen = self._settled(totals, mask, at, limit)
-                if seen is not None and len(seen) * (len(self._ordered) - at) * _LOOK_UP < left:
-                    return self._largest(seen, totals[seen] + _added(self.segment, self._ordered[at:], seen), limit)
-            totals[self.segment.terms.rows[span]] += self.segment.impacts[span] * weight
-            left -= span.stop - span.start
-            rest, taken = rest - self._bounds[at], taken + self._bounds[at]
-        totals *= mask
-        rows = np.flatnonzero(totals > _cut(totals, limit)).astype(np.uint32)
-        return self._largest(rows, totals[rows], limit)
+    def _by_term(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
+        """Sums are kept for every row of the segment, but only rows that some term touched are ever looked at."""
+        seen = None if admitted == self.segment.count else mask
+        totals, touched = _memory.zeros(self.segment.count), list[Places]()
+        try:
+            left = sum(span.stop - span.start for span, _ in self._ordered)
+            rest, taken, try_below = sum(self._bounds), 0.0, 0.5
+            for at, (span, weight) in enumerate(self._ordered):
+                if left > _PRUNE_FROM and rest < try_below * taken:
+                    try_below = rest / taken / 2  # looking costs a pass over what was touched
+                    settled = self._settled(totals, touched, seen, at, limit)
+                    if settled is not None and len(settled) * (len(self._ordered) - at) * _LOOK_UP < left:
+                        added = _added(self.segment, self._ordered[at:], settled)
+                        return self._largest(settled, totals[settled] + added, limit)
+                places = self.segment.terms.rows[span].astype(np.intp)
+                touched.append(places)
+                np.add.at(totals, places, self.segment.impacts[span] * weight)
+                left -= len(places)
+                rest, taken = rest - self._bounds[at], taken + self._bounds[at]
+            rows = _above(totals, touched, seen, limit)
+            return self._largest(rows, totals[rows], limit)
+        finally:
+            for places in touched:
+                totals[places] = 0
 
-    def _settled(self, totals: Scores, mask: Mask, at: int, limit: int) -> Rows | None:
-        """The seen rows that may still be among the best, when no unseen row can be; else None."""
+    def _settled(
+        self, totals: Scores, touched: Sequence[Places], seen: Mask | None, at: int, limit: int
+    ) -> Rows | None:
+        """The touched rows that may still be among the best, when no other row can be; else None."""
         rest = np.float32(sum(self._bounds[at:]))
-        likely = np.flatnonzero(totals > rest)  # a row with less can be passed by one that nobody has seen
-        likely = likely[mask[likely]]
+        rows = np.concatenate(touched)
+        scores = totals.take(rows)
+        likely = _once(rows[scores > rest], seen)  # a row with less can be passed by one that nobody has touched
         if len(likely) < limit:
             return None
-        scores = totals[likely]
-        floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-        seen = np.flatnonzero(totals >= floor - rest)  # `floor` is above `rest`, so all of these were seen
-        return seen[mask[seen]].astype(np.uint32)
+        floor = np.partition(totals[likely], len(likely) - limit)[len(likely) - limit]
+        return _once(rows[scores >= floor - rest], seen)
 
     def score(self, rows: Rows) -> Scores:
         """The exact score of each row, added up in the order of the question: the same in any segment."""
@@ -95,19 +124,21 @@ class Weighted:
     def measured(self, rows: Rows) -> tuple[Scores, Mask]:
         """What each term of the question adds to each row's score, and whether the row's description says it:
         [rows, terms], in the order of the question."""
-        scores = np.zeros((len(self._places), len(rows)), dtype=np.float32)
+        scores = np.zeros((len(rows), len(self._numbers)), dtype=np.float32)
         said = np.zeros(scores.shape, dtype=np.bool_)
-        for at, place in enumerate(self._places):
-            if place is not None:
-                span, weight = place
-                holders = self.segment.terms.rows[span]
-                places = holders.searchsorted(rows)
-                places[places == len(holders)] = 0
-                found = holders[places] == rows
-                chosen = places[found]
-                scores[at, found] = self.segment.impacts[span][chosen] * weight
-                said[at, found] = self.segment.said[span][chosen]
-        return scores.T, said.T
+        order = np.argsort(self._numbers, kind="stable")
+        asked = self._numbers[order]
+        owners, numbers, impacts = self.segment.holdings_of(rows)
+        sieve = np.zeros(_SIEVE, dtype=np.bool_)  # most of what a row holds was not asked for
+        sieve[asked & (_SIEVE - 1)] = True
+        left = np.flatnonzero(sieve[numbers & (_SIEVE - 1)])
+        places = asked.searchsorted(numbers[left])
+        places[places == len(asked)] = 0
+        is_asked = asked[places] == numbers[left]
+        left, columns = left[is_asked], order[places[is_asked]]
+        scores[owners[left], columns] = (impacts[left] & 0xFF) * self._weights[columns]
+        said[owners[left], columns] = impacts[left] >= SAID
+        return scores, said
 
     def _largest(self, rows: Rows, scores: Scores, limit: int) -> tuple[Rows, Scores]:
         """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
@@ -122,15 +153,26 @@ class Weighted:
         return rows[chosen], scores[chosen]
 
 
-def _cut(totals: Scores, limit: int) -> np.float32:
-    """A score that at least `limit` rows surpass, and few more; 0 if there is none. A sample proposes it."""
-    sample = totals[::_STEP]
-    wanted = len(sample) - _MARGIN * limit // _STEP - 2
-    if wanted > 0:
-        proposed = np.float32(np.partition(sample, wanted)[wanted])
-        if np.count_nonzero(totals > proposed) >= limit:
-            return proposed
-    return np.float32(0)
+def _above(totals: Scores, touched: Sequence[Places], seen: Mask | None, limit: int) -> Rows:
+    """Rows among which the best `limit` are, and few more. A sample proposes where to cut."""
+    rows = np.concatenate(touched)
+    scores = totals.take(rows)
+    sample = scores[::_STEP]
+    for margin in _MARGINS:
+        wanted = len(sample) - margin * limit // _STEP - 2
+        if wanted > 0:
+            found = _once(rows[scores >= np.partition(sample, wanted)[wanted]], seen)
+            if len(found) >= limit:
+                return found
+    return _once(rows, seen)
+
+
+def _once(rows: Places, seen: Mask | None) -> Rows:
+    """Each of these rows, if it is seen, once and in order."""
+    ordered = np.sort(rows if seen is None else rows[seen[rows]])
+    first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first].astype(np.uint32)
 
 
 def _added(segment: Segment, terms: list[tuple[slice, np.float32]], rows: Rows) -> Scores:

@@ -7,6 +7,7 @@ duplicates and floods by one owner are spread so that each ten stays open to oth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -331,17 +332,22 @@ class _Order:
             raise IndexError(at)
         return self._moment.lives[int(signals.place[at])].segment.id_of(int(signals.rows[at]))
 
+    def _is_open(self, signals: Signals, limit: int) -> bool:
+        """True when nobody fills what is shown, nor what would come up in its place."""
+        some = _Rows(signals.place[: limit + WINDOW], signals.rows[: limit + WINDOW])
+        return _is_open(self._column(some, "owner")[:limit]) and _is_open(cluster(self._column(some, "fingerprint")))
+
     def _spread(self, limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
         signals = self._signals
         if signals is None:
             return
+        if self._is_open(signals, limit):
+            yield from range(len(self.scores))
+            return
         top = min(len(signals.rows), max(_SPREAD, 2 * limit))
         some = _Rows(signals.place[:top], signals.rows[:top])
         labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
-        if _is_open(labels[: limit + WINDOW]) and _is_open(owners[:limit]):
-            yield from range(len(self.scores))
-            return
         ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))
         first = spread(ranked, min(top, limit)).tolist()
         yield from first  # some of them may turn out dead; mostly these are enough
@@ -353,7 +359,7 @@ class _Order:
 
 def _is_open(groups: npt.NDArray[Any]) -> bool:
     """True when no group is there more than twice: then no ten of them need spreading."""
-    return len(groups) < 3 or int(np.unique(groups, return_counts=True)[1].max()) <= PER_CLUSTER
+    return max(Counter(groups.tolist()).values(), default=0) <= PER_CLUSTER
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
 from waypost.search.clusters import WORDS
-from waypost.search.document import SAID, Prepared, id_key
+from waypost.search.document import Prepared, id_key
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 
-VERSION: Final = 1  # raise it when the arrays change: saved segments are then built anew
+VERSION: Final = 2  # raise it when the arrays change: saved segments are then built anew
 
 GONE: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was left behind
 
@@ -75,7 +75,6 @@ class Segment:
         self.count = len(arrays["tier"])
         self.terms = Postings(arrays["terms"], arrays["term_starts"], arrays["term_rows"])
         self.keys = Postings(arrays["keys"], arrays["key_starts"], arrays["key_rows"])
-        self.said: npt.NDArray[np.bool_] = arrays["term_said"]  # whether the description says it
         self.impacts: npt.NDArray[np.uint8] = arrays["term_impacts"]
         self.tops: npt.NDArray[np.uint8] = arrays["term_tops"]  # the highest impact of each term
         self.mark: npt.NDArray[np.uint64] = arrays["mark"]  # of the id: parts equals, the same way wherever the row is
@@ -103,6 +102,18 @@ class Segment:
         starts = self.arrays["row_starts"]
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
+
+    def holdings_of(self, rows: Rows) -> tuple[Array, Array, Array]:
+        """Of all terms that these rows hold: which of the rows (by its place here), the term's number, and its impact with
+        SAID where the description says it."""
+        starts = self.arrays["row_starts"][rows]
+        sizes = self.arrays["row_starts"][np.add(rows, 1, dtype=np.intp)] - starts
+        spots = _targets(starts, sizes)
+        return (
+            np.repeat(np.arange(len(rows)), sizes),
+            self.arrays["row_terms"][spots],
+            self.arrays["row_impacts"][spots],
+        )
 
     @cached_property
     def containing(self) -> Array:
@@ -181,10 +192,10 @@ def _terms(terms: Array, rows: Rows, impacts: Array, tier: Array, sizes: Array) 
     return {
         **_posted("term", keys, starts, ordered_rows),
         "term_impacts": ordered_impacts,
-        "term_said": impacts[order] >= SAID,
         "term_tops": np.maximum.reduceat(ordered_impacts, starts[:-1]) if len(keys) else ordered_impacts,
         "row_starts": row_starts,
         "row_terms": row_terms,
+        "row_impacts": impacts,
         "containing": _containing(tier, ordered_rows, numbers, len(keys)),
     }
 
@@ -275,16 +286,16 @@ def _targets(starts: Array, sizes: Array) -> Array:
 def _merged_terms(
     segments: Sequence[Segment], live: Sequence[Array], renumbered: Sequence[Rows], tier: Array
 ) -> dict[str, Array]:
-    keys, starts, rows, (impacts, said) = _merged_postings(
-        [each.terms for each in segments],
-        renumbered,
-        [[each.impacts for each in segments], [each.said for each in segments]],
+    keys, starts, rows, (impacts,) = _merged_postings(
+        [each.terms for each in segments], renumbered, [[each.impacts for each in segments]]
     )
-    row_sizes, row_terms = [], []
+    row_sizes, row_terms, row_impacts = [], [], []
     for segment, alive in zip(segments, live, strict=True):
         translated = np.searchsorted(keys, segment.terms.keys).astype(np.uint32)
         sizes = np.diff(segment.arrays["row_starts"])
-        row_terms.append(translated[segment.arrays["row_terms"][np.repeat(alive, sizes)]])
+        kept = np.repeat(alive, sizes)
+        row_terms.append(translated[segment.arrays["row_terms"][kept]])
+        row_impacts.append(segment.arrays["row_impacts"][kept])
         row_sizes.append(sizes[alive])
     sizes = np.concatenate(row_sizes)
     row_starts = np.zeros(len(sizes) + 1, dtype=np.int64)
@@ -293,9 +304,9 @@ def _merged_terms(
     return {
         **_posted("term", keys, starts, rows),
         "term_impacts": impacts,
-        "term_said": said,
         "term_tops": np.maximum.reduceat(impacts, starts[:-1]) if len(keys) else impacts,
         "row_starts": row_starts,
         "row_terms": np.concatenate(row_terms),
+        "row_impacts": np.concatenate(row_impacts),
         "containing": _containing(tier, rows, numbers, len(keys)),
     }

@@ -109,9 +109,7 @@ def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint
     return sums
 
 
-def _least_seen(
-    differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None
-) -> Ids:
+def _least_seen(differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None) -> Ids:
     """The `size` spots of the least differences among those seen, and those that differ as little as the last.
 
     A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.

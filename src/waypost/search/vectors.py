@@ -226,7 +226,8 @@ class Block:
 
         def standing(spots: Ids) -> npt.NDArray[np.uint32]:
             counts = np.diff(spots.searchsorted(firsts), prepend=0)
-            return self._members[spots + np.repeat(shifts, counts)]
+            members: npt.NDArray[np.uint32] = self._members[spots + np.repeat(shifts, counts)]
+            return members
 
         return sketch.nearest([self._signs[piece] for piece in pieces], standing, size, self._seen(mask)), False
 
