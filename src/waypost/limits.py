@@ -183,7 +183,6 @@ JWKS_KEEP_SECONDS: Final = 86_400  # how long the last keys hold while their iss
 TOKEN_RECHECK_SECONDS: Final = 30  # a token that holds is asked about again: its key may be gone
 SECRET_BYTES: Final = 32  # of an HS256 secret, at least: as long as what it makes (RFC 7518 §3.2)
 FILE_CHECK_SECONDS: Final = 5.0  # between two looks whether a file of keys or revocations changed
-REVOCATION_CHECK_SECONDS: Final = 15.0  # between two looks at what was revoked in another process; a minute is promised
 CERTIFICATE_CACHE: Final = 1024
 
 # --- Outgoing requests ---------------------------------------------------------------------------

@@ -321,6 +321,7 @@ class Registry(Confirming):
             decide=decide,
             idempotency=self._idempotency(publication, now),
         )
+        self.catalogue.expire(now)  # what has run out takes no place
         with self._quota.place(publication.principal, keys):
             answer = await self.store.execute(command)
         if answer.registration is None and answer.outcome in ("withdrawn", "already"):  # a goodbye that was announced

@@ -1,0 +1,174 @@
+"""How often a caller may ask: by subject and by address, on every face in its own words (THREATS §2.1, P9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.errors import RateLimited
+from waypost.model.principal import ANONYMOUS, Principal
+from waypost.net.clock import ManualClock
+from waypost.server.origin import Origin
+from waypost.server.rates import Buckets, Rates, network_of
+
+ALICE = Principal(subject="alice")
+FAR = "203.0.113.7"
+
+
+def far(bench: Bench, token: str | None = None, address: str = FAR, **headers: str) -> httpx.AsyncClient:
+    given = dict(headers) if token is None else {"Authorization": f"Bearer {token}", **headers}
+    transport = httpx.ASGITransport(bench.application.service, client=(address, 4000))
+    return httpx.AsyncClient(transport=transport, base_url=bench.application.base_url, headers=given)
+
+
+def test_a_bucket_empties_and_fills_again_at_an_even_pace() -> None:
+    clock = ManualClock()
+    buckets = Buckets(clock.now, 60)
+    for _ in range(60):
+        buckets.take("alice")
+    with pytest.raises(RateLimited) as refused:
+        buckets.take("alice")
+    assert refused.value.retry_after == 1
+    buckets.take("bob")
+    clock.advance(1)
+    buckets.take("alice")
+    with pytest.raises(RateLimited):
+        buckets.take("alice")
+    with pytest.raises(RateLimited) as refused:
+        buckets.take("alice", 30)
+    assert refused.value.retry_after == 30
+
+
+def test_the_least_recent_callers_are_forgotten_first() -> None:
+    buckets = Buckets(ManualClock().now, 1)
+    for number in range(limits.RATE_CALLERS + 1):
+        buckets.take(f"caller {number}")
+    buckets.take("caller 0")
+    with pytest.raises(RateLimited):
+        buckets.take(f"caller {limits.RATE_CALLERS}")
+
+
+def test_a_customer_with_a_whole_network_is_one_caller() -> None:
+    assert network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::9") != network_of("2001:db8:1:3::9")
+    assert network_of("198.51.100.1") != network_of("198.51.100.2")
+
+
+def test_callers_on_this_machine_are_counted_only_when_a_rate_was_set() -> None:
+    clock = ManualClock()
+    usual, chosen = Rates(clock.now), Rates(clock.now, reads=1, writes=0)
+    for _ in range(limits.READS_PER_MINUTE + 1):
+        usual.read(ANONYMOUS, "127.0.0.1")
+        usual.read(ALICE, "::1")
+    chosen.read(ALICE, "127.0.0.1")
+    with pytest.raises(RateLimited):
+        chosen.read(ALICE, "127.0.0.1")
+    for _ in range(limits.WRITES_PER_MINUTE + 1):
+        chosen.write(ALICE, FAR)
+    for _ in range(limits.READS_PER_MINUTE):
+        usual.read(ANONYMOUS, FAR)
+    with pytest.raises(RateLimited):
+        usual.read(ANONYMOUS, FAR)
+    usual.read(ANONYMOUS, "203.0.113.8")
+
+
+ASKED: dict[str, tuple[str, str, Any]] = {
+    "own": ("GET", "/api/v1/agents", None),
+    "profile": ("GET", "/profile/v1/agents", None),
+    "discover": ("POST", "/profile/v1/discover", {"query": "x"}),
+    "af": ("GET", "/.well-known/agentframework/v1/agents", None),
+    "document": ("GET", "/.well-known/ai-catalog.json", None),
+    "home": ("GET", "/", None),
+}
+
+
+@pytest.mark.parametrize("face", ASKED)
+async def test_every_face_refuses_a_caller_who_asks_too_often(tmp_path: Path, face: str) -> None:
+    method, path, body = ASKED[face]
+    async with service(tmp_path, anonymous_read=True, rate_limit_reads=3) as bench, far(bench) as client:
+        answers = [await client.request(method, path, json=body) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        refused = answers[-1]
+        assert refused.headers["retry-after"] == "20"
+        assert (refused.json()["code"], refused.json()["retry_after"]) == ("rate_limited", 20)
+        async with far(bench, address="203.0.113.99") as other:
+            assert (await other.request(method, path, json=body)).status_code == 200
+        assert (await client.get("/healthz")).status_code == 200, "whoever looks after the service is not refused"
+
+
+async def test_json_rpc_counts_every_call_and_says_it_its_own_way(tmp_path: Path) -> None:
+    async with (
+        service(tmp_path, rate_limit_reads=5, rate_limit_writes=2) as bench,
+        far(bench, bench.token("alice")) as client,
+    ):
+        call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"agent_id": "x"}}
+        assert (await client.post("/rtfs", json=[call] * 5)).status_code == 200
+        refused = await client.post("/rtfs", json=call)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, -32009)
+        assert int(refused.headers["retry-after"]) > 0
+        gone = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.deregister", "params": {"agent_id": "x"}}
+        assert (await client.post("/rtfs", json=[gone, gone])).status_code == 200
+        assert (await client.post("/rtfs", json=gone)).status_code == 429
+
+
+async def test_writes_are_counted_by_subject_and_admins_are_not(tmp_path: Path) -> None:
+    async with service(tmp_path, rate_limit_writes=3) as bench:
+        async with far(bench, bench.token("alice")) as alice, far(bench, bench.token("alice"), "198.51.100.1") as again:
+            answers = [await alice.post("/api/v1/agents", json=profile(f"a{n}")) for n in range(3)]
+            assert [answer.status_code for answer in answers] == [201] * 3
+            assert (await again.post("/api/v1/agents", json=profile("b"))).status_code == 429
+            assert (await again.get("/api/v1/agents")).status_code == 200, "reads are another matter"
+        async with far(bench, bench.admin_token) as admin:
+            for number in range(10):
+                assert (await admin.post("/api/v1/agents", json=profile(f"c{number}"))).status_code == 201
+
+
+async def test_an_owner_may_import_all_agents_at_once(tmp_path: Path) -> None:
+    lines = "\n".join(httpx.Response(200, json=profile(f"a{n}")).text for n in range(limits.AGENTS_PER_OWNER))
+    async with service(tmp_path) as bench, far(bench, bench.token("alice")) as alice:
+        answer = await alice.post("/api/v1/agents:batch", content=lines.encode())
+        assert answer.text.count('"created"') == limits.AGENTS_PER_OWNER
+
+
+async def test_lines_beyond_the_rate_are_refused_one_by_one(tmp_path: Path) -> None:
+    lines = "\n".join(httpx.Response(200, json=profile(f"a{n}")).text for n in range(600))
+    async with service(tmp_path, rate_limit_writes=4) as bench, far(bench, bench.token("alice")) as alice:
+        answers = (await alice.post("/api/v1/agents:batch", content=lines.encode())).text.splitlines()
+        assert len(answers) == 600
+        outcomes = ["created" if '"created"' in line else "refused" for line in answers]
+        assert outcomes[:512] == ["created"] * 256 + ["refused"] * 256, "each part of a batch is counted by its lines"
+        assert sum('"rate_limited"' in line for line in answers) == 256
+
+
+# --- Addresses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "seen"),
+    [
+        ("10.0.0.1", ["198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.1", ["1.1.1.1, 198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.1", ["1.1.1.1", "198.51.100.1, 10.0.0.2"], "198.51.100.1"),
+        ("10.0.0.1", ["198.51.100.1, nonsense"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", ["10.0.0.3"], "10.0.0.3"),
+        ("203.0.113.7", ["198.51.100.1"], "203.0.113.7"),
+    ],
+)
+def test_only_a_proxy_that_was_named_tells_of_another_address(peer: str, forwarded: list[str], seen: str) -> None:
+    headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
+    assert Origin(("10.0.0.0/24",)).address({"client": (peer, 1), "headers": headers}) == seen
+    assert Origin().address({"client": (peer, 1), "headers": headers}) == peer
+
+
+async def test_behind_a_named_proxy_callers_are_told_apart(tmp_path: Path) -> None:
+    settings = {"anonymous_read": True, "rate_limit_reads": 2, "trusted_proxies": ("127.0.0.1/32",)}
+    async with service(tmp_path, **settings) as bench:
+        for address in ("198.51.100.1", "198.51.100.2"):
+            client = bench.client(**{"X-Forwarded-For": f"1.1.1.1, {address}"})
+            answers = [(await client.get("/api/v1/agents")).status_code for _ in range(3)]
+            assert answers == [200, 200, 429]
