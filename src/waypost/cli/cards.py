@@ -9,17 +9,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from waypost.cli.badges import badge
 from waypost.cli.text import clean
 from waypost.client.agent import Agent
 
 
-def agent_card(agent: Agent) -> Group:
-    """Name, description, and the rest in two columns."""
-    return Group(*_parts(agent))
+def agent_card(agent: Agent, trust: str | None = None) -> Group:
+    """Name, how far it was verified, description, and the rest in two columns."""
+    return Group(*_parts(agent, trust))
 
 
-def _parts(agent: Agent) -> Iterator[RenderableType]:
-    yield Text().append(clean(agent.name), style="bold").append(f"  {clean(agent.id)}", style="cyan")
+def _parts(agent: Agent, trust: str | None) -> Iterator[RenderableType]:
+    head = Text().append(clean(agent.name), style="bold").append(f"  {clean(agent.id)}", style="cyan")
+    yield head if trust is None else head.append("  ").append_text(badge(trust))
     if agent.description:
         yield Padding(Text(clean(agent.description)), (0, 0, 1, 0))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from waypost.cli.badges import badge
 from waypost.cli.output import Printer
 from waypost.cli.text import clean, short
 from waypost.client.results import Candidate
@@ -28,6 +29,8 @@ def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explai
     head.append(clean(candidate.name) or clean(candidate.id), style="bold")
     if candidate.name:
         head.append(f"  {clean(candidate.id)}", style="cyan")
+    if candidate.trust:
+        head.append("  ").append_text(badge(candidate.trust.get("level")))
     printer.line(head)
     if candidate.description:
         room = printer.console.width - 5 if printer.is_terminal else 160
@@ -55,8 +58,9 @@ def _evidence(candidate: Candidate) -> Iterator[Text]:
         yield _fact("take care", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
     for snippet in candidate.snippets:
         yield _fact("in its words", short(snippet, 160))
-    if candidate.trust.get("level"):
-        yield _fact("trust", str(candidate.trust["level"]).replace("_", " "))
+    for check in candidate.trust.get("checks", ()):
+        reason = f": {check['reason']}" if check.get("reason") else ""
+        yield _fact("checked", f"{check['check']} {check['state'].replace('_', ' ')}{reason}")
     updated = candidate.freshness.get("metadata_updated_at")
     if updated:
         yield _fact("updated", str(updated))

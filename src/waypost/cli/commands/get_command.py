@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from waypost.cli.badges import word
 from waypost.cli.cards import agent_card
 from waypost.cli.history import show_history
 from waypost.cli.options import example
@@ -40,6 +41,8 @@ def command(session: Session, id: str, as_: str | None, *, history: bool) -> Non
     with session.client() as client:
         document = client.document(id, as_ or "profile")
     _show(printer, document, card=as_ is None)
+    if printer.is_human and document.trust is not None:
+        printer.note(f"trust: {word(document.trust)}  (`waypost verify` tells why)")
     for loss in document.losses:
         printer.note(f"lost in {document.dialect}: {loss.path} ({loss.reason})")
 
@@ -50,6 +53,6 @@ def _show(printer: Printer, document: Document, *, card: bool) -> None:
     elif not printer.is_terminal:
         printer.raw(document.content)
     elif card:
-        printer.console.print(agent_card(Agent.from_document(document.body)))
+        printer.console.print(agent_card(Agent.from_document(document.body), document.trust))
     else:
         printer.value(document.body)

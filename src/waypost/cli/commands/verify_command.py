@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from waypost.cli.badges import badge, word
 from waypost.cli.commands.verify_log import ENTRIES, verify_log
 from waypost.cli.options import example
 from waypost.cli.output import Printer
@@ -21,7 +22,7 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext
 from waypost.errors import InvalidRequest, NotFound, Unauthorized, Unavailable
 from waypost.model.times import to_rfc3339
-from waypost.model.verdict import BADGES, summary
+from waypost.model.verdict import summary
 from waypost.registry.verification import judge_with
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.checks.bound import BoundKey
@@ -34,7 +35,6 @@ _MARKS = {
     "unknown": ("?", "yellow"),
     "not_checked": ("-", "dim"),
 }
-_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "bold red"}
 
 
 @click.command(
@@ -142,12 +142,11 @@ def _show(printer: Printer, found: Verification) -> None:
     for line in _lines(found):
         printer.line(line)
     if found.shown and found.shown != found.level:
-        printer.note(f"Other answers still show {BADGES.get(found.shown, found.shown)}: register the document again.")
+        printer.note(f"Other answers still show {word(found.shown)}: register the document again.")
 
 
 def _lines(found: Verification) -> Iterator[Text]:
-    badge = Text(BADGES.get(found.level, found.level), style=_STYLES.get(found.level, ""))
-    yield badge.append(f"  {clean(found.id)}", style="not bold default")
+    yield badge(found.level).append(f"  {clean(found.id)}", style="not bold default")
     for document in found.document.get("documents", ()):
         yield Text(f"  {clean(str(document.get('dialect', '')))}", style="bold")
         checks = document.get("checks") or ({"check": "signature", "state": "not_checked", "reason": _NO_SIGNATURES},)
