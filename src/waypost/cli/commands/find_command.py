@@ -7,7 +7,6 @@ from typing import Any
 import click
 import msgspec
 
-from waypost.cli.badges import word
 from waypost.cli.evidence import show_candidate
 from waypost.cli.facets import show_facets
 from waypost.cli.options import example, texts
@@ -107,5 +106,4 @@ def _show(printer: Printer, found: Found, *, explain: bool) -> None:
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:
     score = f"{candidate.score or 0.0:.3f}"
-    trust = word(candidate.trust.get("level"))
-    return score, clean(candidate.name), clean(candidate.id), clean(candidate.description), trust
+    return score, clean(candidate.name), clean(candidate.id), clean(candidate.description)
