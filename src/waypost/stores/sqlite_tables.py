@@ -23,12 +23,13 @@ _PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a 
 _LED_TO = """SELECT e.id, e.number, e.entry, e.crc, r.registration, r.crc, r.documents
     FROM entries e LEFT JOIN registrations r USING (number)
     WHERE e.id IN (?1, (SELECT id FROM aliases WHERE alias = ?1))"""
-_TRIM = """DELETE FROM history WHERE revision IN (
+_OLDEST_VERSION = "DELETE FROM history WHERE revision = (SELECT min(revision) FROM history WHERE id = ?)"
+_LARGE_VERSIONS = """DELETE FROM history WHERE revision IN (
     SELECT revision FROM (
-        SELECT revision, row_number() OVER newest AS place, sum(length(version)) OVER newest AS bytes
-        FROM history WHERE id = ? WINDOW newest AS (ORDER BY revision DESC)
-    ) WHERE place > ? OR bytes > ?
+        SELECT revision, sum(length(version)) OVER (ORDER BY revision DESC) AS bytes FROM history WHERE id = ?
+    ) WHERE bytes > ?
 )"""
+_USUAL_VERSION_BYTES = limits.HISTORY_BYTES // limits.HISTORY_VERSIONS  # so many of these are never too much
 _FORGET = {
     "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
     "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
@@ -241,7 +242,11 @@ class Tables:
         row = rows.version_row(agent_id, version)
         self.written_bytes += len(row[2])
         self._run("INSERT INTO history VALUES (?, ?, ?, ?)", row)
-        self._run(_TRIM, (agent_id, limits.HISTORY_VERSIONS, limits.HISTORY_BYTES))
+        ((count,),) = self._run("SELECT count(*) FROM history WHERE id = ?", (agent_id,)).fetchall()
+        if count > limits.HISTORY_VERSIONS:
+            self._run(_OLDEST_VERSION, (agent_id,))
+        if len(row[2]) > _USUAL_VERSION_BYTES:
+            self._run(_LARGE_VERSIONS, (agent_id, limits.HISTORY_BYTES))
 
     def _release_aliases(self, agent_id: str, aliases: Sequence[str] | set[str]) -> None:
         for alias in aliases:
