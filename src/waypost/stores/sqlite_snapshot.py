@@ -31,6 +31,7 @@ _NAMES = tuple(field.encode_name for field in _FIELDS)
 # A column is its values; where many are alike, each once and then their places: they are shared in memory as well.
 _Column = tuple[list[Any], list[int]]
 _COLUMN_TYPES: Any = tuple(tuple[list[field.type], list[int]] for field in _FIELDS)  # type: ignore[name-defined]
+_names_decoder = msgspec.msgpack.Decoder(tuple[tuple[str, ...], msgspec.Raw])
 _decoder: msgspec.msgpack.Decoder[tuple[tuple[str, ...], tuple[_Column, ...]]] = msgspec.msgpack.Decoder(
     tuple[tuple[str, ...], tuple[_COLUMN_TYPES]]
 )
@@ -55,7 +56,16 @@ def _is_worth_it(connection: sqlite3.Connection) -> bool:
     connection.execute(_TABLE)
     ((taken,),) = connection.execute("SELECT max(revision) FROM snapshot").fetchall()
     ((agents,),) = connection.execute("SELECT count(*) FROM entries").fetchall()
-    return (_revision(connection) - (taken or 0)) * _SHARE > int(agents)
+    return (_revision(connection) - (taken or 0)) * _SHARE > int(agents) or _is_of_another_release(connection)
+
+
+def _is_of_another_release(connection: sqlite3.Connection) -> bool:
+    for (data,) in connection.execute("SELECT data FROM snapshot ORDER BY part LIMIT 1").fetchall():
+        try:
+            return bool(_names_decoder.decode(data)[0] != _NAMES)
+        except (msgspec.MsgspecError, TypeError):
+            return True
+    return False
 
 
 def _write(connection: sqlite3.Connection, failpoint: Failpoint) -> None:

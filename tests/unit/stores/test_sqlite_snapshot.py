@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from support.stored import Listener, make_registration, make_source, put, renew, withdraw
@@ -132,6 +134,21 @@ async def test_one_that_is_lost_or_damaged_is_passed_over(stopped: Path, harm: s
     store = await _opened(stopped)
     assert await _entries(store) == expected
     await store.close()
+
+
+async def test_one_of_another_release_is_passed_over_and_taken_anew_at_the_next_stop(stopped: Path) -> None:
+    expected = _snapshot(stopped)
+    connection = sqlite3.connect(stopped / FILE_NAME)
+    with connection:
+        for part, revision, data in connection.execute("SELECT part, revision, data FROM snapshot").fetchall():
+            names, columns = msgspec.msgpack.decode(data)
+            older = msgspec.msgpack.encode((names[:-1], columns[:-1]))
+            crc = zlib.crc32(older, zlib.crc32(b"%d %d" % (part, revision)))
+            connection.execute("UPDATE snapshot SET data = ?, crc = ? WHERE part = ?", (older, crc, part))
+    connection.close()
+    assert _snapshot(stopped) is None
+    await (await _opened(stopped)).close()
+    assert _snapshot(stopped) == expected
 
 
 async def test_one_that_the_log_does_not_reach_back_to_is_passed_over(stopped: Path) -> None:
