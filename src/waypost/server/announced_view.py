@@ -92,9 +92,12 @@ class AnnouncedViews:
             except NotFound:
                 continue
         found = None if agent_id is None else await self._derived.find(agent_id)
-        if found is None:
-            raise no_such_agent(key)
-        return self._registry.resolve(principal, found)
+        try:
+            if found is not None:
+                return self._registry.resolve(principal, found)
+        except NotFound:
+            pass  # whoever may not see it is not told its other name either
+        raise no_such_agent(key)
 
     async def _of(self, entries: Sequence[Entry]) -> list[View]:
         kept = {entry.id: view for entry in entries if (view := self._kept(entry)) is not None}

@@ -1,0 +1,216 @@
+"""Every route × method × caller: who may not see an agent cannot tell that it is there, through any operation of any face
+(THREATS V3, V4, J8, J12). The routes are read off the service, so that a new one is asked too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from support.service import Bench, profile, service
+from waypost.server.described import FACE_ROUTES
+from waypost.server.routes import Route
+
+# Two names of one length: the answers about both must be equal but for the name.
+HIDDEN, UNKNOWN = "https://agents.example/id/hidden-1", "https://agents.example/id/absent-1"
+CARD: dict[str, Any] = {
+    "agent_id": "hidden-card",
+    "name": "Hidden card",
+    "description": "A card.",
+    "capabilities": [{"capability_id": "c", "description": "d"}],
+    "communication": {"protocols": ["http"], "endpoints": [{"protocol": "http", "uri": "http://h.example/"}]},
+    "discovery_tags": ["hush"],
+}
+BODIES: dict[str, Any] = {
+    "share": {"add": ["mallory"]},
+    "host": {"domain": "hidden.example"},
+    "confirm": {"etag": "x"},
+    "reject": {"etag": "x"},
+    "renew": {"ttl_seconds": 60},
+}
+CHANGES = frozenset(("withdraw", "renew", "share", "confirm", "reject", "host"))
+OUTSIDERS = ("bob", "reader", "anonymous")
+
+
+class Callers:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.alice = bench.as_("alice")
+        self.by_name: dict[str, httpx.AsyncClient] = {
+            "owner": self.alice,
+            "bob": bench.as_("bob"),
+            "reader": bench.as_("carol", "discover:read"),
+            "invitee": bench.as_("dave"),
+            "anonymous": bench.anonymous(),
+            "admin": bench.admin(),
+        }
+
+    def routes(self) -> list[Route]:
+        """Those that name one agent in their path. Registrations are asked about by themselves."""
+        found = [*self.bench.application.service.router.routes, *FACE_ROUTES]
+        return [route for route in found if "agents/{id}" in route.path and route.operation != "register"]
+
+    async def ask(self, caller: str, route: Route, agent_id: str) -> httpx.Response:
+        path = route.path.replace("{id}", quote(agent_id, safe=""))
+        return await self.by_name[caller].request(
+            route.method, path, json=BODIES.get(route.operation), headers={"X-Request-Id": "r"}
+        )
+
+
+@asynccontextmanager
+async def callers(folder: Path) -> AsyncIterator[Callers]:
+    async with service(folder, anonymous_read=True) as bench:
+        made = Callers(bench)
+        private = {"Waypost-Visibility": "private"}
+        for document in (profile(HIDDEN, name="Hidden"), CARD):
+            answer = await made.alice.post("/api/v1/agents", json=document, headers=private)
+            assert answer.status_code == 201
+        await made.alice.post("/api/v1/agents", json=profile("https://agents.example/id/seen-001"))
+        await made.alice.post("/api/v1/agents", json=profile("https://agents.example/id/shared-1"), headers=private)
+        shared = quote("https://agents.example/id/shared-1", safe="")
+        assert (await made.alice.post(f"/api/v1/agents/{shared}:share", json={"add": ["dave"]})).status_code == 200
+        yield made
+
+
+def comparable(answer: httpx.Response) -> tuple[int, dict[str, str], str]:
+    text = answer.text.replace(UNKNOWN, HIDDEN)
+    for safe in ("", "/", "/:", "/%:@!$&'()*+,;=~"):
+        text = text.replace(quote(UNKNOWN, safe=safe), quote(HIDDEN, safe=safe))
+    return answer.status_code, dict(answer.headers), text
+
+
+@pytest.mark.parametrize("caller", OUTSIDERS)
+async def test_a_hidden_agent_is_answered_as_an_unknown_one(tmp_path: Path, caller: str) -> None:
+    async with callers(tmp_path) as made:
+        asked = made.routes()
+        assert len(asked) >= 15
+        for route in asked:
+            hidden, unknown = await made.ask(caller, route, HIDDEN), await made.ask(caller, route, UNKNOWN)
+            where = (caller, route.method, route.path)
+            assert comparable(hidden) == comparable(unknown), where
+            assert hidden.status_code in (401, 403, 404), where
+            if hidden.status_code == 404:
+                assert len(hidden.content) == len(unknown.content), where
+        assert (await made.by_name["owner"].get(f"/api/v1/agents/{quote(HIDDEN, safe='')}")).status_code == 200
+
+
+async def test_the_announced_name_of_a_hidden_agent_tells_nothing_either(tmp_path: Path) -> None:
+    async with callers(tmp_path) as made:
+        listed = (await made.alice.get("/agents")).json()
+        names = [agent["agent"]["agent_id"] if "agent" in agent else agent["agent_id"] for agent in listed["agents"]]
+        unknown = "00000000-0000-4000-8000-000000000000"
+        for name in names:
+            answers = [
+                await made.by_name["bob"].get(f"/agents/{one}", headers={"X-Request-Id": "r"})
+                for one in (name, unknown)
+            ]
+            seen = (await made.alice.get(f"/agents/{name}")).json()
+            if "seen-001" in json.dumps(seen):
+                continue
+            assert answers[0].status_code == 404
+            assert answers[0].text.replace(name, unknown) == answers[1].text
+
+
+async def test_whoever_sees_an_agent_reads_it_through_every_face(tmp_path: Path) -> None:
+    shared = "https://agents.example/id/shared-1"
+    async with callers(tmp_path) as made:
+        for route in made.routes():
+            if route.method != "GET" or route.operation == "held":
+                continue
+            answers = {name: await made.ask(name, route, shared) for name in ("owner", "invitee", "admin", "bob")}
+            codes = {name: answer.status_code for name, answer in answers.items()}
+            assert codes["owner"] == codes["admin"], (route.path, codes)
+            assert codes["bob"] in (403, 404), (route.path, codes)
+            if route.operation == "get":
+                assert codes == {"owner": 200, "invitee": 200, "admin": 200, "bob": 404}, route.path
+
+
+@pytest.mark.parametrize("caller", ["invitee", "bob", "reader", "anonymous"])
+async def test_nobody_but_owner_and_admin_changes_an_agent(tmp_path: Path, caller: str) -> None:
+    """J8, J12."""
+    async with callers(tmp_path) as made:
+        for name in ("shared-1", "seen-001", "hidden-1"):
+            agent_id = f"https://agents.example/id/{name}"
+            before = (await made.alice.get(f"/api/v1/agents/{quote(agent_id, safe='')}")).headers["etag"]
+            sees = name == "seen-001" or (name == "shared-1" and caller == "invitee")
+            for route in made.routes():
+                if route.operation not in CHANGES:
+                    continue
+                answer = await made.ask(caller, route, agent_id)
+                writes = caller in ("invitee", "bob") and route.operation != "host"
+                want = 401 if caller == "anonymous" else 403 if sees or not writes else 404
+                assert answer.status_code == want, (caller, route.method, route.path, name, answer.text)
+            after = (await made.alice.get(f"/api/v1/agents/{quote(agent_id, safe='')}")).headers["etag"]
+            assert before == after
+
+
+async def test_json_rpc_tells_nothing_of_a_hidden_card(tmp_path: Path) -> None:
+    async with callers(tmp_path) as made:
+        for caller in ("bob", "reader", "anonymous"):
+            client = made.by_name[caller]
+            for method in ("deregister", "heartbeat", "refresh"):
+                texts = [await rpc(client, method, agent_id=name) for name in ("hidden-card", "absent-card")]
+                assert texts[0].replace("hidden", "absent") == texts[1], (caller, method)
+            for query in ({"agent_id": "hidden-card"}, {"discovery_tags": ["hush"]}):
+                answer = json.loads(await rpc(client, "discover", **query))
+                assert (answer["result"]["agents"], answer["result"]["total"]) == ([], 0), (caller, query)
+        assert '"total":1' in await rpc(made.alice, "discover", agent_id="hidden-card")
+
+
+async def rpc(client: httpx.AsyncClient, method: str, **params: Any) -> str:
+    call = {"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{method}", "params": params}
+    return (await client.post("/rtfs", json=call)).text
+
+
+async def test_taking_a_hidden_id_is_the_same_conflict_as_taking_a_visible_one(tmp_path: Path) -> None:
+    """V4: through every face that registers."""
+    async with callers(tmp_path) as made:
+        bob = made.by_name["bob"]
+        seen = "https://agents.example/id/seen-001"
+        for headers in ({}, {"If-Match": "*"}, {"If-Match": '"x"'}, {"If-None-Match": "*"}, {"Idempotency-Key": "k"}):
+            answers = []
+            for name in (seen, HIDDEN):
+                path = f"/profile/v1/agents/{quote(name, safe='')}"
+                given = {"X-Request-Id": "r", **headers}
+                put = await bob.put(path, json=profile(name), headers=given)
+                post = await bob.post("/api/v1/agents", json=profile(name), headers=given)
+                batch = await bob.post("/api/v1/agents:batch", content=json.dumps(profile(name)).encode())
+                texts = [
+                    answer.text.replace(quote(name, safe="/:"), "ID").replace(name, "ID")
+                    for answer in (put, post, batch)
+                ]
+                answers.append(([put.status_code, post.status_code, batch.status_code], texts))
+            assert answers[0] == answers[1], headers
+            assert answers[0][0][2] == 200
+            assert '"conflict"' in answers[0][1][2]
+
+
+async def test_an_idempotency_key_is_its_subjects_own(tmp_path: Path) -> None:
+    async with callers(tmp_path) as made:
+        key = {"Idempotency-Key": "one-key", "X-Request-Id": "r"}
+        private = key | {"Waypost-Visibility": "private"}
+        made_by_alice = await made.alice.post("/api/v1/agents", json=profile("idem"), headers=private)
+        assert made_by_alice.status_code == 201
+        by_bob = await made.by_name["bob"].post("/api/v1/agents", json=profile("idem-b"), headers=key)
+        assert (by_bob.status_code, by_bob.json()["id"]) == (201, "idem-b")
+
+
+async def test_a_cursor_is_its_subjects_own(tmp_path: Path) -> None:
+    """H10."""
+    async with callers(tmp_path) as made:
+        cursor = (await made.alice.get("/api/v1/agents?limit=1")).json()["next_cursor"]
+        assert (await made.alice.get("/api/v1/agents", params={"cursor": cursor, "limit": 1})).status_code == 200
+        for caller in ("bob", "anonymous", "admin"):
+            answer = await made.by_name[caller].get("/api/v1/agents", params={"cursor": cursor, "limit": 1})
+            assert answer.status_code == 400, caller
+        for changed in (cursor[:-2] + "AA", cursor + "A", "0", ""):
+            answer = await made.alice.get("/api/v1/agents", params={"cursor": changed})
+            assert answer.status_code == 400, changed
+        answer = await made.alice.get("/api/v1/agents", params={"cursor": cursor, "tag": "other"})
+        assert answer.status_code == 400, "it fits the same filters only"
