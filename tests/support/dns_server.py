@@ -15,6 +15,9 @@ import dns.rdatatype
 import dns.rrset
 
 
+_TRIES = 20
+
+
 class DnsServer:
     """`set(name, type, …)` makes an answer; several lists are given one after the other, the last one for good."""
 
@@ -81,9 +84,17 @@ class _Datagrams(asyncio.DatagramProtocol):
 @asynccontextmanager
 async def dns_server() -> AsyncIterator[DnsServer]:
     server = DnsServer()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(server), local_addr=("127.0.0.1", 0))
-    server.port = transport.get_extra_info("sockname")[1]
+    listener, transport = await _bind(server)
+    try:
+        yield server
+    finally:
+        listener.close()
+        await listener.wait_closed()
+        transport.close()
+
+
+async def _bind(server: DnsServer) -> tuple[asyncio.Server, asyncio.DatagramTransport]:
+    """One port for both; what is free for the one may be taken for the other."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -97,10 +108,16 @@ async def dns_server() -> AsyncIterator[DnsServer]:
         finally:
             writer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", server.port)
-    try:
-        yield server
-    finally:
-        listener.close()
-        await listener.wait_closed()
-        transport.close()
+    loop = asyncio.get_running_loop()
+    for _ in range(_TRIES):
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server.port = listener.sockets[0].getsockname()[1]
+        try:
+            transport, _protocol = await loop.create_datagram_endpoint(
+                lambda: _Datagrams(server), local_addr=("127.0.0.1", server.port)
+            )
+        except OSError:
+            listener.close()
+            continue
+        return listener, transport
+    raise OSError("no port is free for both UDP and TCP")
