@@ -14,7 +14,6 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-
 _TRIES = 20
 
 
