@@ -46,6 +46,7 @@ from waypost.server.auth import ADMIN
 from waypost.server.confirming import ConfirmingFace
 from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
 from waypost.server.described import FACE_ROUTES
+from waypost.server.doctor import DoctorFace
 from waypost.server.documents import DocumentFace
 from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
@@ -188,6 +189,7 @@ def build(
             AuditFace(trail),
             HistoryFace(registry),
             TrustStoreFace(registry),
+            DoctorFace(registry, settings, lambda: issuers.silent() if issuers else (), models.are_there),
             watch,
             reference,
             operator,
@@ -299,6 +301,18 @@ class Models:
     def load(self) -> None:
         if self._settings.embedder != "none":
             self.choice.load()
+
+    def are_there(self) -> bool:
+        """Whether there is a sentence model: named, or found where `auto` looks for one."""
+        return are_there(self._settings)
+
+
+def are_there(settings: Settings) -> bool:
+    if settings.embedder == "auto":
+        from waypost.embedders.package import find_package
+
+        return find_package() is not None
+    return settings.embedder != "none"
 
 
 def make_ranker(settings: Settings, models: Models) -> Ranker:

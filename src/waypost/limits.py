@@ -243,3 +243,10 @@ CLIENT_BATCH_LINES: Final = 500  # enough to share fsyncs, few enough for steady
 CLIENT_BATCH_BYTES: Final = 4 * MIB
 CLIENT_LINE_BYTES: Final = 16 * MIB  # far beyond any document in any dialect; a line without end is cut off
 SPREAD_WINDOW: Final = 10  # results that are looked at together when near duplicates are spread
+
+# --- Doctor --------------------------------------------------------------------------------------
+DOCTOR_CERTIFICATE_DAYS: Final = 14  # before a certificate ends: time to get another one
+DOCTOR_DISK_WARNING_BYTES: Final = 1024 * MIB
+DOCTOR_DISK_DANGER_BYTES: Final = 100 * MIB  # a commit and its log need some
+DOCTOR_EARLIEST: Final = 1_735_689_600.0  # 2025-01-01: a clock that says less was never set
+DOCTOR_SKEW_SECONDS: Final = 30  # the leeway that tokens have

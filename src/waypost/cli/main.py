@@ -50,6 +50,7 @@ COMMANDS = {
     "token": "Make access tokens.",
     "allow": "Say who may announce.",
     "keys": "Make keys; bind, list and revoke those of agents.",
+    "doctor": "List what protects a deployment, and what does not.",
     "completion": "Print the completion script of a shell.",
     "version": "Show the version.",
 }

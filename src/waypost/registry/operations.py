@@ -350,6 +350,15 @@ OPERATIONS: dict[str, Operation] = {
             method="stats",
         ),
         Operation(
+            name="doctor",
+            summary="What protects this deployment, and what does not, with the setting that changes it.",
+            scope=SCOPE_ADMIN,
+            idempotent=True,
+            errors=_READ_ERRORS,
+            command="doctor",
+            method="doctor",
+        ),
+        Operation(
             name="mint_token",
             summary="Mint a token for a subject.",
             scope=SCOPE_ADMIN,

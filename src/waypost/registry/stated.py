@@ -131,9 +131,13 @@ class StatedIndex:
         """Agents of which something was verified, or failed."""
         return self._keys.union((f"{TRUST_FACT}=verified", f"{TRUST_FACT}=failed"))
 
+    def valued(self, kind: str, value: str) -> BitMap:
+        """Agents of exactly this value."""
+        return self._keys.union((f"{kind}={value}",))
+
     def but(self, kind: str, value: str) -> BitMap:
         """All agents but those of this value."""
-        return BitMap(range(len(self._times))) - self._keys.union((f"{kind}={value}",))
+        return BitMap(range(len(self._times))) - self.valued(kind, value)
 
     def at_most(self, scale: str, most: float) -> BitMap:
         held = self._amounts.get(scale)

@@ -39,6 +39,10 @@ class FetchedKeys:
         return self._held if self._now() - self._fetched_at <= limits.JWKS_KEEP_SECONDS else ()
 
     @property
+    def url(self) -> str:
+        return self._url
+
+    @property
     def is_stale(self) -> bool:
         return self._now() - self._fetched_at > limits.JWKS_FRESH_SECONDS
 
@@ -101,6 +105,10 @@ class Issuers:
         """Fetch what was never fetched, or is no longer fresh."""
         stale = [source for keys in self._by_name.values() for source in keys.fetched if source.is_stale]
         await asyncio.gather(*(source.refresh() for source in stale))
+
+    def silent(self) -> tuple[str, ...]:
+        """Addresses that have given no keys."""
+        return tuple(source.url for keys in self._by_name.values() for source in keys.fetched if not source.keys())
 
     async def keep_fresh(self) -> None:
         """For as long as the service runs: a key that its issuer took back is forgotten here too."""

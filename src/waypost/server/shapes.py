@@ -53,6 +53,30 @@ TRUST: dict[str, Any] = {
     },
 }
 
+_SEVERITY: dict[str, Any] = {"enum": ["danger", "warning", "info", "ok"]}
+DIAGNOSIS: dict[str, Any] = {
+    "type": "object",
+    "required": ["findings", "counts", "at"],
+    "properties": {
+        "findings": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["layer", "severity", "message"],
+                "properties": {
+                    "layer": _TEXT,
+                    "severity": _SEVERITY,
+                    "message": _TEXT,
+                    "setting": {"type": "string", "description": "the one that adds or removes the layer"},
+                    "hint": _TEXT,
+                },
+            },
+        },
+        "counts": {"type": "object", "propertyNames": _SEVERITY, "additionalProperties": {"type": "integer"}},
+        "at": _TIME,
+    },
+}
+
 VERIFICATION: dict[str, Any] = {
     "type": "object",
     "required": ["id", "trust", "documents", "checked_at"],

@@ -385,6 +385,10 @@ class Client(TrustCalls):
             document=document,
         )
 
+    async def doctor(self) -> dict[str, Any]:
+        """What protects the deployment, and what does not: findings with their severity. Only admin may ask."""
+        return json_of(await self._connection.send(Call(method="GET", path="/api/v1/doctor")))
+
     async def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
         """A token for a subject. Only admin may."""
         content = dump_json({"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds})

@@ -383,6 +383,10 @@ class SyncClient(TrustCalls):
             document=document,
         )
 
+    def doctor(self) -> dict[str, Any]:
+        """What protects the deployment, and what does not: findings with their severity. Only admin may ask."""
+        return json_of(self._connection.send(Call(method="GET", path="/api/v1/doctor")))
+
     def mint_token(self, sub: str, scopes: Iterable[str], ttl_seconds: int = 3600) -> MintedToken:
         """A token for a subject. Only admin may."""
         content = dump_json({"sub": sub, "scopes": tuple(scopes), "ttl_seconds": ttl_seconds})
