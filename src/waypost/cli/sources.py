@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits
-from waypost.dialects.packing import find_packed
+from waypost.dialects.packing import unpack
 from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, TooLarge, WaypostError
-from waypost.model.json import dump_json
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".rtfs")
 
@@ -80,7 +79,7 @@ def _lines(origin: str, content: bytes) -> Iterator[Piece]:
 def _json(origin: str, content: bytes) -> Iterator[Piece]:
     """One document, an array or a catalogue of them, or, where that cannot be read, lines."""
     try:
-        value = msgspec.json.decode(content)
+        packed = unpack(content)
     except msgspec.DecodeError as error:
         lines = [line for line in content.split(b"\n") if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):
@@ -88,12 +87,11 @@ def _json(origin: str, content: bytes) -> Iterator[Piece]:
         else:
             yield Piece(origin=origin, error=MalformedJson(f"Not JSON: {error}."))
         return
-    packed = find_packed(value)
     if packed is None:
         yield _checked(origin, content)
         return
     for index, item in enumerate(packed):
-        yield _checked(f"{origin}[{index}]", dump_json(item))
+        yield _checked(f"{origin}[{index}]", item)
 
 
 def _is_text(content: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import msgspec
 
 # The member that holds the documents, and the members one of which stands beside it.
 _PACKED = (
@@ -12,12 +12,24 @@ _PACKED = (
 )
 
 
-def find_packed(value: Any) -> list[Any] | None:
-    """The documents inside; None for a single document."""
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict):
-        for member, marks in _PACKED:
-            if isinstance(value.get(member), list) and (len(value) == 1 or any(mark in value for mark in marks)):
-                return list(value[member])
+def unpack(content: bytes) -> list[bytes] | None:
+    """The documents inside, byte for byte; None for a single document. Raises msgspec.DecodeError for what is no JSON."""
+    try:
+        return _items(content)
+    except msgspec.ValidationError:
+        pass
+    try:
+        members = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return None
+    for member, marks in _PACKED:
+        if member in members and (len(members) == 1 or any(mark in members for mark in marks)):
+            try:
+                return _items(bytes(members[member]))
+            except msgspec.ValidationError:
+                return None
     return None
+
+
+def _items(content: bytes) -> list[bytes]:
+    return [bytes(item) for item in msgspec.json.decode(content, type=list[msgspec.Raw])]

@@ -17,7 +17,7 @@ import msgspec
 
 from waypost import limits
 from waypost.dialects.codec import Decoded
-from waypost.dialects.packing import find_packed
+from waypost.dialects.packing import unpack
 from waypost.errors import (
     AddressDenied,
     FetchFailed,
@@ -27,7 +27,6 @@ from waypost.errors import (
     UnknownDialect,
     WaypostError,
 )
-from waypost.model.json import dump_json
 from waypost.model.principal import Principal
 from waypost.model.record import record_to_json
 from waypost.model.verdict import summary
@@ -221,7 +220,7 @@ def _documents(fetched: Fetched) -> list[bytes]:
     if fetched.body.lstrip()[:1] in (b"(", b";"):
         return [fetched.body]
     try:
-        packed = find_packed(msgspec.json.decode(fetched.body))
+        packed = unpack(fetched.body)
     except (msgspec.DecodeError, RecursionError):
         raise FetchFailed(
             "What is there is not a document of any dialect.",
@@ -237,7 +236,7 @@ def _documents(fetched: Fetched) -> list[bytes]:
             path="$.url",
             hint="Save it as a file, and import that.",
         )
-    return [dump_json(item) for item in packed]
+    return packed
 
 
 def _bounded(document: bytes) -> bytes:

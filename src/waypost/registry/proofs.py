@@ -14,7 +14,7 @@ import msgspec
 from waypost import limits
 from waypost.model.names import domain_of
 from waypost.model.record import AgentRecord
-from waypost.model.registration import Registration, Source
+from waypost.model.registration import Registration, Source, verdicts_of
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import Verdict
 from waypost.registry import decisions
@@ -132,7 +132,7 @@ def judge_proof_again(agent_id: str, owner: str, domain: str, now: float) -> Dec
         if _told(judged) == _told(current):
             return Decision(outcome="unchanged", registration=current)
         change = Change(type="updated", at=now, registration=judged, before=current.scopes)
-        outcome = "proven" if any(verdict.check == CHECK for verdict in judged.sources[0].verdicts) else "unproven"
+        outcome = "proven" if any(each.check == CHECK for each in verdicts_of(judged)) else "unproven"
         entry = AuditEntry(
             at=now, action="judge", subject="", object=agent_id, outcome=outcome, via="domain", etag=judged.etag
         )

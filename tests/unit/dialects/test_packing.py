@@ -1,0 +1,35 @@
+"""Documents that hold documents are taken apart byte for byte."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from waypost.dialects.packing import unpack
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'[{"a": 1.0}, {"b":2}]',
+        b'{"specVersion": "1.0", "entries": [{"a": 1.0}, {"b":2}]}',
+        b'{"servers": [{"a": 1.0}, {"b":2}], "metadata": {}}',
+        b'{"agents": [{"a": 1.0}, {"b":2}], "page": 1, "total": 2}',
+        b'{"agents": [{"a": 1.0}, {"b":2}]}',
+    ],
+)
+def test_an_array_a_catalogue_and_a_page_are_taken_apart(content: bytes) -> None:
+    assert unpack(content) == [b'{"a": 1.0}', b'{"b":2}']
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"id": "x", "agents": [1]}', b"{}", b'"text"', b"7", b"null", b'{"entries": 7, "specVersion": "1.0"}']
+)
+def test_anything_else_is_one_document(content: bytes) -> None:
+    assert unpack(content) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1", b"<html>"])
+def test_what_is_no_json_is_told(content: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        unpack(content)
