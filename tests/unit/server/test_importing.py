@@ -146,6 +146,13 @@ async def test_a_catalogue_is_bounded(bench: Bench, site: Outside) -> None:
         (b'{"password": "hunter2"}', 400, None),
         (b'{"hunter2"', 502, "not_a_document"),
         (b"[" * 5000, 502, "not_a_document"),
+        (b'"hunter2', 502, "not_a_document"),
+        (b'"hunter2"', 400, None),
+        (b'{"name": "x", "name": "hunter2"}', 400, None),
+        (b'{"id": "hunter2", "name": "hunter2", "description": 7, "bindings": []}', 400, None),
+        (b"\xff\xfehunter2", 502, "not_a_document"),
+        (b"", 502, "not_a_document"),
+        (b"(hunter2 (", 400, None),
     ],
 )
 async def test_what_is_no_document_is_not_repeated(
