@@ -104,6 +104,18 @@ def test_the_bound_key_verifies_and_never_the_one_in_the_message() -> None:
     assert (found.state, found.reason) == ("failed", "signed by another key than the one bound to this agent")
 
 
+@pytest.mark.req("ANN-3")
+def test_of_several_bound_keys_the_one_in_the_message_must_have_signed() -> None:
+    """While a key is replaced two are bound; a signature of one does not stand for the other."""
+    one, two = key_of(number=1), key_of(number=2)
+    assert verdict(sign_announcement(agent(), one), one, two).state == "passed"
+    message = sign_announcement(agent(), one)
+    swapped = with_signature(message, two.sign(canonical(message["agent"])))
+    assert verdict(swapped, one, two).state == "failed"
+    unnamed = with_signature({"agent": agent()}, two.sign(canonical(agent())))
+    assert verdict(unnamed, one, two).state == "passed"
+
+
 @pytest.mark.req("ANN-10")
 def test_what_moves_around_the_agent_is_not_covered() -> None:
     message = {**sign_announcement(agent(), key_of()), "ttl": 60, "timestamp": 5, "protocol_version": "v1.1"}

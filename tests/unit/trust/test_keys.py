@@ -226,6 +226,19 @@ def test_ecdsa_is_read_as_der_and_as_raw_numbers(kind: str, raw_bytes: int) -> N
     assert not str(key.public.find_algorithm(key.sign(b"data"), b"data")).endswith("-raw")
 
 
+@pytest.mark.parametrize(("kind", "size"), [("p-256", 32), ("p-384", 48), ("p-521", 66)])
+def test_a_raw_signature_has_exactly_two_coordinates(kind: str, size: int) -> None:
+    """C8: the same numbers with a zero more are another signature."""
+    key = key_of(kind)
+    raw = key.sign_jose(b"data")
+    algorithm = key.jose_algorithm
+    assert key.public.verify_as(algorithm, raw, b"data")
+    longer = raw[:size] + b"\0" + raw[size:]
+    for wrong in (longer, b"\0" + raw, raw + b"\0", raw[:-1], b"\0" + raw[:size] + b"\0" + raw[size:]):
+        assert not key.public.verify_as(algorithm, wrong, b"data")
+        assert not key.public.verify(wrong, b"data")
+
+
 @pytest.mark.parametrize("case", range(12))
 def test_edge_cases_of_ed25519_are_refused_as_the_strictest_libraries_do(case: int) -> None:
     """Of the twelve, only the one where key and signature are of mixed order passes, as it does in all of them."""
