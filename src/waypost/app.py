@@ -428,7 +428,7 @@ def _read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:
     except OSError as error:
         raise _unusable(path, error) from None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(path.parent)
         fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(make())
@@ -443,6 +443,12 @@ def _read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise _unusable(path, error) from None
+
+
+def _make_folder(folder: Path) -> None:
+    """For its owner alone, and so are the folders above it that are not there yet."""
+    for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _unusable(path: Path, error: OSError) -> ConfigurationError:

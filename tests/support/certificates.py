@@ -32,8 +32,10 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    def __init__(self, folder: Path, name: str = "Test authority") -> None:
+    def __init__(self, folder: Path, name: str = "Test authority", *, days: int = 1) -> None:
+        """`days`: how long its certificates last."""
         folder.mkdir(parents=True, exist_ok=True)
+        self._lasting = days * _DAY
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = generate_private_key(SECP256R1())
@@ -65,7 +67,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY)
-            .not_valid_after(now + _DAY)
+            .not_valid_after(now + self._lasting)
             .add_extension(identifier, critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )

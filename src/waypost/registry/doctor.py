@@ -155,16 +155,20 @@ def _issuers(deployment: Deployment) -> Iterator[Finding]:
 
 def _announcements(deployment: Deployment) -> Iterator[Finding]:
     settings, layer = deployment.settings, "announcements"
-    rules = deployment.running.allow_rules if deployment.running else ()
+    running = deployment.running
+    rules = running.allow_rules if running else ()
     if "*" in rules:
         told = "The allow-list has the rule *: anyone with a token may announce any new id."
         yield _finding(layer, "warning", told, None, "`waypost allow remove '*'`, then a rule for each agent.")
     elif settings.trust_mode == "tofu" and not rules:
         told = "trust_mode is tofu without an allow-list: the first key that comes for an id is believed."
         yield _finding(layer, "warning", told, "trust_mode", "Use allowlist-tofu, and `waypost allow add`.")
+    elif running is not None and not rules and settings.trust_mode == "allowlist-tofu":
+        told = "The allow-list is empty: nobody but an admin may announce."
+        yield _finding(layer, "info", told, "trust_mode", "`waypost allow add` admits others, one by one.")
     else:
-        told = f"trust_mode is {settings.trust_mode}; the allow-list has {len(rules)} rules."
-        yield _finding(layer, "ok", told, "trust_mode")
+        known = f"; the allow-list has {len(rules)} rules" if running is not None else ""
+        yield _finding(layer, "ok", f"trust_mode is {settings.trust_mode}{known}.", "trust_mode")
     if settings.unsigned != "reject":
         told = "Announcements without a signature are admitted, untrusted."
         yield _finding(layer, "warning", told, "unsigned", "Set unsigned to reject.")

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from waypost import limits
+from waypost.model.credentials import Issuer
+from waypost.registry.doctor import Deployment, Finding, Machine, Running, examine
+from waypost.settings import SETTINGS, Settings
+
+NOW = 1_780_000_000.0
+SOUND = Machine(data_mode=0o700, admin_token_mode=0o600, key_modes=(("token.pem", 0o600),), free_bytes=10**12, cores=4)
+HARDENED: dict[str, Any] = {
+    "host": "192.0.2.1",
+    "tls_cert": Path("cert.pem"),
+    "tls_key": Path("key.pem"),
+    "client_ca": Path("ca.pem"),
+    "crl": Path("crl.pem"),
+    "bind_subject": True,
+    "resolver": "192.0.2.53:53,192.0.2.54:53",
+}
+
+
+def found(machine: Machine = SOUND, running: Running | None = None, **settings: Any) -> list[Finding]:
+    deployment = Deployment(
+        settings=Settings(data=Path("/nowhere"), **settings), machine=machine, now=NOW, running=running or Running()
+    )
+    return examine(deployment)
+
+
+def missing(*arguments: Any, **settings: Any) -> set[tuple[str, str, str | None]]:
+    """What is a danger or a warning: severity, layer, setting."""
+    return {
+        (each.severity, each.layer, each.setting)
+        for each in found(*arguments, **settings)
+        if each.severity in ("danger", "warning")
+    }
+
+
+def test_a_start_on_loopback_misses_nothing_that_it_needs() -> None:
+    assert missing() == set()
+    assert {each.setting for each in found() if each.severity == "info"} >= {"tls_cert", "client_ca", "bind_subject"}
+
+
+def test_a_hardened_deployment_misses_nothing() -> None:
+    findings = found(running=Running(allow_rules=("key:sha256:00",)), **HARDENED)
+    assert [each for each in findings if each.severity != "ok"] == []
+
+
+def test_an_open_service_is_told_so() -> None:
+    assert missing(open=True) == {("warning", "authentication", "open")}
+
+
+@pytest.mark.parametrize(
+    ("expected", "settings"),
+    [
+        (("danger", "transport", "tls_cert"), {"host": "0.0.0.0"}),
+        (("warning", "announcements", "trust_mode"), {"trust_mode": "tofu"}),
+        (("warning", "announcements", "unsigned"), {"unsigned": "untrusted"}),
+        (("warning", "announcements", "legacy_canon"), {"legacy_canon": True}),
+        (("warning", "rate limits", "rate_limit_writes"), {**HARDENED, "rate_limit_writes": 0}),
+        (("warning", "quotas", "agents_per_owner"), {**HARDENED, "agents_per_owner": 0}),
+        (("danger", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("0.0.0.0/0",)}),
+        (("warning", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("10.0.0.0/8",)}),
+        (("warning", "outgoing requests", "allow_cidrs"), {"allow_cidrs": ("127.0.0.0/16",)}),
+        (("danger", "proxies", "trusted_proxies"), {"trusted_proxies": ("0.0.0.0/0",)}),
+        (("warning", "durability", "store"), {**HARDENED, "store": "memory"}),
+        (
+            ("warning", "outside issuers", "jwks_admin"),
+            {"issuers": (Issuer(issuer="x", audience="y", jwks=("k.json",), admin=True, prefix="x:"),)},
+        ),
+    ],
+)
+def test_each_missing_layer_is_named_with_its_setting(expected: tuple[str, str, str], settings: dict[str, Any]) -> None:
+    assert missing(**settings) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("expected", "facts"),
+    [
+        (("danger", "files", "data"), {"admin_token_mode": 0o644}),
+        (("danger", "files", "data"), {"key_modes": (("token.pem", 0o640),)}),
+        (("danger", "files", "data"), {"data_mode": 0o777}),
+        (("warning", "files", "data"), {"data_mode": 0o755}),
+        (("danger", "disk", "data"), {"free_bytes": limits.DOCTOR_DISK_DANGER_BYTES - 1}),
+        (("warning", "disk", "data"), {"free_bytes": limits.DOCTOR_DISK_WARNING_BYTES - 1}),
+    ],
+)
+def test_what_the_machine_shows_is_judged(expected: tuple[str, str, str], facts: dict[str, Any]) -> None:
+    assert missing(msgspec.structs.replace(SOUND, **facts)) == {expected}
+
+
+@pytest.mark.parametrize(("days", "severity"), [(-1, "danger"), (3, "warning"), (90, None)])
+def test_a_certificate_that_ends_is_told_in_time(days: int, severity: str | None) -> None:
+    machine = msgspec.structs.replace(SOUND, certificate_ends=NOW + days * 86_400)
+    told = {each.severity for each in found(machine, **HARDENED) if each.layer == "certificate"}
+    assert told == ({severity} if severity else set())
+
+
+def test_what_runs_is_judged() -> None:
+    running = Running(allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, waiting=1)
+    assert missing(SOUND, running) == {
+        ("warning", "announcements", None),
+        ("warning", "outside issuers", "jwks"),
+        ("warning", "agents", None),
+    }
+
+
+def test_a_clock_that_was_never_set_is_a_danger() -> None:
+    deployment = Deployment(settings=Settings(data=Path("/nowhere")), machine=SOUND, now=1000.0)
+    assert examine(deployment)[0].layer == "clock"
+
+
+def test_every_setting_that_is_named_exists_and_what_is_missing_has_a_hint() -> None:
+    findings = [
+        *found(),
+        *found(open=True, store="memory", log_level="debug", workers=1, embedder="none"),
+        *found(**HARDENED),
+    ]
+    names = {setting.name for setting in SETTINGS}
+    assert {each.setting for each in findings if each.setting} <= names
+    assert all(each.hint for each in findings if each.severity != "ok")
