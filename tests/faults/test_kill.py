@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 import statistics
 import threading
@@ -24,6 +25,8 @@ from support.kill_clients import (
 from support.server import RunningServer, start_server, stop_server
 from support.stored import NOW, Listener, make_registration, put
 from waypost.stores.sqlite import SqliteStore
+from waypost.trust.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
+from waypost.trust.merkle import is_consistent
 
 ROUNDS = 60
 OTHERS = 10_000
@@ -58,6 +61,23 @@ def _check(server: RunningServer, clients: list[Client], watcher: Watcher, round
         assert http.get("/api/v1/stats").json()["agents"] == OTHERS + len(steps)
 
 
+class Auditor:
+    """Keeps the last checkpoint: what was signed before a kill must be a part of what is there after it."""
+
+    def __init__(self) -> None:
+        self.seen: Checkpoint | None = None
+
+    def look(self, server: RunningServer) -> None:
+        with httpx.Client(base_url=server.url, headers=server.headers, timeout=20) as http:
+            told = http.get("/api/v1/audit/checkpoint", headers={"Accept": "application/json"}).json()
+            now = verify_checkpoint(told["note"], parse_verifier_key(told["key"]))
+            if self.seen is not None:
+                proof = http.get("/api/v1/audit/proof", params={"from": self.seen.size, "to": now.size}).json()
+                hashes = [base64.b64decode(each) for each in proof["hashes"]]
+                assert is_consistent(self.seen.size, now.size, hashes, self.seen.root, now.root), "the trail was cut"
+            self.seen = now
+
+
 def _kill_under_load(server: RunningServer, clients: list[Client], seconds: float) -> None:
     """The time runs from the first answer, so that a slow machine is killed in the midst of work as well."""
     answered = threading.Event()
@@ -75,14 +95,16 @@ def test_no_answered_write_is_lost_by_a_kill(tmp_path: Path) -> None:
     data = tmp_path / "data"
     asyncio.run(_fill(data))
     clients, watcher = [Client(number) for number in range(CLIENTS)], Watcher()
-    choice = random.Random(1)
+    choice, auditor = random.Random(1), Auditor()
     ready: list[float] = []
     for round_ in range(1, ROUNDS + 1):
         started = time.monotonic()
         server = start_server(folder=tmp_path, data=data)
         ready.append(time.monotonic() - started)
         try:
+            auditor.look(server)
             _check(server, clients, watcher, round_)
+            auditor.look(server)
             _kill_under_load(server, clients, choice.uniform(0.02, 0.25))
         finally:
             server.kill()
