@@ -6,12 +6,11 @@ equality itself would tell something (bookmarks), the caller adds a nonce to the
 
 from __future__ import annotations
 
-import base64
-
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from waypost.errors import InvalidCursor
+from waypost.trust.encodings import decode_base64url, encode_base64url
 
 KEY_BYTES = 64
 _PAYLOAD_MAX = 4096
@@ -31,15 +30,13 @@ class Seal:
     def seal(self, purpose: str, payload: bytes, *context: str) -> str:
         """`context` must be given again to open: a cursor of one caller or filter does not fit another."""
         sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        return encode_base64url(sealed)
 
     def open(self, purpose: str, text: str, *context: str) -> bytes:
         if not text.isascii() or not 16 <= len(text) <= _PAYLOAD_MAX:
             raise InvalidCursor("This cursor was not given by this service.", path="cursor", hint="Start without one.")
         try:
-            sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            if base64.urlsafe_b64encode(sealed).rstrip(b"=") != text.encode():
-                raise ValueError("bits after the last byte")  # one cursor is written in one way only
+            sealed = decode_base64url(text)  # one cursor is written in one way only
             return self._cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
         except (InvalidTag, ValueError):
             raise InvalidCursor(
