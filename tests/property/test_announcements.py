@@ -1,0 +1,247 @@
+"""No sequence of announcements lets a key that is not bound to an id change its record (P7, C4, C6, C10, C15).
+
+The oracle knows, in as few words as possible, which keys stand behind an id at a moment. Messages are made of every mixture
+of keys, proofs, sequences, times, versions, subjects and faces; whatever the registry takes must have been signed by one of
+those keys, and nothing that was taken before, or is older than what was, may come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from support.announce import announcement, body, key
+from support.registry_model import ALICE, BOB
+from support.service import NOW
+from waypost.errors import WaypostError
+from waypost.model.principal import Principal
+from waypost.net.clock import ManualClock
+from waypost.registry.engine import Options, Registry
+from waypost.registry.gate import GateOptions
+from waypost.registry.publication import Publication, Receipt
+from waypost.registry.trustbook import Revocation
+from waypost.search.ranker import HybridRanker
+from waypost.server.auth import ADMIN
+from waypost.stores.memory import MemoryStore
+
+IDS = ("00000001-1fc2-4f7b-8d8c-5e3e6f5c9c1d", "00000002-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
+KEYS = tuple(key(name) for name in ("one", "two", "three"))
+HOUR, DAY = 3600, 86_400
+
+ids = st.sampled_from(IDS)
+keys = st.sampled_from(KEYS)
+previous = st.sampled_from((None, None, *KEYS))
+steps = st.sampled_from((-5, 0, 0, 1, 1, 1, 1000))
+offsets = st.sampled_from((-400, -30, 0, 0, 0, 0, 90))
+words = st.sampled_from(("red", "green", "blue"))
+who = st.sampled_from((ALICE, ALICE, BOB, ADMIN))
+flaws = st.sampled_from((None, None, None, None, "tampered", "unsigned", "foreign signature", "carried id"))
+
+
+class Bound:
+    """Which keys stand behind an id: one that is active, those in their grace, those that are out for good."""
+
+    def __init__(self) -> None:
+        self.active: str | None = None
+        self.grace: dict[str, float] = {}
+        self.out: set[str] = set()
+        self.rotated_at = -1e12
+        self.highest: dict[str, int] = {}  # by key
+
+    @property
+    def known(self) -> bool:
+        return self.active is not None or bool(self.grace) or bool(self.out)
+
+    def stands(self, key_id: str, now: float) -> bool:
+        return key_id not in self.out and (key_id == self.active or now < self.grace.get(key_id, 0.0))
+
+    def rotate(self, key_id: str, now: float) -> None:
+        if self.active is not None:
+            self.grace[self.active] = now + DAY
+        self.active, self.rotated_at = key_id, now
+
+
+class Announcements(RuleBasedStateMachine):
+    @initialize(mode=st.sampled_from(("allowlist-tofu", "tofu")), unsigned=st.sampled_from(("reject", "untrusted")))
+    def start(self, mode: str, unsigned: str) -> None:
+        self.runner = asyncio.Runner()
+        self.clock = ManualClock(NOW)
+        options = Options(announcements=GateOptions(trust_mode=mode, unsigned=unsigned))
+        self.registry = Registry(MemoryStore(), HybridRanker(None), self.clock, options)
+        self.run(self.registry.start())
+        self.run(self.registry.trust.allow(ADMIN, "*"))
+        self.bound = {agent_id: Bound() for agent_id in IDS}
+        self.revoked: set[str] = set()
+        self.shown: dict[str, bytes] = {}
+        self.seq = 1000
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(work)
+
+    def teardown(self) -> None:
+        if hasattr(self, "registry"):
+            self.run(self.registry.stop())
+            self.runner.close()
+
+    # --- Time and operators ----------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from((1, 30, 130, HOUR, DAY)))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+        self.run(self.registry.sweep())
+
+    @rule(signer=keys)
+    def revoke(self, signer: Any) -> None:
+        if len(self.revoked) == len(KEYS) - 1:
+            return  # somebody must be left to announce
+        key_id = signer.public.key_id
+        self.run(self.registry.trust.revoke(ADMIN, Revocation(kind="key", name=key_id, revoked_at=self.clock.now())))
+        self.revoked.add(key_id)
+        for bound in self.bound.values():
+            if key_id == bound.active:
+                bound.active = None
+                bound.out.add(key_id)
+            elif key_id in bound.grace:
+                bound.out.add(key_id)
+
+    @rule(agent_id=ids, signer=keys)
+    def trust(self, agent_id: str, signer: Any) -> None:
+        bound, key_id = self.bound[agent_id], signer.public.key_id
+        try:
+            _, outcome = self.run(self.registry.trust.trust(ADMIN, agent_id, signer.public))
+        except WaypostError:
+            assert key_id in self.revoked
+            return
+        if outcome == "trusted":
+            bound.out |= {*bound.grace, *({bound.active} if bound.active else ())}
+            bound.out.discard(key_id)
+            bound.grace.clear()
+            bound.active = key_id
+            bound.highest.pop(key_id, None)
+
+    @rule(agent_id=ids, subject=who)
+    def withdraw(self, agent_id: str, subject: Principal) -> None:
+        with contextlib.suppress(WaypostError):
+            self.run(self.registry.withdraw(subject, f"urn:uuid:{agent_id}", repeat_ok=True))
+
+    # --- Announcing ------------------------------------------------------------------------------
+
+    @rule(
+        agent_id=ids,
+        signer=keys,
+        vouching=previous,
+        step=steps,
+        offset=offsets,
+        word=words,
+        subject=who,
+        flaw=flaws,
+        gated=st.booleans(),
+        minor=st.sampled_from((0, 1)),
+    )
+    def announce(
+        self,
+        agent_id: str,
+        signer: Any,
+        vouching: Any,
+        step: int,
+        offset: int,
+        word: str,
+        subject: Principal,
+        flaw: str | None,
+        gated: bool,
+        minor: int,
+    ) -> None:
+        self.seq = max(1, self.seq + step)
+        now = self.clock.now()
+        carried = {"members": {"id": f"urn:uuid:{IDS[1 - IDS.index(agent_id)]}"}}
+        message = announcement(
+            signer,
+            seq=self.seq,
+            at=now + offset,
+            previous=vouching,
+            agent_id=agent_id,
+            capabilities={word: "1.0"},
+            metadata={"org.waypost.record": carried} if flaw == "carried id" else {},
+        )
+        message["protocol_version"] = f"v1.{minor}"
+        match flaw:
+            case "tampered":
+                message["agent"]["transport"]["endpoint"] = "10.6.6.6:66"
+            case "unsigned":
+                del message["signature"]
+            case "foreign signature":
+                other = announcement(KEYS[0], seq=self.seq, at=now, agent_id=agent_id)
+                message["signature"] = other["signature"]
+        before = self.show(agent_id)
+        bound, key_id = self.bound[agent_id], signer.public.key_id
+        receipt = self.publish(message, subject, gated=gated)
+        if receipt is None:
+            assert self.show(agent_id) == before, "what was refused changed something"
+            return
+        if flaw in ("tampered", "foreign signature", "carried id"):
+            raise AssertionError(f"{flaw} was taken")
+        assert key_id not in self.revoked or flaw == "unsigned"
+        if flaw == "unsigned":
+            assert not bound.known, "an id with a key was changed without a signature"
+            return
+        self.check_key(bound, key_id, vouching, now, gated=gated)
+        if bound.known:
+            assert self.seq >= bound.highest.get(key_id, 0), "what is older came back"
+            assert -60 <= now - (now + offset) <= 300, "what was signed at another time was taken"
+            bound.highest[key_id] = max(self.seq, bound.highest.get(key_id, 0))
+
+    def check_key(self, bound: Bound, key_id: str, vouching: Any, now: float, *, gated: bool) -> None:
+        if bound.stands(key_id, now):
+            return
+        if not bound.known:
+            if gated:
+                bound.active = key_id
+            return
+        assert vouching is not None, "a key that nobody vouched for was taken"
+        assert vouching.public.key_id == bound.active, "a key that is not active vouched for another"
+        assert vouching.public.key_id not in self.revoked
+        assert key_id not in bound.out
+        assert key_id not in bound.grace
+        assert now >= bound.rotated_at + HOUR
+        bound.rotate(key_id, now)
+
+    def publish(self, message: dict[str, Any], subject: Principal, *, gated: bool) -> Receipt | None:
+        document = body(message)
+        try:
+            dialect, decoded = self.registry.decode(document, dialect="announce")
+            publication = Publication(
+                dialect=dialect, document=document, decoded=decoded, principal=subject, gated=gated
+            )
+            receipt: Receipt = self.run(self.registry.publish(publication))
+        except WaypostError:
+            return None
+        return receipt
+
+    def show(self, agent_id: str) -> bytes | None:
+        found = self.run(self.registry.store.fetch([f"urn:uuid:{agent_id}"])).get(f"urn:uuid:{agent_id}")
+        if found is None:
+            return None
+        return found.sources[0].document + str(found.lease_expires_at).encode()
+
+    @invariant()
+    def nothing_of_a_revoked_key_is_shown(self) -> None:
+        if not hasattr(self, "registry"):
+            return
+        for agent_id in IDS:
+            shown = self.show(agent_id)
+            for signer in KEYS:
+                if shown is not None and signer.public.key_id in self.revoked and b'"signature"' in shown:
+                    escaped = signer.public.pem().replace("\n", "\\n").encode()
+                    assert escaped not in shown, "a record of a revoked key is still there"
+
+
+TestAnnouncements = Announcements.TestCase
+TestAnnouncements.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
