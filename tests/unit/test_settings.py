@@ -211,3 +211,24 @@ def test_the_number_of_processes_is_bounded(given: str) -> None:
     with pytest.raises(ConfigurationError):
         load_settings(environ={"WAYPOST_WORKERS": given})
     assert load_settings(environ={"WAYPOST_WORKERS": "64"}).workers == 64
+
+
+def test_a_list_comes_from_a_repeated_flag_commas_or_an_array(tmp_path: Path) -> None:
+    ranges = ("10.0.0.0/8", "127.0.0.1/32")
+    assert load_settings({"allow_cidrs": ranges}, environ={}).allow_cidrs == ranges
+    assert load_settings({"allow_cidrs": (",".join(ranges),)}, environ={}).allow_cidrs == ranges
+    variables = {"WAYPOST_ALLOW_CIDRS": " 10.0.0.0/8 , 127.0.0.1/32,"}
+    assert load_settings(environ=variables).allow_cidrs == ranges
+    file = tmp_path / "waypost.toml"
+    file.write_text('allow_cidrs = ["10.0.0.0/8", "127.0.0.1/32"]')
+    assert load_settings(config=file, environ={}).allow_cidrs == ranges
+    file.write_text('allow_cidrs = "10.0.0.0/8"')
+    with pytest.raises(ConfigurationError, match="a list of texts"):
+        load_settings(config=file, environ={})
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "everything", "10.0.0.0/33", "agents.example.com"])
+def test_a_range_of_addresses_is_written_as_one(text: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        load_settings({"allow_cidrs": (text,)}, environ={})
+    assert refusal.value.path == "allow_cidrs"

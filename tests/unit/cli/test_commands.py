@@ -401,3 +401,18 @@ def test_a_terminal_sees_progress_of_a_long_import(shell: Shell, agent: Document
     documents = [{**agent, "id": f"{agent['id']}/{number}"} for number in range(20)]
     shell.write("many.json", documents)
     assert "Importing" in on_terminal(shell, "import", "many.json")
+
+
+def test_a_domain_is_claimed_checked_listed_and_given_up(shell: Shell) -> None:
+    claimed = shell("domain", "prove", "shown.example.com", "--method", "http")
+    assert claimed.code == 0
+    assert "https://shown.example.com/.well-known/waypost-proof" in claimed.out
+    assert "waypost domain check shown.example.com" in claimed.err
+    value = shell("domain", "prove", "shown.example.com", "--method", "http", "-o", "json").json
+    assert value["line"] in claimed.out
+    assert "shown.example.com" in shell("domain", "list").out
+    assert shell("domain", "list", "-o", "json").json[0]["state"] == "pending"
+    assert shell("domain", "check", "other.example.com").code == 1
+    assert shell("domain", "prove", "co.uk").code == 64
+    assert shell("domain", "remove", "shown.example.com").code == 0
+    assert "shown.example.com" not in shell("domain", "list").out

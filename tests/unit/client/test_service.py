@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from support.server import RunningServer, running_server, start_server, stop_server
+from support.website import website
 from waypost import Agent, Client, Receipt, SyncClient, errors
+from waypost.client.results import FoundAgent
+from waypost.model.json import dump_json
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +175,36 @@ def test_the_sync_client_does_all_of_it_too(server: RunningServer) -> None:
         assert client.health()["status"] == "ready"
         assert client.version()
         client.withdraw(agent_id)
+
+
+async def test_what_is_at_an_address_is_looked_at_and_then_saved(tmp_path: Path) -> None:
+    agent = invoice_translator("https://agents.example.net/fetched")
+    (tmp_path / "agent.json").write_bytes(dump_json(dict(agent)))
+    with website(tmp_path) as site, running_server("--store", "memory", "--allow-cidrs", "127.0.0.1/32") as server:
+        async with Client(server.url, server.admin_token) as client:
+            (found,) = (looked := await client.fetch(f"{site}/agent.json")).agents
+            assert isinstance(found, FoundAgent)
+            assert (found.id, found.outcome, found.receipt) == (agent.id, "found", None)
+            with pytest.raises(errors.PreconditionFailed):
+                await client.fetch(f"{site}/agent.json", save=True, digest="0" * 64)
+            (saved,) = (await client.fetch(f"{site}/agent.json", save=True, digest=looked.digest)).agents
+            assert isinstance(saved, FoundAgent)
+            assert saved.receipt is not None
+            assert saved.receipt.outcome == "created"
+            with pytest.raises(errors.AddressDenied, match="allow_cidrs"):
+                await client.fetch("http://10.0.0.1/agent.json")
+            with pytest.raises(errors.FetchFailed):
+                await client.fetch(f"{site}/nothing.json")
+
+
+def test_a_domain_is_claimed_listed_and_given_up(server: RunningServer) -> None:
+    with SyncClient(server.url, server.admin_token) as client:
+        made = client.prove_domain("claimed.example.com", "http")
+        assert made.state == "pending"
+        assert made in client.list_domains()
+        with pytest.raises(errors.InvalidParameter):
+            client.prove_domain("com")
+        client.remove_domain("claimed.example.com")
+        assert made not in client.list_domains()
+        with pytest.raises(errors.NotFound):
+            client.check_domain("claimed.example.com")
