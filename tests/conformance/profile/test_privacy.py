@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from support.certificates import Authority
 from support.server import RunningServer, running_server
 from support.service import profile
 
@@ -52,3 +59,50 @@ def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) 
         server.process.terminate()
         server.process.wait(20)
         assert _traces(server) == []
+
+
+@contextmanager
+def _wire(server: RunningServer) -> Iterator[tuple[int, list[bytes]]]:
+    """Somebody between client and service, who passes everything on and reads along: the port, and what was read."""
+    address = urlsplit(server.url)
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20)
+
+        def pump(source: socket.socket, sink: socket.socket) -> None:
+            while data := source.recv(65536):
+                heard.append(data)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+        def serve() -> None:
+            near, _ = listening.accept()
+            with near, socket.create_connection((address.hostname, address.port), timeout=20) as far:
+                back = threading.Thread(target=pump, args=(far, near))
+                back.start()
+                pump(near, far)
+                back.join(20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1], heard
+        thread.join(20)
+
+
+@pytest.mark.req("PRO-61")
+def test_a_query_cannot_be_read_on_its_way(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.server().files
+    trusted = ssl.create_default_context(cafile=str(authority.certificate))
+    with running_server("--tls-cert", certificate, "--tls-key", key, data=tmp_path / "data") as server:
+        with (
+            _wire(server) as (port, heard),
+            httpx.Client(base_url=f"https://127.0.0.1:{port}", headers=server.headers, verify=trusted) as http,
+        ):
+            answer = http.post("/profile/v1/discover", json={"query": f"translate {SECRET}"})
+            assert answer.status_code == 200
+            http.close()
+        on_the_wire = b"".join(heard)
+        assert len(on_the_wire) > 1000
+        assert SECRET.encode() not in on_the_wire
+        assert server.admin_token.encode() not in on_the_wire
