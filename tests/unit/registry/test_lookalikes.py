@@ -1,0 +1,82 @@
+"""R5: names that could be taken for that of a verified agent of somebody else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from waypost.model.registration import VERIFIED_FACT, Entry
+from waypost.registry.lookalikes import Lookalikes
+
+DATA = Path(__file__).parents[3] / "bench" / "data"
+SETS = ("mcp_servers", "metatool.corpus", "sealtools.corpus")
+
+
+def entry(
+    agent_id: str, name: str, owner: str = "alice", visibility: str = "public", *, verified: bool = True
+) -> Entry:
+    facts = (VERIFIED_FACT,) if verified else ()
+    return Entry(agent_id, name, owner, visibility, "active", "", 1, 0.0, None, (), (), (), (), facts=facts)
+
+
+def known(*entries: Entry) -> Lookalikes:
+    lookalikes = Lookalikes()
+    for each in entries:
+        lookalikes.put(each)
+    return lookalikes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PayPal Support",
+        "paypal-support",
+        "Paypa1 Support",
+        "PayPaI Support",
+        "Pаypаl Support",  # Cyrillic letters
+        "Ρaypal Support",  # a Greek one
+        "PayPal\u200b Support",
+        "P\u0430yPal.Support",
+        "PáyPal Support",
+    ],
+)
+def test_a_name_that_looks_like_a_verified_one_is_found(name: str) -> None:
+    lookalikes = known(entry("a", "PayPal Support"))
+    assert lookalikes.find(name, "mallory") == "PayPal Support"
+    assert lookalikes.find(name, "alice") is None  # an owner may use its own name twice
+
+
+@pytest.mark.parametrize("name", ["PayPal", "Support PayPal", "Paypal Supporter", "Payroll Support", "pal"])
+def test_other_names_are_left_alone(name: str) -> None:
+    assert known(entry("a", "PayPal Support"), entry("b", "pal")).find(name, "mallory") is None
+
+
+def test_only_public_verified_agents_count_and_only_while_they_are_there() -> None:
+    hidden = entry("h", "PayPal Support", visibility="private")
+    claimed = entry("c", "PayPal Support", verified=False)
+    assert known(hidden, claimed).find("PayPal Support", "mallory") is None
+    shown = entry("a", "PayPal Support")
+    lookalikes = known(shown, entry("b", "PayPal-Support", "bob"))
+    lookalikes.remove(shown)
+    assert lookalikes.find("PayPal Support", "mallory") == "PayPal-Support"
+    assert lookalikes.find("PayPal Support", "bob") is None
+
+
+def test_of_ten_thousand_honest_names_hardly_any_is_taken_for_another() -> None:
+    """At most one in a thousand, with every name verified: those of servers and tools that exist, and of their owners."""
+    names: dict[str, str] = {}
+    for each in SETS:
+        with gzip.open(DATA / f"{each}.jsonl.gz", "rt") as lines:
+            for line in lines:
+                row = json.loads(line)
+                for name in (row["name"], *row["id"].rpartition("/")[::2]):
+                    names.setdefault(re.sub(r"[\W_]+", "", name).casefold(), name)  # one of those that read the same
+    honest = [name for plain, name in names.items() if plain]
+    lookalikes = known(*(entry(str(at), name, owner=f"owner {at}") for at, name in enumerate(honest)))
+    taken = [name for at, name in enumerate(honest) if lookalikes.find(name, f"owner {at}") is not None]
+    assert len(honest) >= 10_000
+    assert len(taken) <= len(honest) / 1000
