@@ -1,0 +1,67 @@
+"""The audit trail and earlier versions through the library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.server import RunningServer, running_server
+from support.service import profile
+from waypost import Client, errors
+from waypost.trust.checkpoint import parse_verifier_key, verify_checkpoint
+from waypost.trust.merkle import is_consistent, is_included
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server("--store", "memory") as running:
+        yield running
+
+
+def _agent(agent_id: str, text: str, **members: Any) -> dict[str, Any]:
+    return profile(agent_id, description=text, **members)
+
+
+async def test_the_trail_is_read_and_proved(server: RunningServer) -> None:
+    async with Client(server.url, server.admin_token) as client:
+        before = await client.audit_checkpoint()
+        for number in range(5):
+            await client.register(_agent(f"urn:trail:{number}", "One."))
+        told = await client.audit_checkpoint()
+        now = verify_checkpoint(told.note, parse_verifier_key(told.key))
+        assert (now.size, now.root) == (told.size, told.root)
+        page = await client.audit(before.size, limit=3)
+        assert [entry.object for entry in page.entries] == [f"urn:trail:{number}" for number in range(3)]
+        assert page.next_after == before.size + 3
+        for number, leaf in page.leaves().items():
+            proof = await client.audit_proof(entry=number, size=now.size)
+            assert is_included(leaf, number - 1, now.size, proof.hashes, now.root)
+        grown = await client.audit_proof(from_=before.size)
+        assert is_consistent(before.size, now.size, grown.hashes, before.root, now.root)
+        filtered = await client.audit(object="urn:trail:4", action="register", subject="admin")
+        assert [entry.outcome for entry in filtered.entries] == ["created"]
+        with pytest.raises(errors.InvalidRequest):
+            await client.audit_proof(entry=1, from_=1)
+
+
+async def test_versions_are_listed_and_compared(server: RunningServer) -> None:
+    async with Client(server.url, server.admin_token) as client:
+        await client.register(_agent("urn:versions:1", "One."))
+        await client.register(_agent("urn:versions:1", "Two.", tags=["new"]))
+        history = await client.history("urn:versions:1")
+        assert [version.current for version in history.versions] == [True, False]
+        assert history.versions[0].changed == ("$.description", "$.tags")
+        assert history.versions[0].subject == "admin"
+        assert len((await client.history("urn:versions:1", limit=1)).versions) == 1
+        new, old = history.versions
+        comparison = await client.diff("urn:versions:1", old.etag, new.etag)
+        assert (comparison.from_, comparison.to, comparison.complete) == (old.etag, new.etag, True)
+        text, tags = comparison.differences
+        assert (text.path, text.before, text.after) == ("$.description", "One.", "Two.")
+        assert (tags.path, tags.before, tags.after) == ("$.tags", msgspec.UNSET, ["new"])
+        assert await client.diff("urn:versions:1") == comparison
+        with pytest.raises(errors.NotFound):
+            await client.diff("urn:versions:1", "AAAAAAAAAAAAAAAAAAAAAA")
