@@ -41,12 +41,7 @@ def tell_remarks(printer: Printer, receipt: Receipt, subject: str | None = None)
     for warning in receipt.warnings:
         printer.note(f"{where}warning: {warning}", style="yellow")
     if receipt.held is not None:
-        parts = ", ".join(each.part for each in receipt.held.changes)
-        printer.note(
-            f"{where}held: the agent is verified, and this would change its {parts}; readers see what was. "
-            f"`waypost confirm {receipt.id}` shows it and lets it pass.",
-            style="yellow",
-        )
+        printer.note(f"{where}`waypost confirm {receipt.id}` shows what waits, and lets it pass.", style="yellow")
     for loss in receipt.losses:
         printer.note(f"{where}not carried: {loss.path} ({loss.reason})")
 

@@ -53,7 +53,7 @@ from waypost.registry.ports import (
 from waypost.registry.proofs import ProofBook
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
-from waypost.registry.remarks import remarks
+from waypost.registry.remarks import held_remark, remarks
 from waypost.registry.restating import restate
 from waypost.registry.trustbook import TrustBook
 from waypost.trust.policy import no_such_agent, require_bound
@@ -91,7 +91,6 @@ class Registry(Confirming):
         options: Options | None = None,
         *,
         announce: Callable[[int], None] = _to_nobody,
-        certificates: Certificates | None = None,
     ) -> None:
         """`announce` is told each revision that this process answers with, before any caller is: others follow it."""
         self.store = store
@@ -112,9 +111,7 @@ class Registry(Confirming):
         self.trust = TrustBook(store, clock)
         self.proofs = ProofBook()
         self._chores: list[tuple[float, Callable[[], Any]]] = []
-        self._gate = Gate(
-            self.trust, self.options.announcements, certificates or NoAuthorities(), self.catalogue.resolve
-        )
+        self._gate = Gate(self.trust, self.options.announcements, NoAuthorities(), self.catalogue.resolve)
         self.ready = False
 
     # --- Life ------------------------------------------------------------------------------------
@@ -227,6 +224,10 @@ class Registry(Confirming):
         except WaypostError as error:
             log.warning("housekeeping: %s", error)
 
+    def judge_certificates(self, certificates: Certificates) -> None:
+        """Let `certificates` say what those are worth that agents announce."""
+        self._gate.certificates = certificates
+
     def observe(self, observer: Callable[[Committed], None]) -> None:
         """Tell `observer` of every committed change, on the event loop. For caches of faces."""
         self._observers.append(observer)
@@ -328,7 +329,9 @@ class Registry(Confirming):
             return Receipt(id=decoded.record.id, dialect=publication.dialect, outcome=answer.outcome, etag="")
         receipt = self.receipt(answer, publication.dialect, decoded)
         if answer.outcome == "held":
-            receipt = msgspec.structs.replace(receipt, held=await self.held(publication.principal, receipt.id))
+            waiting = await self.held(publication.principal, receipt.id)
+            told = (*receipt.warnings, held_remark(waiting))
+            receipt = msgspec.structs.replace(receipt, held=waiting, warnings=told)
         return receipt
 
     def _owner_of(self, keys: Sequence[str]) -> str | None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from waypost import limits
 from waypost.model.registration import Registration
+from waypost.registry.drift import HeldChange
 from waypost.registry.lookalikes import Lookalikes
 from waypost.search.lint import marks
 from waypost.search.policy import CONFUSABLE_NAME
@@ -22,3 +24,11 @@ def remarks(registration: Registration, lookalikes: Lookalikes) -> Iterator[str]
             f"{CONFUSABLE_NAME}: $.name could be taken for {alike!r}, a verified agent of another owner; "
             "it stands lower until it is verified itself"
         )
+
+
+def held_remark(waiting: HeldChange) -> str:
+    parts = ", ".join(each.part for each in waiting.differences)
+    return (
+        f"held: the agent is verified and this would change its {parts}, so readers go on seeing what was; "
+        f"sign it with the agent's key, or confirm it within {limits.HELD_SECONDS // 86_400} days"
+    )

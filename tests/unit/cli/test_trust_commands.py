@@ -1,0 +1,102 @@
+"""`verify` and `confirm`, as a person uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.shell import Shell
+from support.signing import key_of
+from waypost.trust.signing import sign_profile
+
+KEY, OTHER = key_of(number=11), key_of(number=12)
+
+
+def bound(shell: Shell, agent: dict[str, Any]) -> None:
+    """The agent of the test, registered, signed, and its key trusted."""
+    shell.write("key.pem", KEY.public.pem().encode())
+    assert shell("keys", "trust", agent["id"], "key.pem").code == 0
+    assert shell("register", shell.write("agent.json", sign_profile(agent, KEY))).code == 0
+
+
+def test_an_agent_is_checked_step_by_step(shell: Shell, agent: dict[str, Any]) -> None:
+    bound(shell, agent)
+    ran = shell("verify", agent["id"])
+    assert ran.code == 0
+    assert ran.out.startswith("verified  ")
+    assert "✓ profile-signature" in ran.out
+    assert f"key_id: {KEY.public.key_id}" in ran.out
+    told = shell("verify", agent["id"], "-o", "json").json
+    assert told["trust"]["level"] == told["shown"] == "verified"
+
+
+def test_an_agent_that_only_claims_is_no_failure(shell: Shell, agent: dict[str, Any]) -> None:
+    shell("register", shell.write("agent.json", agent))
+    ran = shell("verify", agent["id"])
+    assert ran.code == 0
+    assert ran.out.startswith("claimed  ")
+    assert "- profile-signature" in ran.out
+
+
+def test_a_file_is_checked_with_the_keys_of_the_service(shell: Shell, agent: dict[str, Any]) -> None:
+    bound(shell, agent)
+    forged = {**sign_profile(agent, KEY), "name": "Another"}
+    assert shell("verify", "agent.json").out.startswith("verified  ")
+    ran = shell("verify", shell.write("forged.json", forged))
+    assert ran.code == 1
+    assert ran.out.startswith("FAILED  ")
+    assert "✗ profile-signature" in ran.out
+
+
+def test_a_file_is_checked_with_a_key_and_without_a_service(lonely_shell: Shell, agent: dict[str, Any]) -> None:
+    shell = lonely_shell
+    shell.write("agent.json", sign_profile(agent, KEY))
+    shell.write("key.pem", KEY.public.pem().encode())
+    shell.write("other.pem", OTHER.public.pem().encode())
+    assert shell("verify", "agent.json", "--key", "key.pem").out.startswith("verified  ")
+    unbound = shell("verify", "agent.json", "--key", "other.pem")
+    assert unbound.code == 0
+    assert "? profile-signature" in unbound.out
+    alone = shell("verify", "agent.json")
+    assert alone.out.startswith("claimed  ")
+    assert "--key" in alone.err
+
+
+def test_what_cannot_be_checked_is_told(shell: Shell) -> None:
+    assert shell("verify").code == 64
+    nobody = shell("verify", "nobody-knows-this")
+    assert nobody.code == 1
+    assert "nobody-knows-this" in nobody.err
+    domain = shell("verify", "unknown.example.org")
+    assert domain.code != 0
+    assert "domains are not checked yet" in domain.err
+    assert shell("verify", "nothing", "--key", shell.write("key.pem", KEY.public.pem().encode())).code == 64
+
+
+def test_the_badge_is_told_beside_what_is_read(shell: Shell, agent: dict[str, Any]) -> None:
+    bound(shell, agent)
+    assert "trust: verified" in shell("get", agent["id"]).err
+    assert "verified" in shell("find", agent["name"], "--explain", "-n", "1").out.splitlines()[0]
+    other = {**agent, "id": agent["id"] + "-2", "name": agent["name"] + " two"}
+    shell("register", shell.write("other.json", other))
+    assert "trust: claimed" in shell("get", other["id"]).err
+
+
+def test_a_change_that_waits_is_shown_confirmed_and_rejected(shell: Shell, agent: dict[str, Any]) -> None:
+    bound(shell, agent)
+    moved = {**agent, "bindings": [{"protocol": "https", "endpoint": "https://elsewhere.example/invoke"}]}
+    held = shell("register", shell.write("moved.json", moved))
+    assert held.code == 0
+    assert held.out.startswith("held")
+    assert "waypost confirm" in held.err
+    shown = shell("confirm", agent["id"], "--show")
+    assert "- https https://agents.example.net/invoke" in shown.out
+    assert "+ https https://elsewhere.example/invoke" in shown.out
+    etag = shell("confirm", agent["id"], "--show", "-o", "json").json["etag"]
+    asked = shell("confirm", agent["id"])
+    assert asked.code == 64  # no terminal: a script must name what it confirms
+    assert etag in asked.err
+    assert shell("confirm", agent["id"], "--reject", "--etag", etag).out.startswith("rejected")
+    assert shell("confirm", agent["id"], "--etag", etag).code == 1
+    shell("register", "moved.json")
+    assert shell("confirm", agent["id"], "--etag", etag).out.startswith("updated")
+    assert shell("get", agent["id"], "-o", "json").json["bindings"] == moved["bindings"]
