@@ -41,6 +41,7 @@ from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.announce import AnnounceFace
+from waypost.server.announced_certificates import AnnouncedCertificates
 from waypost.server.audit import AuditFace
 from waypost.server.auth import ADMIN
 from waypost.server.confirming import ConfirmingFace
@@ -163,6 +164,9 @@ def build(
     token_key = _key(data / _TOKEN_KEY)
     models = Models(settings)
     registry = _registry(settings, clock, store, place, models)
+    registry.judge_certificates(
+        AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=registry.trust.is_revoked)
+    )
     renderer, metrics = Renderer(base_url, host), Metrics()
     started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)

@@ -419,6 +419,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 path="workers",
                 hint="Leave `workers` at 1, or choose the store `sqlite`.",
             )
+        if self.trust_mode == "ca" and self.client_ca is None:
+            raise ConfigurationError(
+                "The trust mode `ca` needs authorities.", path="client_ca", hint="Name their file with --client-ca."
+            )
         if self.base_url is not None:
             _check_url(self.base_url, "base_url")
         for text in self.allow_cidrs:

@@ -48,7 +48,7 @@ class Gate:
         self._book = book
         self._resolve = resolve
         self._options = options
-        self._certificates = certificates
+        self.certificates = certificates
 
     def rule(
         self, publication: Publication, publish: Callable[[Publication], Decide], now: float
@@ -65,7 +65,7 @@ class Gate:
             publication,
             self._terms(publication.principal, gated=publication.gated),
             legacy=self._options.legacy_canon,
-            certificates=self._certificates,
+            certificates=self.certificates,
             now=now,
         )
         return admission.notes, admission.decide(publish)

@@ -99,7 +99,7 @@ def _check_allowed(said: Announcement, pin: Pin | None, terms: Terms) -> None:
         return
     if terms.mode == "pinned":
         raise _not_allowed("No key was provisioned for this agent.", "Ask for `waypost keys trust AGENT_ID FILE.pem`.")
-    if terms.mode == "ca" and not said.names:
+    if terms.mode == "ca" and f"urn:uuid:{said.agent_id}" not in said.names:
         raise _not_allowed(
             "Only agents with a certificate of a known authority may announce here.",
             "Send a certificate as public_key whose SAN is the URI urn:uuid:<agent_id>.",
