@@ -100,10 +100,21 @@ def test_the_architecture_names_only_files_that_exist() -> None:
     assert [name for name in sorted(named) if not _exists(name)] == []
 
 
-def test_the_architecture_names_only_tests_that_exist() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
-    assert len(named) > 10
-    assert [name for path, name in named if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
+def test_the_architecture_names_its_tests() -> None:
+    assert len(re.findall(r"`tests/[\w/]+\.py::\w+`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))) > 10
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"`(tests/[\w/-]+\.py)::(\w+)`", path.read_text(encoding="utf-8"))
+    assert [name for file, name in named if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
+
+
+def test_every_promise_names_the_tests_that_hold_it() -> None:
+    rows = re.findall(r"^\| (P\d+) \|.*$", (ROOT / "SECURITY.md").read_text(encoding="utf-8"), re.MULTILINE)
+    lines = [line for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines() if line.startswith("| P")]
+    assert rows == [f"P{number}" for number in range(1, 12)]
+    assert all("::test_" in line for line in lines)
 
 
 def test_every_decision_is_in_the_index() -> None:
