@@ -29,6 +29,7 @@ from waypost.search.live import Live, Mask, with_dead
 from waypost.search.segment import GONE, Rows, Segment, build, merge
 from waypost.search.shelf import File, Manifest, Saved, Shelf
 from waypost.search.vectors import Block
+from waypost.search.waiting import Waiting
 
 _PREPARE_AT_ONCE: Final = 300  # by a question in the middle of a bulk load: it waits no longer than that takes
 _MADE_AT_ONCE: Final = 1024  # by the thread that folds: one segment of so many
@@ -58,7 +59,7 @@ class Index:
         self._lock = Lock()  # never held over a merge or a write of more than a few changes
         self._maintaining = Lock()
         self._lives: list[Live] = []
-        self._waiting: dict[str, Registration] = {}
+        self._waiting = Waiting()
         self._replaced: dict[str, None] = {}  # ids whose older rows are not dead yet
         self._embedding: set[str] = set()  # ids whose vectors were asked for, and that have not changed since
         self._since: dict[str, tuple[int, Registration | None]] | None = (
@@ -101,7 +102,8 @@ class Index:
             self._generations.everything()
             later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
             self._since = None if self._since is None else later
-            self._lives, self._kept, self._waiting, self._replaced = lives, manifest, {}, {}
+            self._lives, self._kept, self._replaced = lives, manifest, {}
+            self._waiting.clear()
             for agent_id, (_, registration) in later.items():
                 self._wait(agent_id, registration)
 
@@ -118,13 +120,15 @@ class Index:
         """Forget everything, on the shelf too."""
         with self._maintaining, self._lock:
             self._generations.everything()
-            self._lives, self._waiting, self._replaced, self._kept = [], {}, {}, None
+            self._lives, self._replaced, self._kept = [], {}, None
+            self._waiting.clear()
             if self._since is None:
                 self._shelf.clear()
 
     def close(self) -> None:
         with self._maintaining, self._lock:
-            self._lives, self._waiting = [], {}
+            self._lives = []
+            self._waiting.clear()
 
     # --- Changes ---------------------------------------------------------------------------------
 
@@ -144,9 +148,9 @@ class Index:
     def _wait(self, agent_id: str, registration: Registration | None) -> None:
         self._replaced[agent_id] = None
         self._embedding.discard(agent_id)
-        self._waiting.pop(agent_id, None)  # to the end: the newest is prepared first
+        self._waiting.drop(agent_id)
         if registration is not None:
-            self._waiting[agent_id] = registration
+            self._waiting.put(registration)
 
     @property
     def pending(self) -> int:
@@ -157,7 +161,7 @@ class Index:
     def unsaved(self) -> int:
         """Changes that are not on the shelf, vectors included."""
         died = any(not live.is_dead_saved for live in self._lives)
-        return len(self._replaced.keys() | self._waiting.keys()) + died + sum(live.unsaved for live in self._lives)
+        return len(self._replaced.keys() | self._waiting.ids()) + died + sum(live.unsaved for live in self._lives)
 
     def generation(self, audience: frozenset[str] | None) -> tuple[int, ...]:
         """Another one whenever an answer to this audience may have changed."""
@@ -172,11 +176,7 @@ class Index:
         if not self._replaced and not self._waiting:
             return self._lives, 0
         with self._lock:
-            fresh = [
-                agent_id
-                for agent_id, registration in reversed(self._waiting.items())
-                if audience is None or not audience.isdisjoint(registration.scopes)
-            ]
+            fresh = self._waiting.seen_by(audience)
             self._absorb(fresh[:_PREPARE_AT_ONCE])
         return self._lives, max(0, len(fresh) - _PREPARE_AT_ONCE)
 
@@ -188,7 +188,7 @@ class Index:
             self._lives = [*self._lives, self._made(prepared)]
             self._settle()
         for agent_id in ids:  # only now: whoever looks while others prepare must find it waiting, and wait for the lock
-            del self._waiting[agent_id]
+            self._waiting.drop(agent_id)
 
     def _made(self, prepared: Sequence[Prepared]) -> Live:
         live = Live(build(prepared))
@@ -235,7 +235,7 @@ class Index:
         """Make segments of all that waits now. No lock is held meanwhile: whoever asks or changes comes in between."""
         with self._lock:
             self._bury()
-            waiting = list(self._waiting.values())
+            waiting = self._waiting.all()
         for start in range(0, len(waiting), _MADE_AT_ONCE):
             part = waiting[start : start + _MADE_AT_ONCE]
             prepared: list[Prepared] = []
@@ -256,7 +256,7 @@ class Index:
             if live is not None and live.count:
                 self._lives = [*self._lives, live]
             for each in known:
-                del self._waiting[each.id]
+                self._waiting.drop(each.id)
 
     def _fold(self, growth: int) -> None:
         inputs, before = self._chosen(growth)
