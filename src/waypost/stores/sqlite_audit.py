@@ -20,6 +20,7 @@ from waypost.trust.merkle import Span, leaf_hash, root_of
 from waypost.trust.tiles import WIDTH, Frontier, Tile, row_lengths, span_hash, split_hashes
 
 _LEAVES = "SELECT number, leaf, crc FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+_ENDS = "SELECT coalesce((SELECT min(number) FROM audit), 1), coalesce((SELECT max(number) FROM audit), 0)"
 _PAGE = """SELECT number, leaf, crc FROM audit WHERE number > ?1 AND number <= ?2
     AND (?4 IS NULL OR instr(leaf, ?4)) AND (?5 IS NULL OR instr(leaf, ?5)) AND (?6 IS NULL OR instr(leaf, ?6))
     ORDER BY number LIMIT ?3"""
@@ -80,9 +81,7 @@ def audit_size(connection: sqlite3.Connection) -> int:
 
 
 def audit_page(connection: sqlite3.Connection, query: AuditQuery) -> AuditPage:
-    ((oldest, size),) = connection.execute(
-        "SELECT coalesce(min(number), 1), coalesce(max(number), 0) FROM audit"
-    ).fetchall()
+    ((oldest, size),) = connection.execute(_ENDS).fetchall()
     after = max(query.after, oldest - 1)
     last = min(size, after + limits.AUDIT_SCAN)
     parts = query.parts()
