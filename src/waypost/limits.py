@@ -99,7 +99,7 @@ WATCH_STALL_SECONDS: Final = 20  # a socket that takes nothing for so long is cl
 WATCHERS: Final = 2000
 
 # --- Audit trail and history ---------------------------------------------------------------------
-AUDIT_KEEP: Final = 1_000_000  # entries whose content is kept: some 250 MiB; their hashes stay for good
+AUDIT_KEEP: Final = 1_000_000  # entries whose content is kept: some 320 MiB; their hashes stay for good
 AUDIT_KEEP_MIN: Final = 1000  # less would be no trail
 AUDIT_PAGE_DEFAULT: Final = 100
 AUDIT_PAGE_MAX: Final = 1000
@@ -231,6 +231,32 @@ RULE_CHARS: Final = 256
 REASON_CHARS: Final = 256  # of a revocation
 VERSION_WARN_SECONDS: Final = 3600  # ANN-51: one warning for each peer
 VERSION_PEERS: Final = 10_000  # peers whose version is remembered
+
+# --- Transports (announce.md §6) -----------------------------------------------------------------
+SOCKET_MESSAGE_BYTES: Final = 64 * KIB  # P-26: one WebSocket message
+DATAGRAM_BYTES: Final = 512  # ANN-31: what every path carries in one piece
+FRAGMENTS: Final = 16  # P-23: 8,000 bytes, enough for a key of 4096 bits and 4 KiB of metadata
+FRAGMENT_SECONDS: Final = 2.0  # fragments leave together; what is missing then was lost
+FRAGMENT_PARTIALS: Final = 32  # messages of one source that are put together at a time
+FRAGMENT_BYTES: Final = MIB  # of all sources; the oldest give way
+COOKIE_SECONDS: Final = 60  # a source that proved itself is believed for one to two of these
+TXT_BYTES: Final = 1300  # P-23: the record and its header stay within one Ethernet frame
+TXT_READ_BYTES: Final = 9000  # the largest mDNS packet (RFC 6762 §17)
+TXT_CHUNKS: Final = 16  # far more than TXT_BYTES hold
+TXT_STRING_BYTES: Final = 255  # one length byte
+VERSION_ANSWER_SECONDS: Final = 60  # P-32: own major sent back to one source
+DIRECTORY_AGENTS: Final = 10_000  # agents that one listener keeps in mind (THREATS: mDNS cache records)
+DIRECTORY_SWEEP_SECONDS: Final = 0.25  # ANN-41 asks for expiry within a second
+SUSPECT_SECONDS: Final = 10.0  # a spoofed goodbye must not hide an agent that still announces
+ANSWERS_PER_SECOND: Final = 10  # P-24: to one source, and as burst
+ANSWER_DELAY_SECONDS: Final = (0.020, 0.120)  # P-24: many hosts must not answer in one instant
+ANSWER_SOURCES: Final = 4096  # sources whose pace is remembered
+ANSWERS_AT_ONCE: Final = 256  # answers that wait for their moment; beyond it questions are dropped
+HEARD_PER_SECOND: Final = 50  # messages of one source; an agent needs one every few seconds
+HEARD_BURST: Final = 200
+FOUND_SECONDS: Final = 300  # P-31: a positive answer, and never past its ttl
+NOT_FOUND_SECONDS: Final = 5  # P-31
+FOUND_QUERIES: Final = 1024  # questions whose answers are kept
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
