@@ -12,7 +12,7 @@ import msgspec
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidParameter
 from waypost.model.announce_version import parse_minor
-from waypost.model.json import JsonObject, dump_json
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.versions import Range, parse_range
 
 Kind = Literal["announce", "query", "response"]
@@ -41,6 +41,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     name: str  # `*`: any agent
     versions: Range | None = None
+    written: str = ""  # the range as it was written
 
     def fits(self, capabilities: Mapping[str, str]) -> bool:
         """Names are compared letter by letter (ANN-6)."""
@@ -48,6 +49,9 @@ class Wanted(msgspec.Struct, frozen=True):
             return True
         value = capabilities.get(self.name)
         return value is not None and (self.versions is None or self.versions.allows(value))
+
+    def text(self) -> str:
+        return f"{self.name}@{self.written}" if self.versions is not None else self.name
 
 
 class AgentQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +78,7 @@ def parse_wanted(text: str, path: str = "capability") -> Wanted:
             path=path,
             hint="Write metrics or metrics@^2.0.",
         )
-    return Wanted(name, parse_range(versions, path) if at else None)
+    return Wanted(name, parse_range(versions, path), versions) if at else Wanted(name)
 
 
 def parse_query(document: JsonObject) -> AgentQuery:
@@ -97,6 +101,30 @@ def parse_query(document: JsonObject) -> AgentQuery:
         query_id=_text(document, "query_id", "$", _QUERY_ID_CHARS),
         minor=minor,
     )
+
+
+def query_message(query: AgentQuery, version: str = "v1.0", **more: Any) -> JsonObject:
+    """A Query message. It can name one capability only: of several the first, and whoever asks looks for the others in
+    the answers. A lookup by id names `*` too, since the schema asks for a capability (P-5)."""
+    asked: JsonObject = {"capability": query.wanted[0].text() if query.wanted else ANYTHING}
+    if query.agent_id is not None:
+        asked["agent_id"] = query.agent_id
+    beside: JsonObject = {"query_id": query.query_id} if query.query_id is not None else {}
+    return {"protocol_version": version, "query": asked, **beside, **more}
+
+
+def parse_message(data: bytes) -> JsonObject:
+    """One message as it came over a wire: JSON that has one reading, and a known shape."""
+    document = parse_object(data, max_bytes=limits.ANNOUNCE_BYTES)
+    kind_of_message(document)
+    return document
+
+
+def response_message(message: JsonObject, query_id: str | None = None) -> JsonObject:
+    """An Announce or a Response as the answer to a query: what was signed and its signatures stay as they are."""
+    beside: JsonObject = {"query_id": query_id} if query_id is not None else {}
+    told = {name: value for name, value in message.items() if name not in ("matched", "query_id")}
+    return {**told, "matched": True, **beside}
 
 
 def _text(document: JsonObject, name: str, path: str, most: int) -> str | None:
