@@ -193,7 +193,7 @@ def _found(publication: Publication) -> FoundAgent:
 
 def _candidates(url: str) -> list[str]:
     """The document that is named; for a bare host or origin, where documents usually are."""
-    text = url if "://" in url else f"https://{url}"
+    text = url if "://" in url or "." not in url.split("/")[0] else f"https://{url}"
     try:
         parts = urlsplit(text)
     except ValueError:
