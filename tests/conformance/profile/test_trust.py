@@ -82,6 +82,7 @@ async def test_a_signature_that_does_not_hold_has_failed(tmp_path: Path) -> None
     assert trust["level"] == "failed"
 
 
+@pytest.mark.req("PRO-55")
 async def test_a_key_bound_to_another_agent_verifies_nothing_here(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench, "https://agents.example.net/id/another")
@@ -89,6 +90,7 @@ async def test_a_key_bound_to_another_agent_verifies_nothing_here(tmp_path: Path
     assert trust["level"] == "self_asserted"
 
 
+@pytest.mark.req("PRO-55")
 async def test_an_alias_brings_no_key_along(tmp_path: Path) -> None:
     """A document that joins a record speaks for that record: only keys of the record's own id count."""
     async with service(tmp_path) as bench:
@@ -98,6 +100,7 @@ async def test_an_alias_brings_no_key_along(tmp_path: Path) -> None:
     assert trust["level"] == "self_asserted"
 
 
+@pytest.mark.req("PRO-55")
 async def test_the_key_of_a_domain_verifies_its_ids_and_no_others(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench, "agents.example.net")
@@ -111,6 +114,7 @@ async def test_the_key_of_a_domain_verifies_its_ids_and_no_others(tmp_path: Path
     ]
 
 
+@pytest.mark.req("PRO-55")
 async def test_a_key_that_is_bound_later_counts_at_once(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await register(bench, sign_profile(profile(), KEY))
@@ -121,6 +125,7 @@ async def test_a_key_that_is_bound_later_counts_at_once(tmp_path: Path) -> None:
     assert "judge" in [entry["action"] for entry in trail]
 
 
+@pytest.mark.req("PRO-58")
 async def test_a_document_by_a_revoked_key_is_refused_and_what_it_signed_is_gone(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench)
@@ -134,6 +139,7 @@ async def test_a_document_by_a_revoked_key_is_refused_and_what_it_signed_is_gone
 # --- Other dialects -------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PRO-55")
 async def test_cards_adp_documents_and_manifests_are_judged_too(tmp_path: Path) -> None:
     domain = "alice.example.com"
     adp = {
@@ -249,6 +255,7 @@ async def test_what_a_publisher_says_in_our_place_stands_apart(tmp_path: Path) -
     assert receipt["trust"]["level"] == "self_asserted"
 
 
+@pytest.mark.req("PRO-55")
 async def test_a_claim_of_trust_in_free_metadata_is_not_served_as_ours(tmp_path: Path) -> None:
     agent = {
         "id": "imposter",
@@ -293,6 +300,7 @@ async def test_policy_lifts_what_was_verified_a_little_and_lowers_what_failed(tm
     assert failed == pytest.approx(claimed * 0.7, abs=0.001)
 
 
+@pytest.mark.req("PRO-28")
 async def test_policy_cannot_lift_what_fits_worse(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await bind(bench, "far")
@@ -318,6 +326,7 @@ async def test_a_question_may_demand_what_was_verified(tmp_path: Path) -> None:
     assert wrong.status_code == 400
 
 
+@pytest.mark.req("PRO-38")
 async def test_verified_agents_that_nobody_sees_change_no_answer(tmp_path: Path) -> None:
     """V1: neither by lifting others nor by their names."""
     async with service(tmp_path) as bench:
@@ -335,6 +344,7 @@ async def test_verified_agents_that_nobody_sees_change_no_answer(tmp_path: Path)
 # --- Names and texts ------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PRO-57")
 async def test_a_name_that_looks_like_that_of_a_verified_agent_is_marked_and_stands_lower(tmp_path: Path) -> None:
     """R5."""
     async with service(tmp_path) as bench:
