@@ -14,7 +14,7 @@ from waypost.server.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.negotiation import MediaType, choose
 from waypost.server.reading import read_limit
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.server.shapes import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
+from waypost.server.trail_shapes import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
 
 _NOT_STORED = (b"cache-control", b"no-store")
 _PLAIN, _JSON = MediaType("text", "plain"), MediaType("application", "json")

@@ -13,7 +13,7 @@ from waypost.registry.history import Comparison, History, VersionLine, compare_v
 from waypost.server.asgi import AnyResponse, Headers, json_response
 from waypost.server.reading import read_limit
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.server.shapes import DIFF, HISTORY
+from waypost.server.trail_shapes import DIFF, HISTORY
 
 _MOST = limits.HISTORY_VERSIONS + 1  # and the current one
 
