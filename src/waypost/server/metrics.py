@@ -32,14 +32,18 @@ class Metrics:
         key = (method if method in _METHODS else "OTHER", route, status)
         self._requests[key] = self._requests.get(key, 0) + 1
 
-    def render(self, gauges: Mapping[str, tuple[str, float]]) -> bytes:
+    def render(self, gauges: Mapping[str, tuple[str, float]], *, requests: bool = True) -> bytes:
+        lines = self._request_lines() if requests else []
+        for name, (text, value) in gauges.items():
+            lines += [f"# HELP waypost_{name} {text}", f"# TYPE waypost_{name} gauge", f"waypost_{name} {value:g}"]
+        return ("\n".join(lines) + "\n").encode()
+
+    def _request_lines(self) -> list[str]:
         lines = ["# HELP waypost_requests_total Requests answered.", "# TYPE waypost_requests_total counter"]
         for (method, route, status), number in sorted(self._totals().items()):
             labels = f'method="{method}",route="{route}",status="{status}"'
             lines.append(f"waypost_requests_total{{{labels}}} {number}")
-        for name, (text, value) in gauges.items():
-            lines += [f"# HELP waypost_{name} {text}", f"# TYPE waypost_{name} gauge", f"waypost_{name} {value:g}"]
-        return ("\n".join(lines) + "\n").encode()
+        return lines
 
     # --- Several processes -----------------------------------------------------------------------
 
