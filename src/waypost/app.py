@@ -29,6 +29,7 @@ from waypost.net.clock import SystemClock
 from waypost.net.fetching import SafeFetcher
 from waypost.net.proofs import PublishedProofs
 from waypost.net.resolution import Resolver
+from waypost.net.urls import origin_of
 from waypost.registry.domains import DomainOptions, Domains
 from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
@@ -340,7 +341,12 @@ def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
 def _fetcher(settings: Settings, port: int | None) -> SafeFetcher:
     """The one way out of this process."""
     own = [(settings.host, settings.port if port is None else port)]
-    return SafeFetcher(AddressPolicy(settings.allow_cidrs, own), Resolver(settings.resolver), ca_file=settings.fetch_ca)
+    return SafeFetcher(
+        AddressPolicy(settings.allow_cidrs, own),
+        Resolver(settings.resolver),
+        ca_file=settings.fetch_ca,
+        own_origin=origin_of(settings.public_url(port)),
+    )
 
 
 def _domains(settings: Settings, registry: Registry, fetcher: SafeFetcher, host: str) -> Domains:

@@ -24,6 +24,7 @@ class DnsServer:
         self.port = 0
         self.queries: list[tuple[str, str]] = []
         self.silent = False  # take questions, give no answer
+        self.truncate = False  # over UDP, send whoever asks to TCP
         self.rcode: dns.rcode.Rcode | None = None  # instead of every answer
         self._answers: dict[tuple[str, str], list[Sequence[str]]] = {}
 
@@ -77,7 +78,14 @@ class _Datagrams(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: Any) -> None:
         answer = self._server.answer(data)
         if answer is not None:
-            self._transport.sendto(answer, addr)
+            self._transport.sendto(_truncated(answer) if self._server.truncate else answer, addr)
+
+
+def _truncated(answer: bytes) -> bytes:
+    message = dns.message.from_wire(answer)
+    message.flags |= dns.flags.TC
+    message.answer.clear()
+    return message.to_wire()
 
 
 @asynccontextmanager

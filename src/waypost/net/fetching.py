@@ -21,7 +21,7 @@ import msgspec
 
 from waypost import __version__, limits
 from waypost.errors import ConfigurationError, FetchFailed, RateLimited
-from waypost.net.addresses import Address, AddressPolicy
+from waypost.net.addresses import Address, AddressPolicy, denied
 from waypost.net.guarding import Allowance, GuardedNetwork, too_large
 from waypost.net.pacing import Crowd, Pace
 from waypost.net.resolution import Resolver
@@ -69,6 +69,7 @@ class SafeFetcher:
         resolver: Resolver,
         *,
         ca_file: Path | None = None,
+        own_origin: str | None = None,
         bounds: dict[Purpose, Bounds] = BOUNDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,6 +77,7 @@ class SafeFetcher:
         self._resolver = resolver
         self._bounds = bounds
         self._ca_file = ca_file
+        self._own_origin = own_origin  # this service as others reach it, perhaps behind a proxy
         if ca_file is not None:
             _ = self._tls  # a mistake in the settings is told at the start
         self._all = asyncio.Semaphore(limits.FETCH_AT_ONCE)
@@ -125,6 +127,8 @@ class SafeFetcher:
         raise _failed("redirect", "It redirects again and again.", "Name the document's own address.")
 
     async def _hop(self, target: Target, purpose: Purpose, bounds: Bounds) -> Fetched:
+        if target.origin == self._own_origin:
+            raise denied("own")
         addresses = await self._addresses(target)
         for address in addresses:  # S5: one that is denied spoils all
             self._policy.check(address, target.port)

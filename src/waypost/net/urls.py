@@ -100,6 +100,14 @@ def is_same_site(one: Target, other: Target) -> bool:
     return "." in shorter and longer.endswith(f".{shorter}")
 
 
+def origin_of(url: str) -> str | None:
+    """The origin of an address in the form of `Target.origin`; None when it would not be asked anyway."""
+    try:
+        return parse_url(url).origin
+    except InvalidParameter:
+        return None
+
+
 def _parse_authority(authority: str, scheme: str) -> tuple[str, int]:
     if "@" in authority:
         raise _refused("names a user", "Leave out what stands before the @.")

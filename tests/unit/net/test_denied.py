@@ -18,6 +18,7 @@ from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 from waypost.net.addresses import AddressPolicy
 from waypost.net.fetching import SafeFetcher
 from waypost.net.resolution import Resolver
+from waypost.net.urls import origin_of
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
 ADDRESSES = [text for text in VECTORS["deny_ips"] if "%" not in text]
@@ -158,3 +159,14 @@ async def test_the_service_itself_is_not_asked(canary: Outside, names: DnsServer
         with pytest.raises(AddressDenied):
             await fetcher.fetch(f"http://{host}:{canary.port}/", "card")
     assert canary.connections == 0
+
+
+async def test_the_service_is_not_asked_under_its_public_name_either(
+    site: Outside, names: DnsServer, make_fetcher: MakeFetcher
+) -> None:
+    """S10: behind a proxy its address is another one."""
+    names.set("registry.test", "A", ["127.0.0.1"])
+    fetcher = make_fetcher(own_origin=origin_of(f"http://Registry.test:{site.port}/base"))
+    with pytest.raises(AddressDenied):
+        await fetcher.fetch(f"http://registry.test:{site.port}/.well-known/agent.json", "card")
+    assert site.connections == 0

@@ -19,6 +19,7 @@ from unit.net.conftest import SMALL, MakeFetcher
 from waypost import limits
 from waypost.errors import ConfigurationError, FetchFailed, InvalidParameter, RateLimited
 from waypost.net.fetching import BOUNDS, SafeFetcher
+from waypost.net.pacing import Pace
 from waypost.registry.fetching import Purpose
 
 
@@ -278,6 +279,31 @@ async def test_one_address_is_asked_by_four_at_once_at_most(site: Outside, make_
     fetched = await asyncio.gather(*(fetcher.fetch(url, "card") for _ in range(20)))
     assert [one.status for one in fetched] == [200] * 20
     assert site.most_at_once == limits.FETCH_PER_ADDRESS
+
+
+async def test_so_many_may_wait_and_no_more(names: DnsServer, make_fetcher: MakeFetcher) -> None:
+    """At the limit and one past it: names that nobody answers for keep everybody waiting."""
+    names.silent = True
+    fetcher = make_fetcher()
+    waiting = [fetcher.fetch(f"http://agent{number}.test/", "card") for number in range(limits.FETCH_WAITING + 1)]
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    kinds = [type(result) for result in results]
+    assert kinds.count(RateLimited) == 1
+    assert kinds[-1] is RateLimited
+    assert kinds.count(FetchFailed) == limits.FETCH_WAITING
+    names.silent = False
+    names.set("agent.test", "TXT", ['"x"'])
+    assert await failing(fetcher, "http://agent.test/") == "no_address"
+
+
+def test_the_pace_of_the_last_targets_is_remembered() -> None:
+    now, clock = movable_clock()
+    pace: Pace[int] = Pace(2, clock)
+    for key in (1, 2, 3):
+        pace.rest(key, 10)
+    assert [pace.wait_seconds(key) for key in (1, 2, 3)] == [0.0, 10.0, 10.0]
+    now[0] += 10
+    assert pace.wait_seconds(3) == 0.0
 
 
 async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_name_it(

@@ -53,3 +53,10 @@ async def test_the_strings_of_one_record_are_joined_and_records_are_not(names: D
     """D11."""
     names.set("text.test", "TXT", ['"one " "two"', '"three"'])
     assert sorted(await Resolver(names.address).texts("text.test")) == [b"one two", b"three"]
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServer) -> None:
+    names.truncate = True
+    names.set("long.test", "TXT", [f'"{"x" * 200}"'] * 1, [f'"{"y" * 200}"'])
+    assert await Resolver(names.address).texts("long.test") == [b"y" * 200]
+    assert names.count("long.test", "TXT") == 2
