@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from support.service import Bench
+from waypost.net.clock import ManualClock
 
 _DAY = datetime.timedelta(days=1)
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
@@ -107,3 +111,22 @@ class Authority:
         fresh.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
         fresh.rename(self.crl)
         return self.crl
+
+
+def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx.AsyncClient:
+    """A client whose connection showed a certificate, as the listener tells it."""
+    chain = {"tls": {"client_cert_chain": (shown.certificate.read_text(),)}}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await bench.application.service({**scope, "extensions": chain}, receive, send)
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
+
+
+def tls(authority: Authority, **more: Any) -> dict[str, Any]:
+    server = authority.server()
+    return {"tls_cert": server.certificate, "tls_key": server.key, "client_ca": authority.certificate, **more}
+
+
+def today() -> ManualClock:
+    return ManualClock(datetime.datetime.now().timestamp())

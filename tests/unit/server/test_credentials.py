@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from support.certificates import Authority, Issued
+from support.certificates import Authority, tls, today, with_certificate
 from support.server import running_server
-from support.service import Bench, profile, service
+from support.service import profile, service
 from waypost import limits
 from waypost.model.credentials import ClientSubject
-from waypost.net.clock import ManualClock
 from waypost.trust.tokens import peek_claims
 
 AGENT = "6b7f2c1e-9a3d-4f5e-8b1a-2c3d4e5f6a7b"
@@ -26,25 +23,6 @@ AGENT = "6b7f2c1e-9a3d-4f5e-8b1a-2c3d4e5f6a7b"
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
-
-
-def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx.AsyncClient:
-    """A client whose connection showed a certificate, as the listener tells it."""
-    chain = {"tls": {"client_cert_chain": (shown.certificate.read_text(),)}}
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await bench.application.service({**scope, "extensions": chain}, receive, send)
-
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
-
-
-def tls(authority: Authority, **more: Any) -> dict[str, Any]:
-    server = authority.server()
-    return {"tls_cert": server.certificate, "tls_key": server.key, "client_ca": authority.certificate, **more}
-
-
-def today() -> ManualClock:
-    return ManualClock(datetime.datetime.now().timestamp())
 
 
 # --- Certificates ----------------------------------------------------------------------------------
