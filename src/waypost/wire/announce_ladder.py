@@ -6,12 +6,15 @@ The ladder knows sizes. Signing is an argument: what is left out must be left ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from contextlib import suppress
+from typing import Any, Literal
 
 import msgspec
 
 from waypost import limits
+from waypost.errors import TooLarge
 from waypost.model.json import JsonObject, dump_json
+from waypost.wire.announce_txt import write_inline
 from waypost.wire.announce_udp import DATA_BYTES
 
 Carrier = Literal["mdns", "udp"]
@@ -42,24 +45,31 @@ def fit(agent: JsonObject, sign: Sign, carrier: Carrier, *, can_point: bool = Fa
     if _size(whole) <= limits.DATAGRAM_BYTES:
         return Fitted(whole, "whole")
     small = sign(compact(agent))
+    if _size(small) > limits.DATAGRAM_BYTES:
+        small = sign({**compact(agent), "public_key": _bare_key(small["agent"].get("public_key"))})
     if _size(small) <= limits.DATAGRAM_BYTES:
         return Fitted(small, "compact")
-    if _size(whole) <= _most_in_pieces(carrier):
-        return Fitted(whole, "pieces")
-    if _size(small) <= _most_in_pieces(carrier):
-        return Fitted(small, "pieces")
+    for message in (whole, small):
+        if _fits_in_pieces(message, carrier):
+            return Fitted(message, "pieces")
     return Fitted(whole, "pointer" if can_point and carrier == "mdns" else "none")
+
+
+def _bare_key(pem: Any) -> Any:
+    """The base64 of a key without its PEM lines, which readers take too (§1): sixty bytes that a P-256 key needs here."""
+    if not isinstance(pem, str) or "-----BEGIN PUBLIC KEY-----" not in pem:
+        return pem
+    return "".join(line.strip() for line in pem.splitlines() if not line.startswith("-----"))
 
 
 def _size(message: JsonObject) -> int:
     return len(dump_json(message))
 
 
-def _most_in_pieces(carrier: Carrier) -> int:
-    """In a TXT record beside its four members (P-22): each chunk of 255 bytes has a length byte and a name in front."""
+def _fits_in_pieces(message: JsonObject, carrier: Carrier) -> bool:
+    data = dump_json(message)
     if carrier == "udp":
-        return limits.FRAGMENTS * DATA_BYTES
-    return limits.TXT_BYTES - _TXT_HEAD_BYTES
-
-
-_TXT_HEAD_BYTES = 100  # pv, id, n and h with their lengths, and three bytes for each of six chunks
+        return len(data) <= limits.FRAGMENTS * DATA_BYTES
+    with suppress(TooLarge):
+        return bool(write_inline(data, str(message["agent"].get("agent_id"))))
+    return False

@@ -1,0 +1,152 @@
+"""The TXT record of an announcement: chunks that add up, or a pointer; nothing that two readers could read differently."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from support.announce import AGENT_ID, announcement, key
+from support.signing import key_of
+from waypost import limits
+from waypost.errors import InvalidDocument, TooLarge, WaypostError
+from waypost.model.json import dump_json, parse_object
+from waypost.trust.signing import sign_announcement
+from waypost.wire.announce_txt import (
+    Inline,
+    Pointer,
+    host_name,
+    instance_label,
+    read_txt,
+    write_inline,
+    write_pointer,
+)
+
+KEY_ID = "sha256:" + "ab" * 32
+
+
+def strings(*parts: bytes) -> bytes:
+    return b"".join(bytes((len(part),)) + part for part in parts)
+
+
+@given(st.binary(min_size=1, max_size=1180))
+@example(b"x" * 253)
+@example(b"x" * 254)
+@example(b"=" * 600)
+def test_whatever_is_written_is_read_back_byte_for_byte(message: bytes) -> None:
+    record = write_inline(message, AGENT_ID)
+    assert len(record) <= limits.TXT_BYTES
+    assert read_txt(record) == Inline(message, AGENT_ID)
+
+
+def test_the_layout_is_that_of_the_protocol() -> None:
+    """P-22."""
+    message = b"m" * 300
+    record = write_inline(message, AGENT_ID.upper())
+    digest = hashlib.sha256(message).hexdigest()[:16].encode()
+    head = (b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=2", b"h=" + digest)
+    assert record == strings(*head, b"0=" + b"m" * 253, b"1=" + b"m" * 47)
+
+
+def test_a_record_takes_1300_bytes_and_not_one_more() -> None:
+    most = max(size for size in range(1100, 1300) if _fits(size))
+    assert len(write_inline(b"x" * most, AGENT_ID)) == limits.TXT_BYTES
+    with pytest.raises(TooLarge) as refused:
+        write_inline(b"x" * (most + 1), AGENT_ID)
+    assert refused.value.hint
+
+
+def _fits(size: int) -> bool:
+    try:
+        write_inline(b"x" * size, AGENT_ID)
+    except TooLarge:
+        return False
+    return True
+
+
+def test_a_message_signed_with_rsa_fits_a_record_though_no_datagram() -> None:
+    message = dump_json(sign_announcement({"agent_id": AGENT_ID, "capabilities": {}, "transport": {}}, key_of("rsa")))
+    assert len(message) > limits.DATAGRAM_BYTES
+    assert read_txt(write_inline(message, AGENT_ID)) == Inline(message, AGENT_ID)
+
+
+def test_chunks_may_come_in_any_order_and_names_in_any_case() -> None:
+    digest = hashlib.sha256(b"abc").hexdigest()[:16].encode()
+    record = strings(b"1=c", b"N=2", b"H=" + digest.upper(), b"ID=" + AGENT_ID.upper().encode(), b"PV=v1.1", b"0=ab")
+    assert read_txt(record) == Inline(b"abc", AGENT_ID)
+
+
+def test_a_record_that_is_the_bare_document_is_read_too() -> None:
+    message = dump_json(announcement(key("a"), seq=1, at=1.0))
+    record = strings(message[:200], message[200:400], message[400:])
+    assert read_txt(record) == Inline(message)
+    assert parse_object(read_txt(record).message)["agent"]["agent_id"] == AGENT_ID  # type: ignore[union-attr]
+
+
+def test_a_pointer_is_read_back() -> None:
+    pointer = Pointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", KEY_ID)
+    assert read_txt(write_pointer(pointer)) == pointer
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        Pointer(AGENT_ID, "ftp://registry.example/", KEY_ID),
+        Pointer(AGENT_ID, "https://registry.example/ x", KEY_ID),
+        Pointer(AGENT_ID, "https://registry.example/" + "x" * 240, KEY_ID),
+        Pointer(AGENT_ID, "https://registry.example/", "sha256:ab"),
+    ],
+)
+def test_a_pointer_that_nobody_could_follow_is_not_written(pointer: Pointer) -> None:
+    with pytest.raises(InvalidDocument):
+        write_pointer(pointer)
+
+
+GOOD = write_inline(b"x" * 600, AGENT_ID)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"\x00",
+        b"\xff" + b"x" * 10,  # L3: a length that lies
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode()),
+        strings(b"pv=v1.0", b"id=../../etc", b"n=1", b"h=0", b"0=x"),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=99", b"h=0", b"0=x"),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=0", b"h=0"),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=01", b"h=0", b"0=x"),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=2", b"h=0", b"0=x"),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"u=file:///etc/passwd", b"k=" + KEY_ID.encode()),
+        strings(b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"u=https://a.example/", b"k=none"),
+        b"\x01x" * (limits.TXT_READ_BYTES // 2 + 1),
+    ],
+)
+def test_a_record_that_does_not_add_up_is_refused(record: bytes) -> None:
+    """L3."""
+    with pytest.raises(WaypostError):
+        read_txt(record)
+
+
+@given(st.integers(0, len(GOOD) - 1))
+def test_a_truncated_record_is_never_taken_for_the_message(cut: int) -> None:
+    with pytest.raises(WaypostError):
+        read_txt(GOOD[:cut])
+
+
+@given(st.binary(max_size=400))
+def test_hostile_bytes_are_refused_and_never_crash(record: bytes) -> None:
+    try:
+        read_txt(record)
+    except WaypostError:
+        return
+
+
+def test_names_are_labels_of_at_most_63_characters() -> None:
+    """P-21."""
+    assert instance_label(AGENT_ID, "data-processor", 0x1A2B) == "data-processor-1a2b"
+    assert instance_label(AGENT_ID, None, 7) == "3cde1b52-0007"
+    assert len(instance_label(AGENT_ID, "x" * 63, 0xFFFFF)) == 63
+    assert host_name(AGENT_ID.upper()) == f"{AGENT_ID}.local."
