@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
+from waypost.server.trail_shapes import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
 from waypost.trust.canonical import canonical
 from waypost.trust.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
 from waypost.trust.merkle import is_consistent, is_included, leaf_hash
@@ -151,6 +153,21 @@ def _lines(count: int) -> list[str]:
         f'{{"id":"urn:agent:{n}","name":"N","description":"D","bindings":[{{"protocol":"https","endpoint":"https://e.example"}}]}}'
         for n in range(count)
     ]
+
+
+async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await _some_life(bench)
+        asked = {
+            "/api/v1/audit?limit=2": AUDIT_PAGE,
+            "/api/v1/audit/checkpoint": AUDIT_CHECKPOINT,
+            "/api/v1/audit/proof?entry=3": AUDIT_PROOF,
+            "/api/v1/audit/proof?from=3": AUDIT_PROOF,
+        }
+        for path, shape in asked.items():
+            answer = await bench.admin().get(path, headers={"Accept": "application/json"})
+            jsonschema.validate(answer.json(), shape)
+            assert set(answer.json()) <= set(shape["properties"])
 
 
 async def test_a_proof_of_what_is_not_there_is_refused(tmp_path: Path) -> None:

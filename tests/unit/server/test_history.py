@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
 from waypost import limits
+from waypost.server.trail_shapes import DIFF, HISTORY
 
 AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"
@@ -53,6 +55,17 @@ async def test_versions_are_listed_with_what_changed(tmp_path: Path, kind: str) 
         assert {each["subject"] for each in versions} == {"alice"}
         assert versions[0]["at"] > versions[1]["at"] > versions[2]["at"]
         assert len((await alice.get(f"{PATH}:history?limit=2")).json()["versions"]) == 2
+
+
+async def test_answers_fit_their_shapes(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        alice = bench.as_("alice")
+        await _write(alice, "One.")
+        await _write(alice, "Two.", tags=["a"])
+        for path, shape in {f"{PATH}:history": HISTORY, f"{PATH}:diff": DIFF}.items():
+            answer = (await alice.get(path)).json()
+            jsonschema.validate(answer, shape)
+            assert set(answer) <= set(shape["properties"])
 
 
 async def test_a_stranger_is_not_told_who_wrote_it(tmp_path: Path) -> None:
