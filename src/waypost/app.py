@@ -24,11 +24,8 @@ from waypost import limits, samples
 from waypost.errors import ConfigurationError, FetchFailed, WaypostError
 from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
-from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
-from waypost.net.fetching import SafeFetcher
-from waypost.net.proofs import PublishedProofs
-from waypost.net.resolution import Resolver
+from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.net.urls import origin_of
 from waypost.registry.domains import DomainOptions, Domains
 from waypost.registry.engine import Options, Registry
@@ -178,7 +175,7 @@ def build(
     watch = WatchFace(registry)
     operator = OperatorFace(registry, metrics, watch)
     reference = ReferenceFace(renderer)
-    fetcher = _fetcher(settings, port)
+    outgoing = _outgoing(settings, port)
     routes = [
         route
         for face in (
@@ -189,8 +186,8 @@ def build(
             ConfirmingFace(registry),
             VerifyingFace(registry),
             SharingFace(registry),
-            ImportFace(Importer(registry, fetcher)),
-            DomainFace(_domains(settings, registry, fetcher, host)),
+            ImportFace(Importer(registry, outgoing)),
+            DomainFace(_domains(settings, registry, outgoing, host)),
             AuditFace(trail),
             HistoryFace(registry),
             TrustStoreFace(registry),
@@ -214,7 +211,7 @@ def build(
         ),
         now=clock.now,
     )
-    issuers = make_issuers(settings, _key_fetcher(fetcher), clock)
+    issuers = make_issuers(settings, _key_fetcher(outgoing), clock)
     own.rates = rates = make_rates(settings, clock)
     service = Service(
         routes,
@@ -338,30 +335,32 @@ def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
     return choose
 
 
-def _fetcher(settings: Settings, port: int | None) -> SafeFetcher:
+def _outgoing(settings: Settings, port: int | None) -> Outgoing:
     """The one way out of this process."""
-    own = [(settings.host, settings.port if port is None else port)]
-    return SafeFetcher(
-        AddressPolicy(settings.allow_cidrs, own),
-        Resolver(settings.resolver),
-        ca_file=settings.fetch_ca,
-        own_origin=origin_of(settings.public_url(port)),
+    return Outgoing(
+        OutgoingOptions(
+            allow_cidrs=settings.allow_cidrs,
+            resolver=settings.resolver,
+            ca_file=settings.fetch_ca,
+            own=((settings.host, settings.port if port is None else port),),
+            own_origin=origin_of(settings.public_url(port)),
+        )
     )
 
 
-def _domains(settings: Settings, registry: Registry, fetcher: SafeFetcher, host: str) -> Domains:
+def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: str) -> Domains:
     """Proofs of domains, which the process that writes looks at again from time to time."""
     options = DomainOptions(service=host, recheck_seconds=settings.domain_recheck_seconds)
-    domains = Domains(registry, PublishedProofs(Resolver(settings.resolver), fetcher), options)
+    domains = Domains(registry, outgoing, options)
     registry.chore(min(_RECHECK_SECONDS, settings.domain_recheck_seconds / 8), domains.recheck)
     return domains
 
 
-def _key_fetcher(fetcher: SafeFetcher) -> FetchKeys:
+def _key_fetcher(outgoing: Outgoing) -> FetchKeys:
     """How the keys of an outside issuer are fetched: as everything else is."""
 
     async def fetch(url: str) -> bytes:
-        found = await fetcher.fetch(url, "jwks")
+        found = await outgoing.fetch(url, "jwks")
         if not found.is_success:
             raise FetchFailed(f"The issuer answered {found.status}.", path="jwks", hint="See the log of the issuer.")
         return found.body

@@ -18,11 +18,9 @@ from dns.nameserver import Do53Nameserver, Nameserver
 from dns.rdtypes.ANY.TXT import TXT
 
 from waypost import limits
-from waypost.errors import ConfigurationError, FetchFailed
+from waypost.errors import FetchFailed
 from waypost.net.addresses import Address
-
-SYSTEM = "system"
-_PORT = 53
+from waypost.net.servers import SYSTEM, parse_servers
 
 
 class Resolver:
@@ -30,7 +28,7 @@ class Resolver:
 
     def __init__(self, server: str = SYSTEM, *, timeout_seconds: float = limits.FETCH_CONNECT_SECONDS) -> None:
         self._timeout = timeout_seconds
-        self._named = None if server == SYSTEM else tuple(map(_parse_server, server.split(",")))
+        self._named = parse_servers(server)
 
     async def addresses(self, name: str) -> list[Address]:
         """Every address of a name, from one look-up. FetchFailed when there is none, or too many to be a server."""
@@ -74,7 +72,7 @@ class Resolver:
     @cached_property
     def _perspectives(self) -> Sequence[dns.asyncresolver.Resolver]:
         if self._named is not None:
-            return [_resolver([server]) for server in self._named]
+            return [_resolver([Do53Nameserver(host, port)]) for host, port in self._named]
         try:
             servers = dns.resolver.Resolver().nameservers
         except dns.exception.DNSException:
@@ -95,21 +93,6 @@ def _resolver(servers: Sequence[str | Nameserver]) -> dns.asyncresolver.Resolver
     resolver = dns.asyncresolver.Resolver(configure=False)
     resolver.nameservers = list(servers)
     return resolver
-
-
-def _parse_server(text: str) -> Do53Nameserver:
-    host, _, port = text.strip().rpartition(":") if not text.strip().endswith("]") else (text.strip(), "", "")
-    if "." not in host and ":" not in host:
-        host, port = text.strip(), ""
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-        return Do53Nameserver(str(address), int(port or _PORT))
-    except ValueError:
-        raise ConfigurationError(
-            f"{text!r} is not the address of a resolver.",
-            path="resolver",
-            hint="Write it like 192.0.2.53:53 or [2001:db8::53]:53, or `system`.",
-        ) from None
 
 
 def _no_address(name: str) -> FetchFailed:

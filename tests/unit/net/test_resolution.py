@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import dns.rcode
 import pytest
 
 from support.dns_server import DnsServer
 from waypost.errors import ConfigurationError, FetchFailed
+from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.net.resolution import Resolver
 
 
@@ -60,3 +65,17 @@ async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServe
     names.set("long.test", "TXT", [f'"{"x" * 200}"'] * 1, [f'"{"y" * 200}"'])
     assert await Resolver(names.address).texts("long.test") == [b"y" * 200]
     assert names.count("long.test", "TXT") == 2
+
+
+def test_what_asks_nobody_loads_nothing_for_it() -> None:
+    """A service starts sooner without what it may never need; a mistake in the settings is told at the start all the same."""
+    program = (
+        "import sys, waypost.app\n"
+        "from waypost.net.outgoing import Outgoing, OutgoingOptions\n"
+        "Outgoing(OutgoingOptions(resolver='127.0.0.1:53'))\n"
+        "assert not {'dns', 'httpcore', 'certifi'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    for options in ({"resolver": "nobody"}, {"ca_file": Path("/nowhere.pem")}):
+        with pytest.raises(ConfigurationError):
+            Outgoing(OutgoingOptions(**options))
