@@ -6,6 +6,7 @@ given a network of our own, which ignores the name and knows the addresses.
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -67,7 +68,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     async def _check_peer(self, stream: httpcore.AsyncNetworkStream, address: Address) -> None:
         """S4: not what was asked for, but what is there."""
         peer = stream.get_extra_info("server_addr")
-        if peer is None or str(peer[0]) != str(address):
+        if peer is None or ipaddress.ip_address(str(peer[0])) != address:
             await stream.aclose()
             raise FetchFailed(
                 "The connection went elsewhere than it was meant to.", path="url", details={"reason": "refused"}

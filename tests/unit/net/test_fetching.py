@@ -55,6 +55,13 @@ async def test_a_document_is_fetched_with_our_name_and_nothing_of_anybodys(
     assert set(sent) == {"host", "user-agent", "accept", "accept-encoding", "x-discovery-hop", "connection"}
 
 
+async def test_an_address_inside_another_is_reached_where_it_is_allowed(
+    site: Outside, make_fetcher: MakeFetcher
+) -> None:
+    site.json("/", {})
+    assert (await make_fetcher().fetch(f"http://[::ffff:7f00:1]:{site.port}/", "card")).status == 200
+
+
 async def test_the_body_of_an_answer_that_is_no_success_is_not_read(site: Outside, make_fetcher: MakeFetcher) -> None:
     """S9."""
     site.pages["/"] = answer(b"secret", status="500 Broken")
