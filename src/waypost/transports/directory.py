@@ -1,0 +1,247 @@
+"""What a listener knows of the agents around it: who was seen, until when, signed by which key.
+
+Pure: messages and times go in, sightings come out. Every message is judged as on first use (`trust/admission.py`): it must be
+signed; the first key of an id is bound to it, another one needs the word of that key; a replay is none. So a spoofed message
+never takes the place of a verified one (THREATS L1). A listener's word counts for itself alone; a registry has its own gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects.announce_capabilities import read_capabilities
+from waypost.errors import InvalidDocument, QuotaExceeded, Replayed
+from waypost.model.announce_version import parse_minor
+from waypost.model.json import JsonObject
+from waypost.model.times import find_instant
+from waypost.model.verdict import Verdict
+from waypost.transports.port import Sighting, SightingKind
+from waypost.trust.admission import Admitted, Announcement, Terms, admit
+from waypost.trust.announced import read_announced
+from waypost.trust.pins import Pin
+from waypost.trust.replay import Stamp
+from waypost.wire.announce import AgentQuery
+
+FIRST_USE = Terms(mode="tofu", authenticated=False)
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_STAMPS = ("__seq", "__iat")
+
+
+class _Seen(msgspec.Struct):
+    message: JsonObject
+    source: str
+    capabilities: dict[str, str]
+    verdicts: tuple[Verdict, ...]
+    iat: float | None
+    ttl: int
+    expires_at: float
+    suspect: bool = False
+
+
+class Directory:
+    def __init__(
+        self,
+        transport: str,
+        *,
+        terms: Terms = FIRST_USE,
+        pins: Callable[[str], Pin | None] = lambda agent_id: None,
+        most: int = limits.DIRECTORY_AGENTS,
+    ) -> None:
+        """`pins` gives what a trust store already says of an id."""
+        self._transport = transport
+        self._terms = terms
+        self._provisioned = pins
+        self._most = most
+        self._seen: dict[str, _Seen] = {}
+        self._pins: OrderedDict[str, Pin] = OrderedDict()  # outlive what was seen, so that old words stay old
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    # --- What happens ----------------------------------------------------------------------------
+
+    def hear(self, message: JsonObject, *, source: str, ttl: int, now: float) -> Sighting | None:
+        """A message of an agent. None: nothing new but the time. Raises the refusal of one that is not believed."""
+        agent_id = agent_id_of(message)
+        seen = self._seen.get(agent_id)
+        if seen is not None and _is_same(seen.message, message) and not seen.suspect:
+            _check_age(seen.iat, now)
+            seen.expires_at, seen.ttl = now + ttl, ttl
+            return None
+        if seen is None and len(self._seen) >= self._most:
+            raise QuotaExceeded(
+                f"{self._most} agents are known already.", path="$.agent", hint="Ask for fewer with a query."
+            )
+        return self._judge(agent_id, seen, message, source, ttl, now)
+
+    def goodbye(self, agent_id: str, *, source: str, now: float) -> Sighting | None:
+        """Anybody can say it: the agent is suspect, and goes when its ttl ends (P-21, L4)."""
+        seen = self._seen.get(agent_id.lower())
+        if seen is None or seen.suspect:
+            return None
+        seen.suspect = True
+        return self._sighting("suspect", agent_id.lower(), seen, now, source)
+
+    def remove(self, agent_id: str, now: float) -> Sighting | None:
+        """Gone on good authority: an authenticated session, a signed goodbye, a revocation."""
+        seen = self._seen.pop(agent_id.lower(), None)
+        return None if seen is None else self._sighting("removed", agent_id.lower(), seen, now)
+
+    def sweep(self, now: float) -> list[Sighting]:
+        """Whoever was not heard of within its ttl (ANN-41), each told once."""
+        ended = [agent_id for agent_id, seen in self._seen.items() if now >= seen.expires_at]
+        return [self._sighting("expired", agent_id, self._seen.pop(agent_id), now) for agent_id in ended]
+
+    # --- What is known ---------------------------------------------------------------------------
+
+    def known(self, query: AgentQuery | None = None, *, now: float) -> list[JsonObject]:
+        return [seen.message for _, seen in self._matching(query, now)]
+
+    def sightings(self, query: AgentQuery | None = None, *, now: float) -> list[Sighting]:
+        """All that is known, as a newcomer is told."""
+        return [self._sighting("added", agent_id, seen, now) for agent_id, seen in self._matching(query, now)]
+
+    def pin_of(self, agent_id: str) -> Pin | None:
+        return self._pins.get(agent_id) or self._provisioned(agent_id)
+
+    def _matching(self, query: AgentQuery | None, now: float) -> Iterator[tuple[str, _Seen]]:
+        for agent_id, seen in self._seen.items():
+            if now < seen.expires_at and (query is None or query.matches(agent_id, seen.capabilities)):
+                yield agent_id, seen
+
+    # --- Judging ---------------------------------------------------------------------------------
+
+    def _judge(
+        self, agent_id: str, seen: _Seen | None, message: JsonObject, source: str, ttl: int, now: float
+    ) -> Sighting | None:
+        capabilities = read_capabilities(message["agent"], "$.agent")
+        said = _announcement(agent_id, message)
+        before = self.pin_of(agent_id)
+        admitted = admit(said, before, self._terms, now)
+        self._keep_pin(agent_id, admitted.pin)
+        if _ends(message["agent"]):
+            _check_goodbye(said, before, admitted)
+            return self.remove(agent_id, now)
+        fresh = _Seen(message, source, capabilities, admitted.verdicts, said.stamp.iat, ttl, now + ttl)
+        self._seen[agent_id] = fresh
+        if seen is None:
+            return self._sighting("added", agent_id, fresh, now)
+        if admitted.event == "rotate":
+            return self._sighting("rotated", agent_id, fresh, now)
+        if seen.suspect or _content(seen.message) != _content(message):
+            return self._sighting("updated", agent_id, fresh, now)
+        return None
+
+    def _keep_pin(self, agent_id: str, pin: Pin | None) -> None:
+        if pin is None:
+            return
+        self._pins[agent_id] = pin
+        self._pins.move_to_end(agent_id)
+        if len(self._pins) > 2 * self._most:
+            self._pins.popitem(last=False)
+
+    def _sighting(self, kind: SightingKind, agent_id: str, seen: _Seen, now: float, source: str = "") -> Sighting:
+        return Sighting(
+            kind=kind,
+            agent_id=agent_id,
+            message=seen.message,
+            transport=self._transport,
+            source=source or seen.source,
+            at=now,
+            ttl=seen.ttl,
+            verdicts=seen.verdicts,
+        )
+
+
+# --- Reading a message ----------------------------------------------------------------------------
+
+
+def agent_id_of(message: JsonObject) -> str:
+    """The id in lower case; its form is checked before it is used for anything."""
+    agent = message.get("agent")
+    agent_id = agent.get("agent_id") if isinstance(agent, dict) else None
+    if not isinstance(agent_id, str) or not _ID.match(agent_id.lower()):
+        raise InvalidDocument("The message names no agent.", path="$.agent.agent_id", hint="Send a UUID.")
+    return agent_id.lower()
+
+
+def sequence_of(message: JsonObject) -> int:
+    """`__seq`, or 0 where there is none."""
+    metadata = message["agent"].get("metadata")
+    found = metadata.get("__seq") if isinstance(metadata, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def ttl_of(message: JsonObject, default: int = limits.LAN_TTL_SECONDS) -> int:
+    """What the message asks for, within bounds (P-7); in a Response it is what is left of that."""
+    asked = message.get("ttl")
+    least, most = limits.ANNOUNCED_TTL_SECONDS
+    if "matched" in message:
+        least = 1
+    return min(most, max(least, asked if isinstance(asked, int) and not isinstance(asked, bool) else default))
+
+
+def _announcement(agent_id: str, message: JsonObject) -> Announcement:
+    announced = read_announced(message)
+    metadata = message["agent"].get("metadata")
+    told = metadata if isinstance(metadata, dict) else {}
+    return Announcement(
+        agent_id=agent_id,
+        stamp=Stamp(
+            digest=hashlib.sha256(announced.covered).hexdigest(),
+            seq=sequence_of(message) or None,
+            iat=find_instant(told.get("__iat")),
+        ),
+        key=announced.key,
+        signature=announced.signature,
+        previous_signature=announced.previous_signature,
+        minor=parse_minor(message.get("protocol_version")),
+        holds=announced.holds,
+    )
+
+
+def _is_same(one: JsonObject, other: JsonObject) -> bool:
+    return one["agent"] == other["agent"] and one.get("signature") == other.get("signature")
+
+
+def _content(message: JsonObject) -> JsonObject:
+    """The agent without what changes at every signing."""
+    agent: JsonObject = message["agent"]
+    metadata = agent.get("metadata")
+    if not isinstance(metadata, dict):
+        return agent
+    return {**agent, "metadata": {name: value for name, value in metadata.items() if name not in _STAMPS}}
+
+
+def _ends(agent: JsonObject) -> bool:
+    metadata = agent.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("__state") == "shutdown"
+
+
+def _check_age(iat: float | None, now: float) -> None:
+    """P-17: the same words again keep an agent alive only while they are young."""
+    if iat is not None and now - iat > limits.ANNOUNCE_PAST_SECONDS:
+        raise Replayed(
+            f"It was signed more than {limits.ANNOUNCE_PAST_SECONDS} seconds ago.",
+            path="$.agent.metadata.__iat",
+            hint="Sign it again with a higher __seq.",
+            details={"reason": "too_old"},
+        )
+
+
+def _check_goodbye(said: Announcement, before: Pin | None, admitted: Admitted) -> None:
+    """P-19: under a sequence of its own."""
+    held = before.find_key(admitted.key_id) if before is not None and admitted.key_id is not None else None
+    if said.stamp.seq is None or (held is not None and held.seq == said.stamp.seq):
+        raise Replayed(
+            "A goodbye must be signed with a higher __seq.",
+            path="$.agent.metadata.__state",
+            hint="Raise __seq and sign it again.",
+            details={"reason": "replay"},
+        )

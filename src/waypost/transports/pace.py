@@ -1,0 +1,40 @@
+"""How often one source may be attended to: a bucket for each, in a bounded memory, and one for all of them together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from waypost import limits
+
+
+class Pace:
+    def __init__(self, per_second: float, burst: float, *, sources: int = limits.ANSWER_SOURCES) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._sources = sources
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, source: str, now: float) -> bool:
+        """Whether the source may go on; it has used one of its turns then."""
+        left, since = self._buckets.get(source, (self._burst, now))
+        left = min(self._burst, left + max(0.0, now - since) * self._per_second)
+        may = left >= 1
+        self._buckets[source] = (left - 1 if may else left, now)
+        self._buckets.move_to_end(source)
+        if len(self._buckets) > self._sources:
+            self._buckets.popitem(last=False)
+        return may
+
+
+class Door:
+    """What is let in from the network before anything is read: so much of one source, so much in all."""
+
+    def __init__(self) -> None:
+        self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)
+        self._all = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
+
+    def lets_in(self, source: str, now: float) -> bool:
+        return self._each.take(source, now) and self._all.take("", now)

@@ -1,0 +1,293 @@
+"""What every transport does, whatever it is made of: one suite, one row of `support.transports.BEDS` for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.announce import key
+from support.transports import BEDS, A, B, Bed, C, Watched, eventually, quietly, said, signed
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.transports.port import Heard, Sighting
+from waypost.trust.signing import sign_announcement
+from waypost.wire.announce import AgentQuery, parse_wanted
+
+ANY = AgentQuery()
+METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+
+
+@pytest.fixture(params=sorted(BEDS))
+async def bed(request: pytest.FixtureRequest) -> AsyncIterator[Bed]:
+    async with BEDS[request.param]() as made:
+        yield made
+
+
+def ids(messages: list[JsonObject]) -> set[str]:
+    return {message["agent"]["agent_id"] for message in messages}
+
+
+async def test_what_is_announced_is_seen_by_who_listens_as_it_was_signed(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = bed.message(metadata={"note": "é", "load": 1.5}, x_unknown={"kept": [1, None, "\u2028"]})
+    ack = await alice.announce(message, 30)
+    assert ack.accepted
+    assert ack.expires_at is None or ack.expires_at <= bed.clock.now() + 30
+    await eventually(lambda: watched.kinds() == ["added"])
+    seen = watched.sightings[0]
+    assert said(seen.message) == message
+    assert (seen.transport, seen.agent_id) == (bob.name, A)
+    assert seen.source
+    assert [verdict.state for verdict in seen.verdicts] == ["passed", "passed"]
+
+
+async def test_who_comes_late_is_told_what_is_there(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    await alice.announce(bed.message(), 30)
+    await alice.announce(bed.message(B), 30)
+    watched = Watched()
+    await bob.subscribe(watched)
+    await eventually(lambda: (watched.kinds(A), watched.kinds(B)) == (["added"], ["added"]))
+
+
+async def test_a_query_finds_exactly_those_that_fit(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    first, second = bed.message(), bed.message(B, capabilities={"metrics": "1.4", "logs": "1.0"})
+    await alice.announce(first, 30)
+    await alice.announce(second, 30)
+    await alice.announce(bed.message(C, capabilities={"logs": "3.0"}), 30)
+    found = await bob.query(METRICS, timeout=1.0)
+    assert {message["agent"]["agent_id"]: said(message) for message in found} == {A: first, B: second}
+    newer = AgentQuery(wanted=(parse_wanted("metrics@^2.0"),))
+    assert ids(await bob.query(newer, timeout=1.0)) == {A}
+    both = AgentQuery(wanted=(parse_wanted("metrics"), parse_wanted("logs")))
+    assert ids(await bob.query(both, timeout=1.0)) == {B}
+    assert ids(await bob.query(AgentQuery(agent_id=C), timeout=5.0)) == {C}
+    assert await bob.query(AgentQuery(wanted=(parse_wanted("nothing-like-it"),)), timeout=0.5) == []
+
+
+async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = bed.message()
+    await alice.announce(message, 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.announce(message, 30)
+    await alice.announce(bed.message(), 30)  # signed anew, the same content
+    changed = bed.message(capabilities={"metrics": "2.1"})
+    await alice.announce(changed, 30)
+    await eventually(lambda: watched.kinds() == ["added", "updated"])
+    assert said(watched.sightings[-1].message) == changed
+
+
+async def test_a_new_key_that_the_old_one_vouches_for_is_a_rotation(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.announce(signed(bed.clock, signer="next", previous=key(A)), 30)
+    await eventually(lambda: watched.kinds() == ["added", "rotated"])
+
+
+async def test_an_agent_that_is_not_heard_of_again_expires_once(bed: Bed) -> None:
+    """ANN-41."""
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.close()
+    bed.clock.advance(9)
+    await quietly()
+    assert "expired" not in watched.kinds()
+    bed.clock.advance(2)
+    await eventually(lambda: watched.kinds()[-1] == "expired", seconds=1.0)
+    await quietly()
+    assert watched.kinds().count("expired") == 1
+
+
+async def test_an_announcement_again_in_time_keeps_an_agent(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    for _ in range(3):
+        await alice.announce(bed.message(), 10)
+        await eventually(lambda: watched.kinds() == ["added"])
+        await quietly(0.3)
+        bed.clock.advance(7)
+    await quietly(0.3)
+    assert watched.kinds() == ["added"]
+
+
+async def test_a_signed_goodbye_removes_an_agent_at_once(bed: Bed) -> None:
+    """P-19."""
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.announce(bed.message(metadata={"__state": "shutdown"}), 30)
+    await eventually(lambda: watched.kinds()[-1] == "removed")
+
+
+async def test_what_is_withdrawn_is_found_no_more_when_its_ttl_is_over(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 10)
+    await alice.announce(bed.message(B), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.withdraw(A)
+    await alice.withdraw(A)
+    await quietly(0.3)
+    bed.clock.advance(11)
+    await eventually(lambda: watched.kinds()[-1] in ("removed", "expired"))
+    assert A not in ids(await bob.query(ANY, timeout=0.5))
+
+
+async def test_a_forged_message_takes_nobodys_place(bed: Bed) -> None:
+    """L1: a broken signature, none, and another key under a known id."""
+    alice, bob, mallory = await bed.open("alice"), await bed.open("bob"), await bed.open("mallory")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    broken = bed.message()
+    broken["agent"]["transport"]["endpoint"] = "6.6.6.6:1"
+    await mallory.announce(broken, 30)
+    await mallory.announce(signed(bed.clock, signer="mallory"), 30)
+    unsigned = bed.message(B)
+    del unsigned["signature"]
+    await mallory.announce(unsigned, 30)
+    await mallory.announce(bed.message(C), 30)
+    await eventually(lambda: watched.kinds(C) == ["added"])
+    await quietly(0.2)
+    assert (watched.kinds(A), watched.kinds(B)) == (["added"], [])
+
+
+async def test_a_subscriber_hears_of_what_it_asked_for_alone(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched, everything = Watched(), Watched()
+    await bob.subscribe(watched, METRICS)
+    await bob.subscribe(everything)
+    await alice.announce(bed.message(B, capabilities={"logs": "1.0"}), 30)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: (everything.kinds(A), everything.kinds(B)) == (["added"], ["added"]))
+    await eventually(lambda: watched.kinds(A) == ["added"])
+    assert watched.kinds(B) == []
+
+
+async def test_a_callback_may_close_its_subscription_and_ask_again(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    asked: list[asyncio.Task[list[JsonObject]]] = []
+    calls: list[str] = []
+
+    def callback(sighting: Sighting) -> None:
+        calls.append(sighting.kind)
+        subscription.close()
+        asked.append(asyncio.ensure_future(bob.query(AgentQuery(agent_id=A), timeout=5.0)))
+
+    subscription = await bob.subscribe(callback)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: calls)
+    assert ids(await asked[0]) == {A}
+    await alice.announce(bed.message(capabilities={"logs": "1"}), 30)
+    await quietly(0.3)
+    assert calls == ["added"]
+    subscription.close()
+
+
+async def test_a_callback_that_fails_stops_nobody_else(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
+
+    def failing(sighting: Sighting) -> None:
+        raise RuntimeError("a fault of the callback")
+
+    watched = Watched()
+    await bob.subscribe(failing)
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 30)
+    await alice.announce(bed.message(B), 30)
+    await eventually(lambda: (watched.kinds(A), watched.kinds(B)) == (["added"], ["added"]))
+    assert [str(fault) for fault in faults] == ["a fault of the callback"] * 2
+
+
+async def test_who_serves_hears_every_announcement_of_others_and_answers_for_whom_it_knows(bed: Bed) -> None:
+    alice, registry, bob = await bed.open("alice"), await bed.open("registry"), await bed.open("bob")
+    known = bed.message(B)
+    heard: list[tuple[JsonObject, Heard]] = []
+
+    async def answer(query: AgentQuery) -> list[JsonObject]:
+        return [known]
+
+    async def hear(message: JsonObject, how: Heard) -> JsonObject | None:
+        heard.append((message, how))
+        if len(heard) == 1:
+            raise InvalidDocument("not this one", path="$", hint="Send another.")
+        return None
+
+    registry.serve(answer, hear)
+    first, second = bed.message(), bed.message(C)
+    await alice.announce(first, 30)
+    await eventually(lambda: len(heard) >= 1)
+    await alice.announce(second, 30)
+    await eventually(lambda: C in ids([message for message, _ in heard]))
+    assert said(heard[0][0]) == first
+    assert heard[0][1].transport == registry.name
+    assert heard[0][1].source
+    assert B in ids(await bob.query(METRICS, timeout=1.0))
+
+
+async def test_other_minors_are_heard_and_other_majors_are_not(bed: Bed) -> None:
+    """ANN-50, ANN-51."""
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce({**bed.message(B), "protocol_version": "v2.0"}, 30)
+    await alice.announce({**bed.message(), "protocol_version": "v1.1"}, 30)
+    await eventually(lambda: watched.kinds(A) == ["added"])
+    await quietly(0.2)
+    assert watched.kinds(B) == []
+
+
+async def test_an_end_that_closes_takes_nobody_along(bed: Bed) -> None:
+    alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await carol.close()
+    await carol.close()
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+
+
+async def test_a_large_announcement_arrives_whole(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = bed.message(metadata={"description": "d" * 500})
+    await alice.announce(message, 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == message
+    assert [said(found) for found in await bob.query(AgentQuery(agent_id=A), timeout=5.0)] == [message]
+
+
+async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> None:
+    alice, mallory, bob = await bed.open("alice"), await bed.open("mallory"), await bed.open("bob")
+    true = bed.message()
+    forged = sign_announcement({**true["agent"], "capabilities": {"metrics": "9"}}, key(A))
+    forged["signature"] = true["signature"]
+    await alice.announce(true, 30)
+
+    async def lie(query: AgentQuery) -> list[JsonObject]:
+        return [forged]
+
+    mallory.serve(lie, None)
+    assert [said(found) for found in await bob.query(METRICS, timeout=1.0)] == [true]

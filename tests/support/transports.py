@@ -1,0 +1,99 @@
+"""Beds for the contract of transports: each makes ends of one carrier that reach each other, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from support.announce import announcement, key
+from waypost.model.json import JsonObject
+from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.port import Sighting, Transport
+
+A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
+B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+C = "d2b7c9a4-92a4-4b8e-8a53-1c6f0f6a7e22"
+PATIENCE_SECONDS = 10.0
+
+
+class Bed:
+    """Ends of one network. `make` gives the transport of a name, not yet open."""
+
+    def __init__(self, clock: ManualClock, make: Callable[[str], Transport], *, hears_itself: bool = True) -> None:
+        self.clock = clock
+        self.hears_itself = hears_itself
+        self._make = make
+        self._open: list[Transport] = []
+
+    async def open(self, name: str) -> Transport:
+        transport = self._make(name)
+        await transport.open()
+        self._open.append(transport)
+        return transport
+
+    async def close(self) -> None:
+        for transport in reversed(self._open):
+            await transport.close()
+
+    def message(self, agent_id: str = A, **members: Any) -> JsonObject:
+        """Signed now, each time under a higher sequence."""
+        return signed(self.clock, agent_id, **members)
+
+
+def signed(clock: ManualClock, agent_id: str = A, *, signer: str = "", **members: Any) -> JsonObject:
+    now = clock.now()
+    _Sequence.last = max(_Sequence.last + 1, int(now * 1000) - 100_000)
+    return announcement(key(signer or agent_id), seq=_Sequence.last, at=now, agent_id=agent_id, **members)
+
+
+class _Sequence:
+    last = 0
+
+
+class Watched:
+    """What a subscriber was told."""
+
+    def __init__(self) -> None:
+        self.sightings: list[Sighting] = []
+
+    def __call__(self, sighting: Sighting) -> None:
+        self.sightings.append(sighting)
+
+    def kinds(self, agent_id: str = A) -> list[str]:
+        return [each.kind for each in self.sightings if each.agent_id == agent_id]
+
+
+async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> None:
+    """Waits until something holds; fails when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+async def quietly(seconds: float = 0.4) -> None:
+    """Long enough for what must not happen to have happened."""
+    await asyncio.sleep(seconds)
+
+
+def said(message: JsonObject | None) -> JsonObject:
+    """A message without the unsigned members that a carrier may add (ANN-8)."""
+    assert message is not None
+    return {name: value for name, value in message.items() if name not in ("ttl", "matched", "query_id")}
+
+
+@asynccontextmanager
+async def memory_bed() -> AsyncIterator[Bed]:
+    clock = ManualClock(time.time())
+    network = MemoryNetwork(clock)
+    bed = Bed(clock, network.transport)
+    try:
+        yield bed
+    finally:
+        await bed.close()
+
+
+BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {"memory": memory_bed}
