@@ -7,6 +7,7 @@ the store learns of it later (a full disk must not keep the dead alive).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -19,6 +20,7 @@ from sortedcontainers import SortedList
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import record_scopes
 from waypost.model.registration import Entry
+from waypost.registry.lookalikes import Lookalikes
 from waypost.registry.stated import StatedIndex
 from waypost.search.tags import TagIndex
 
@@ -55,6 +57,8 @@ class Catalogue:
         self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
         self._tags = TagIndex()
         self._stated = StatedIndex()
+        self.lookalikes = Lookalikes()
+        self._judged: Counter[str] = Counter()  # agents of which something was verified or failed, by scope
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -68,6 +72,8 @@ class Catalogue:
         for entry in entries:
             if entry.aliases or _may_be_hashed(entry.id):
                 self._name(entry)
+            if entry.facts:
+                self._judge(entry)
         self._deadlines += [
             (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
         ]
@@ -151,6 +157,8 @@ class Catalogue:
             self._entries[entry.id] = entry
             self._stated.remove(ordinal, held)
             self._stated.put(ordinal, entry)
+            self._unjudge(held)
+            self._judge(entry)
 
     def _make_orders(self) -> None:
         """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for
@@ -187,6 +195,7 @@ class Catalogue:
             self._forget(before, at)
         self._name(entry)
         self._watch_deadline(entry)
+        self._judge(entry)
         self._fresh.append(entry)
         if len(self._fresh) >= _FRESH:
             self._prepare_tags()
@@ -219,6 +228,22 @@ class Catalogue:
         if _may_be_hashed(agent_id) and (published := slug(agent_id)).startswith("h-"):
             self._aliases[published] = agent_id
 
+    def _judge(self, entry: Entry) -> None:
+        if entry.trust != "self_asserted":
+            self._judged.update(entry.scopes)
+            self.lookalikes.put(entry)
+
+    def _unjudge(self, entry: Entry) -> None:
+        if entry.trust != "self_asserted":
+            self._judged.subtract(entry.scopes)
+            self.lookalikes.remove(entry)
+
+    def has_judged(self, audience: frozenset[str] | None) -> bool:
+        """Whether of any agent that the audience sees something was verified, or failed."""
+        if audience is None:
+            return any(self._judged.values())
+        return any(self._judged[scope] for scope in audience)
+
     def _watch_deadline(self, entry: Entry) -> None:
         if entry.expires_at is not None:
             heapq.heappush(self._deadlines, (entry.expires_at, entry.id, entry.revision))
@@ -236,6 +261,7 @@ class Catalogue:
                 del self._aliases[alias]
         if _may_be_hashed(entry.id):
             self._aliases.pop(hash_slug(entry.id), None)
+        self._unjudge(entry)
         ordinal = self.tags.ordinal(entry.id)
         if ordinal is not None:
             self._stated.remove(ordinal, entry)

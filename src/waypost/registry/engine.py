@@ -375,7 +375,7 @@ class Registry(Confirming):
                 "The agent that this idempotency key created is gone.", path="Idempotency-Key", hint="Use a new key."
             )
         ends = decisions.expiry_of(registration)
-        warnings = [*decoded.warnings, *remarks(registration, self.catalogue.stated.lookalikes)] if decoded else []
+        warnings = [*decoded.warnings, *remarks(registration, self.catalogue.lookalikes)] if decoded else []
         return Receipt(
             id=registration.id,
             dialect=dialect,

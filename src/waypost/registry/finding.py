@@ -45,6 +45,7 @@ _NEAR_TIES: Final = 20  # hits beyond the limit that a preference may bring into
 _PLACES: Final = 4
 
 Trust = Callable[[Registration], dict[str, Any]]
+_CLAIMED: Final = {"level": "self_asserted"}
 
 
 class Search:
@@ -81,8 +82,7 @@ class Search:
     @cached_property
     def _is_judged(self) -> bool:
         """Whether of any agent that the caller sees something was verified, or failed: else all are equal in that."""
-        judged = self._catalogue.stated.judged()
-        return bool(judged) and bool(judged & self._selection().visible)
+        return self._catalogue.has_judged(audience(self._principal))
 
     def _by_policy(self, ranking: Ranking) -> Ranking:
         """Scores with what was verified taken in, and their order. What was put behind one ten is not lifted into it."""
@@ -100,11 +100,16 @@ class Search:
         wanted = self._query.limit + (_NEAR_TIES if self._wishes else 0)
         return msgspec.structs.replace(ranking, hits=tuple(hit for _, _, hit in placed[:wanted]))
 
+    def _level_of(self, agent_id: str) -> dict[str, Any]:
+        """What an answer without evidence says of trust."""
+        entry = self._catalogue.find(agent_id) if self._is_judged else None
+        return _CLAIMED if entry is None else {"level": entry.trust}
+
     def _policy_of(self, agent_id: str) -> float:
         entry = self._catalogue.find(agent_id)
         if entry is None:
             return CLAIMED
-        alike = entry.trust == "self_asserted" and self._catalogue.stated.lookalikes.find(entry.name, entry.owner)
+        alike = entry.trust == "self_asserted" and self._catalogue.lookalikes.find(entry.name, entry.owner)
         return policy_of(entry.trust, is_confusable=bool(alike))
 
     def _constrained(self, ranker: Ranker, selection: Selection) -> Ranking:
@@ -190,7 +195,7 @@ class Search:
             changed_at=registration.changed_at,
             expires_at=expiry_of(registration),
             evidence=self._evidence(hit, share, registration.record) if told else None,
-            trust=trust(registration),
+            trust=trust(registration) if told else self._level_of(hit.id),
         )
 
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:

@@ -48,4 +48,4 @@ class Lookalikes:
 
 
 def _counts(entry: Entry) -> bool:
-    return entry.visibility == PUBLIC and entry.trust == "verified"
+    return bool(entry.facts) and entry.visibility == PUBLIC and entry.trust == "verified"

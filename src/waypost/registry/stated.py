@@ -15,8 +15,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from waypost.model.facts import COST, EVERYWHERE, LANGUAGE, LATENCY, REGION
-from waypost.model.registration import TRUST_FACT, Entry
-from waypost.registry.lookalikes import Lookalikes
+from waypost.model.registration import Entry
 from waypost.search.tags import Postings
 
 _STEPS: Final = 32  # buckets of amounts for each doubling: what is on the edge is looked at one by one
@@ -49,7 +48,6 @@ class Amounts:
 class StatedIndex:
     def __init__(self) -> None:
         self.owners = Postings()
-        self.lookalikes = Lookalikes()
         self._keys = Postings()
         self._amounts: defaultdict[str, Amounts] = defaultdict(Amounts)
         self._times = array("d")
@@ -87,7 +85,6 @@ class StatedIndex:
 
     def remove(self, ordinal: int, entry: Entry) -> None:
         self.owners.discard(entry.owner, ordinal)
-        self.lookalikes.remove(entry)
         self._unreachable.discard(ordinal)
         for fact in entry.facts or ():
             kind, value = _parts(fact)
@@ -100,8 +97,6 @@ class StatedIndex:
     def _state(self, ordinal: int, entry: Entry) -> None:
         if not entry.protocols:
             self._unreachable.add(ordinal)
-        if entry.facts:
-            self.lookalikes.put(entry)
         for fact in entry.facts or ():
             kind, value = _parts(fact)
             if kind in (LATENCY, COST):
@@ -126,10 +121,6 @@ class StatedIndex:
             if kind == LANGUAGE:
                 keys += (f"{kind}={broader}" for broader in _broader(value))
         return self._keys.union(keys)
-
-    def judged(self) -> BitMap:
-        """Agents of which something was verified, or failed."""
-        return self._keys.union((f"{TRUST_FACT}=verified", f"{TRUST_FACT}=failed"))
 
     def valued(self, kind: str, value: str) -> BitMap:
         """Agents of exactly this value."""
