@@ -29,9 +29,10 @@ from waypost.errors import (
 )
 from waypost.model.principal import Principal
 from waypost.model.record import record_to_json
-from waypost.model.verdict import summary
+from waypost.model.verdict import Verdict, summary
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetched, Fetcher, Purpose
+from waypost.registry.proofs import judge_domain, proof_notes
 from waypost.registry.publication import Publication, Receipt
 from waypost.trust.policy import may_see
 
@@ -175,9 +176,21 @@ class Importer:
     async def _preview(self, publication: Publication) -> FoundAgent:
         record_id = publication.decoded.record.id
         verdicts = await self._registry.verify_document(publication.dialect, publication.document, record_id)
+        proof = await self._proof(publication)
         return msgspec.structs.replace(
-            _found(publication), trust=summary(verdicts), existing=self._existing(publication.principal, record_id)
+            _found(publication),
+            trust=summary((*verdicts, *proof)),
+            existing=self._existing(publication.principal, record_id),
         )
+
+    async def _proof(self, publication: Publication) -> tuple[Verdict, ...]:
+        """Whether the caller has proven the domain of it, whose record it would become."""
+        registry, record, subject = self._registry, publication.decoded.record, publication.principal.subject or ""
+        if not registry.proofs.proven_domains(subject):
+            return ()
+        notes = {name: value for note in proof_notes(record) for name, value in await registry.store.notes(note)}
+        verdict = judge_domain(subject, record, notes, registry.clock.now())
+        return () if verdict is None else (verdict,)
 
     def _existing(self, principal: Principal, record_id: str) -> dict[str, Any] | None:
         agent_id = self._registry.catalogue.resolve(record_id)

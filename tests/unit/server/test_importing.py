@@ -85,6 +85,17 @@ async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Out
     assert refused.status_code == 409
 
 
+async def test_a_proven_domain_shows_before_it_is_saved(bench: Bench, site: Outside, names: DnsServer) -> None:
+    site.json("/agent.json", profile("https://example.com/agent"))
+    url = f"http://127.0.0.1:{site.port}/agent.json"
+    alice = bench.as_("alice")
+    claim = (await alice.post("/api/v1/domains", json={"domain": "example.com"})).json()
+    names.set(claim["place"], "TXT", [f'"{claim["line"]}"'])
+    assert (await alice.post("/api/v1/domains/example.com:check")).status_code == 200
+    for client, level in ((alice, "verified"), (bench.as_("bob"), "self_asserted")):
+        assert (await fetch(client, url)).json()["agents"][0]["trust"]["level"] == level
+
+
 async def test_a_hidden_agent_is_not_told_of(bench: Bench, site: Outside) -> None:
     document = profile("https://agents.example.net/hidden")
     site.json("/agent.json", document)
