@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.registry import decisions
-from waypost.registry.drift import HeldChange, held_name
+from waypost.registry.drift import HeldChange, held_name, load_held
 from waypost.registry.holding import has_lapsed, lapse, need_held
 from waypost.registry.judging import Judging
 from waypost.registry.ports import Answer, Command
@@ -26,6 +26,9 @@ class Confirming(Judging):
         entry = self.resolve(principal, key)
         require_owner(principal, entry.owner, entry.scopes, key)
         return need_held(await self._noted(entry.id), None, self.clock.now())
+
+    async def find_held(self, agent_id: str) -> HeldChange | None:
+        return load_held(await self._noted(agent_id))
 
     async def confirm(self, principal: Principal, key: str, etag: str) -> Receipt:
         """Let the change pass that waits under this etag. It is judged as any write is, but for the waiting."""
@@ -64,6 +67,7 @@ class Confirming(Judging):
             via=waiting.via,
             visibility=waiting.visibility,
             ttl_seconds=waiting.ttl_seconds,
+            if_match=(waiting.base,),  # what was looked at is what is replaced
             source_url=waiting.source_url,
             confirmed_by=confirmed_by,
         )

@@ -328,11 +328,14 @@ class Registry(Confirming):
         if answer.registration is None and answer.outcome in ("withdrawn", "already"):  # a goodbye that was announced
             return Receipt(id=decoded.record.id, dialect=publication.dialect, outcome=answer.outcome, etag="")
         receipt = self.receipt(answer, publication.dialect, decoded)
-        if answer.outcome == "held":
-            waiting = await self.held(publication.principal, receipt.id)
-            told = (*receipt.warnings, held_remark(waiting))
-            receipt = msgspec.structs.replace(receipt, held=waiting, warnings=told)
-        return receipt
+        return await self._with_held(receipt) if answer.outcome == "held" else receipt
+
+    async def _with_held(self, receipt: Receipt) -> Receipt:
+        """With what waits; a repeated answer may come after it was confirmed."""
+        waiting = await self.find_held(receipt.id)
+        if waiting is None:
+            return receipt
+        return msgspec.structs.replace(receipt, held=waiting, warnings=(*receipt.warnings, held_remark(waiting)))
 
     def _owner_of(self, keys: Sequence[str]) -> str | None:
         entries = (self.catalogue.find(found) for key in keys if (found := self.catalogue.resolve(key)) is not None)

@@ -198,6 +198,32 @@ async def test_the_same_document_is_taken_again_when_it_is_judged_otherwise(tmp_
         assert (await publish(bench, *BOUND)).outcome == "unchanged"
 
 
+async def test_what_waits_is_confirmed_for_the_version_it_was_held_against_alone(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await publish(bench, *BOUND)
+        waiting = (await publish(bench, bindings=ELSEWHERE)).held
+        assert waiting is not None
+        await bench.registry.withdraw(OWNER, ID)
+        bench.clock.advance(10)
+        await publish(bench, *BOUND, description="Registered anew.")
+        with pytest.raises(PreconditionFailed):
+            await bench.registry.confirm(OWNER, ID, waiting.etag)
+        assert await endpoints(bench) == SAFE
+
+
+async def test_a_repeated_request_is_answered_also_after_the_change_was_confirmed(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await publish(bench, *BOUND)
+        client = bench.as_("alice")
+        key = {"Idempotency-Key": "once"}
+        first = await client.post("/api/v1/agents", json=profile(bindings=ELSEWHERE), headers=key)
+        await bench.registry.confirm(OWNER, ID, first.json()["held"]["etag"])
+        again = await client.post("/api/v1/agents", json=profile(bindings=ELSEWHERE), headers=key)
+    assert (first.status_code, first.json()["outcome"]) == (202, "held")
+    assert again.status_code in (200, 202)
+    assert "held" not in again.json()
+
+
 async def test_it_waits_over_http_too_and_the_answer_says_how_to_go_on(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await publish(bench, *BOUND)
