@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Coroutine
 from typing import Any
 
@@ -36,12 +37,11 @@ HOUR, DAY = 3600, 86_400
 
 ids = st.sampled_from(IDS)
 keys = st.sampled_from(KEYS)
-previous = st.sampled_from((None, None, *KEYS))
-steps = st.sampled_from((-5, 0, 0, 1, 1, 1, 1000))
-offsets = st.sampled_from((-400, -30, 0, 0, 0, 0, 90))
 words = st.sampled_from(("red", "green", "blue"))
-who = st.sampled_from((ALICE, ALICE, BOB, ADMIN))
-flaws = st.sampled_from((None, None, None, None, "tampered", "unsigned", "foreign signature", "carried id"))
+others = st.sampled_from((ALICE, ALICE, BOB, ADMIN))
+# One thing at a time is wrong with a message, so that nothing hides behind another refusal. None: only its keys may be.
+FLAWS = (None, "older", "same sequence", "signed long ago", "signed tomorrow", "tampered", "unsigned", "carried id")
+flaws = st.sampled_from((*FLAWS, None, None, None))
 
 
 class Bound:
@@ -78,7 +78,8 @@ class Announcements(RuleBasedStateMachine):
         self.run(self.registry.trust.allow(ADMIN, "*"))
         self.bound = {agent_id: Bound() for agent_id in IDS}
         self.revoked: set[str] = set()
-        self.shown: dict[str, bytes] = {}
+        self.taken: list[tuple[str, dict[str, Any]]] = []
+        self.owners: dict[str, Principal] = {}
         self.seq = 1000
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -123,78 +124,96 @@ class Announcements(RuleBasedStateMachine):
             bound.out.discard(key_id)
             bound.grace.clear()
             bound.active = key_id
-            bound.highest.pop(key_id, None)
 
-    @rule(agent_id=ids, subject=who)
+    @rule(agent_id=ids, subject=others)
     def withdraw(self, agent_id: str, subject: Principal) -> None:
         with contextlib.suppress(WaypostError):
             self.run(self.registry.withdraw(subject, f"urn:uuid:{agent_id}", repeat_ok=True))
 
     # --- Announcing ------------------------------------------------------------------------------
 
-    @rule(
-        agent_id=ids,
-        signer=keys,
-        vouching=previous,
-        step=steps,
-        offset=offsets,
-        word=words,
-        subject=who,
-        flaw=flaws,
-        gated=st.booleans(),
-        minor=st.sampled_from((0, 1)),
-    )
-    def announce(
-        self,
-        agent_id: str,
-        signer: Any,
-        vouching: Any,
-        step: int,
-        offset: int,
-        word: str,
-        subject: Principal,
-        flaw: str | None,
-        gated: bool,
-        minor: int,
-    ) -> None:
-        self.seq = max(1, self.seq + step)
+    @rule(agent_id=ids, word=words, gated=st.booleans())
+    def announce_properly(self, agent_id: str, word: str, gated: bool) -> None:
+        """The key that is bound, the next sequence, now: always taken."""
+        bound = self.bound[agent_id]
+        signer = next((held for held in KEYS if held.public.key_id == bound.active), None)
+        owner = self.owner(agent_id)
+        if signer is None or signer.public.key_id in self.revoked:
+            return
+        message = self.message(agent_id, signer, word=word)
+        assert self.publish(message, owner, gated=gated) is not None, "what is in order was refused"
+        bound.highest[signer.public.key_id] = self.seq
+        self.taken.append((agent_id, message))
+
+    @rule(agent_id=ids, signer=keys, vouching=st.none() | keys, word=words, flaw=flaws, gated=st.booleans())
+    def attack(self, agent_id: str, signer: Any, vouching: Any, word: str, flaw: str | None, gated: bool) -> None:
+        """Any key, vouched for by any key, with one flaw or none, in the name of the owner."""
+        now, bound, key_id = self.clock.now(), self.bound[agent_id], signer.public.key_id
+        message = self.message(agent_id, signer, vouching, word=word, flaw=flaw)
+        before = self.show(agent_id)
+        if self.publish(message, self.owner(agent_id), gated=gated) is None:
+            assert self.show(agent_id) == before, "what was refused changed something"
+            return
+        assert flaw not in ("tampered", "carried id"), f"{flaw} was taken"
+        if flaw == "unsigned":
+            assert not bound.known, "an id with a key was changed without a signature"
+            return
+        assert key_id not in self.revoked, "a revoked key was taken"
+        if bound.known or gated:
+            assert flaw not in ("signed long ago", "signed tomorrow"), f"what was {flaw} was taken"
+        self.check_key(bound, key_id, vouching, now, gated=gated)
+        if bound.known:  # by now
+            told = message["agent"]["metadata"]["__seq"]
+            last = next((said["agent"] for held, said in reversed(self.taken) if held == agent_id), None)
+            assert told > bound.highest.get(key_id, 0) or last == message["agent"], "what is not news was taken"
+            bound.highest[key_id] = told
+        self.taken.append((agent_id, message))
+
+    @rule(data=st.data(), subject=others, gated=st.booleans())
+    def replay(self, data: Any, subject: Principal, gated: bool) -> None:
+        """Whatever was taken before is sent again, by anybody: it changes no content."""
+        if not self.taken:
+            return
+        agent_id, message = data.draw(st.sampled_from(self.taken[-12:]))
+        bound, before = self.bound[agent_id], self.show(agent_id)
+        if not bound.known:
+            return  # nobody is bound: it counts as a registration of its own
+        self.publish(message, subject, gated=gated)
+        after = self.show(agent_id)
+        assert after == before or (after is not None and self.words(after) == self.words(message)), "it came back"
+        if after != before:  # it had run out: only what its key signed last raises it again
+            signer = next(held for held in KEYS if held.public.pem() == message["agent"]["public_key"])
+            assert message["agent"]["metadata"]["__seq"] >= bound.highest.get(signer.public.key_id, 0)
+
+    def words(self, said: Any) -> list[str]:
+        return sorted((said if isinstance(said, dict) else json.loads(said))["agent"]["capabilities"])
+
+    def owner(self, agent_id: str) -> Principal:
+        """Whoever made the record, also for a while after it is gone."""
+        return self.owners.get(agent_id, ALICE)
+
+    def message(
+        self, agent_id: str, signer: Any, vouching: Any = None, *, word: str, flaw: str | None = None
+    ) -> dict[str, Any]:
         now = self.clock.now()
+        self.seq += 1
         carried = {"members": {"id": f"urn:uuid:{IDS[1 - IDS.index(agent_id)]}"}}
+        highest = self.bound[agent_id].highest.get(signer.public.key_id, self.seq)
         message = announcement(
             signer,
-            seq=self.seq,
-            at=now + offset,
+            seq={"older": max(1, highest - 1), "same sequence": highest}.get(flaw or "", self.seq),
+            at=now + {"signed long ago": -301, "signed tomorrow": 90}.get(flaw or "", 0),
             previous=vouching,
             agent_id=agent_id,
             capabilities={word: "1.0"},
             metadata={"org.waypost.record": carried} if flaw == "carried id" else {},
         )
-        message["protocol_version"] = f"v1.{minor}"
-        match flaw:
-            case "tampered":
-                message["agent"]["transport"]["endpoint"] = "10.6.6.6:66"
-            case "unsigned":
-                del message["signature"]
-            case "foreign signature":
-                other = announcement(KEYS[0], seq=self.seq, at=now, agent_id=agent_id)
-                message["signature"] = other["signature"]
-        before = self.show(agent_id)
-        bound, key_id = self.bound[agent_id], signer.public.key_id
-        receipt = self.publish(message, subject, gated=gated)
-        if receipt is None:
-            assert self.show(agent_id) == before, "what was refused changed something"
-            return
-        if flaw in ("tampered", "foreign signature", "carried id"):
-            raise AssertionError(f"{flaw} was taken")
-        assert key_id not in self.revoked or flaw == "unsigned"
+        message["protocol_version"] = "v1.1"
+        if flaw == "tampered":
+            message["agent"]["transport"]["endpoint"] = "10.6.6.6:66"
         if flaw == "unsigned":
-            assert not bound.known, "an id with a key was changed without a signature"
-            return
-        self.check_key(bound, key_id, vouching, now, gated=gated)
-        if bound.known:
-            assert self.seq >= bound.highest.get(key_id, 0), "what is older came back"
-            assert -60 <= now - (now + offset) <= 300, "what was signed at another time was taken"
-            bound.highest[key_id] = max(self.seq, bound.highest.get(key_id, 0))
+            del message["signature"]
+        return message
 
     def check_key(self, bound: Bound, key_id: str, vouching: Any, now: float, *, gated: bool) -> None:
         if bound.stands(key_id, now):
@@ -221,13 +240,13 @@ class Announcements(RuleBasedStateMachine):
             receipt: Receipt = self.run(self.registry.publish(publication))
         except WaypostError:
             return None
+        if receipt.created:
+            self.owners[message["agent"]["agent_id"]] = subject
         return receipt
 
     def show(self, agent_id: str) -> bytes | None:
         found = self.run(self.registry.store.fetch([f"urn:uuid:{agent_id}"])).get(f"urn:uuid:{agent_id}")
-        if found is None:
-            return None
-        return found.sources[0].document + str(found.lease_expires_at).encode()
+        return None if found is None else found.sources[0].document
 
     @invariant()
     def nothing_of_a_revoked_key_is_shown(self) -> None:

@@ -50,7 +50,11 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def with_first_key(pin: Pin, key: PinnedKey, *, provisioned: bool) -> Pin:
-    """Pin a key. Another active one is retired at once: only an operator may do that."""
+    """Pin a key. Another active one is retired at once: only an operator may do that. A key that was known before goes on
+    from its mark, so that nothing it signed comes back."""
+    known = pin.find_key(key.key_id)
+    if known is not None:
+        key = msgspec.structs.replace(key, seq=known.seq, digest=known.digest)
     others = tuple(
         msgspec.structs.replace(held, state="retired", until=None) if held.state in ("active", "retiring") else held
         for held in pin.keys
