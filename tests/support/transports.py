@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +14,7 @@ from support.announce import announcement, key
 from waypost.model.json import JsonObject
 from waypost.testing import ManualClock, MemoryNetwork
 from waypost.transports.port import Sighting, Transport
+from waypost.transports.udp import UdpTransport
 
 A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
@@ -96,4 +99,22 @@ async def memory_bed() -> AsyncIterator[Bed]:
         await bed.close()
 
 
-BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {"memory": memory_bed}
+@asynccontextmanager
+async def udp_bed() -> AsyncIterator[Bed]:
+    """Broadcast on the loopback interface, on a port of its own."""
+    clock = ManualClock(time.time())
+    port = free_udp_port()
+    bed = Bed(clock, lambda name: UdpTransport(["lo"], clock, port=port, random=random.Random(name)))
+    try:
+        yield bed
+    finally:
+        await bed.close()
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.bind(("", 0))
+        return int(asked.getsockname()[1])
+
+
+BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {"memory": memory_bed, "udp": udp_bed}

@@ -1,0 +1,236 @@
+"""Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `wire/announce_udp.py`, rules in `station.py`.
+
+Questions are answered to who asked alone, after a moment of chance, and only by whoever has an answer. A source that has
+not proved itself is sent no more than it sent (THREATS L5): our questions are padded to a datagram, so that one answer fits;
+for more, the source is sent a cookie first, with which it repeats its question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as randomness
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from waypost import limits
+from waypost.errors import ConfigurationError, WaypostError
+from waypost.model.json import JsonObject, dump_json
+from waypost.transports.directory import Directory
+from waypost.transports.interfaces import find_interfaces
+from waypost.transports.listening import Subscriber
+from waypost.transports.pace import Door, Pace
+from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting
+from waypost.transports.station import Station
+from waypost.transports.udp_sockets import Address, UdpSockets, open_sockets
+from waypost.wire.announce import AgentQuery, kind_of_message, parse_message, query_message
+from waypost.wire.announce_udp import (
+    CHALLENGE_BYTES,
+    Challenge,
+    Fragment,
+    Reassembly,
+    challenge,
+    cookie,
+    datagrams,
+    is_proved,
+    padded,
+    parse_datagram,
+    proved,
+)
+
+log = logging.getLogger("waypost.transports")
+
+PORT = 49353
+MDNS_PORT = 5353
+_EVERYBODY = AgentQuery()
+_LOOK_AROUND_SECONDS = 3.0
+_ANSWERS_OF_QUESTION = 50  # at ten a second the last ones come when the question is about to end
+
+
+class UdpTransport:
+    name = "udp"
+
+    def __init__(
+        self,
+        interfaces: Sequence[str],
+        clock: Clock,
+        *,
+        port: int = PORT,
+        to: str = "",
+        random: randomness.Random | None = None,
+        directory: Directory | None = None,
+    ) -> None:
+        """`interfaces`: names or addresses. `to`: 255.255.255.255, or another address than each network's own broadcast."""
+        if port == MDNS_PORT:
+            raise ConfigurationError(
+                "Port 5353 belongs to mDNS.", path="udp", hint=f"Choose another one, such as {PORT}."
+            )
+        self._interfaces = interfaces
+        self._port = port
+        self._to = to
+        self._clock = clock
+        self._random = random or randomness.SystemRandom()
+        self._secret = self._random.randbytes(32)
+        self._station = Station(self.name, clock, self._random, directory)
+        self._reassembly = Reassembly()
+        self._door = Door()
+        self._pace = Pace(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
+        self._sockets: list[UdpSockets] = []
+        self._working: set[asyncio.Task[Any]] = set()
+        self._asking: dict[str, tuple[bytes, set[Address]]] = {}  # by query id: its bytes, and who was shown a cookie
+
+    # --- The port --------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        try:
+            for interface in find_interfaces(self._interfaces):
+                self._sockets.append(open_sockets(interface, self._port, self._to, self._received))
+        except WaypostError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+        self._station.listening.close()
+        for task in tuple(self._working):
+            task.cancel()
+
+    async def announce(self, message: JsonObject, ttl: int) -> Ack:
+        try:
+            parts = datagrams(dump_json({**message, "ttl": ttl}))
+            until = self._station.own.put(message, ttl, self._clock.now())
+        except WaypostError as error:
+            return Ack(False, reason=error.message)
+        failures = [reason for part in parts if (reason := self._broadcast(part))]
+        return Ack(False, reason=failures[0]) if failures else Ack(True, until)
+
+    async def withdraw(self, agent_id: str) -> None:
+        self._station.own.drop(agent_id)
+
+    async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
+        asked = self._station.ask(query)
+        data = dump_json(query_message(asked))
+        query_id = str(asked.query_id)
+        self._asking[query_id] = (data, set())
+        self._broadcast(padded(data))
+        try:
+            return await self._station.collect(asked, timeout)
+        finally:
+            self._asking.pop(query_id, None)
+
+    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscriber:
+        subscriber = self._station.listening.subscribe(callback, query)
+        self._begin(self.query(query or _EVERYBODY, _LOOK_AROUND_SECONDS))
+        return subscriber
+
+    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+        self._station.serve(answer, heard)
+
+    def echoed_at(self) -> float | None:
+        return self._station.echoed_at
+
+    # --- What comes in ---------------------------------------------------------------------------
+
+    def _received(self, data: bytes, source: Address, via: UdpSockets) -> None:
+        now = self._clock.now()
+        if not self._door.lets_in(_pace_name(source), now):
+            return
+        try:
+            self._take(data, source, via, now)
+        except WaypostError as error:
+            log.debug("udp: a datagram of %s came to nothing: %s", source[0], error)
+
+    def _take(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
+        read = parse_datagram(data)
+        if isinstance(read, Challenge):
+            self._prove(read, source, via)
+            return
+        if isinstance(read, Fragment):
+            whole = self._reassembly.take(_text(source), read, now)
+            if whole is not None:
+                self._take_message(parse_message(whole), 0, source, via)
+            return
+        is_known = is_proved(self._secret, _text(source), read.cookie, now)
+        room = limits.ANNOUNCE_BYTES * _ANSWERS_OF_QUESTION if is_known else len(data)
+        self._take_message(parse_message(read.data), room, source, via)
+
+    def _take_message(self, message: JsonObject, room: int, source: Address, via: UdpSockets) -> None:
+        """`room`: how many bytes may be sent back."""
+        is_query = kind_of_message(message) == "query"
+        if is_query and len(self._working) >= limits.ANSWERS_AT_ONCE:
+            return
+        self._begin(self._reply(message, room, source, via, delayed=is_query))
+
+    def _prove(self, shown: Challenge, source: Address, via: UdpSockets) -> None:
+        """Repeat what is asked at the moment, once for each that wants to know who asks."""
+        for data, told in self._asking.values():
+            if source not in told and len(told) < limits.ANSWERS_OF_QUERY:
+                told.add(source)
+                self._send(proved(shown.cookie, data), source, via)
+
+    # --- What goes back --------------------------------------------------------------------------
+
+    async def _reply(self, message: JsonObject, room: int, source: Address, via: UdpSockets, *, delayed: bool) -> None:
+        if delayed:
+            await asyncio.sleep(self._random.uniform(*limits.ANSWER_DELAY_SECONDS))
+        replies = [dump_json(reply) for reply in await self._station.receive(message, _text(source))]
+        wanted = sum(len(part) for reply in replies for part in _parts(reply))
+        if wanted > room >= CHALLENGE_BYTES and delayed:
+            room -= CHALLENGE_BYTES
+            self._send(challenge(cookie(self._secret, _text(source), self._clock.now())), source, via)
+        for reply in replies[:_ANSWERS_OF_QUESTION]:
+            parts = _parts(reply)
+            size = sum(len(part) for part in parts)
+            if size <= room and await self._may_answer(source):
+                room -= size
+                for part in parts:
+                    self._send(part, source, via)
+
+    async def _may_answer(self, source: Address) -> bool:
+        """Ten a second for each source. Whoever has more to say waits for its turn, some seconds at most."""
+        for _ in range(int(QUERY_SECONDS * limits.ANSWERS_PER_SECOND)):
+            if self._pace.take(_pace_name(source), self._clock.now()):
+                return True
+            await asyncio.sleep(1 / limits.ANSWERS_PER_SECOND)
+        return False
+
+    def _send(self, data: bytes, to: Address, via: UdpSockets) -> None:
+        try:
+            via.send(data, to)
+        except OSError as error:
+            log.debug("udp: %s cannot be reached: %s", to[0], error)
+
+    def _broadcast(self, data: bytes) -> str:
+        """On every interface; why it failed on all of them, or nothing."""
+        reasons: list[str] = []
+        for each in self._sockets:
+            try:
+                each.broadcast(data)
+            except OSError as error:
+                reasons.append(f"{each.interface.name}: {error.strerror}")
+        if len(reasons) == len(self._sockets):
+            return "; ".join(reasons) or "The transport is closed."
+        return ""
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+
+def _parts(reply: bytes) -> list[bytes]:
+    try:
+        return datagrams(reply)
+    except WaypostError:  # too large for this carrier: whoever asks finds it elsewhere
+        return []
+
+
+def _text(source: Address) -> str:
+    return f"{source[0]}:{source[1]}"
+
+
+def _pace_name(source: Address) -> str:
+    """A machine is one source; of this one, every process."""
+    return _text(source) if source[0].startswith("127.") else source[0]

@@ -1,0 +1,111 @@
+"""The sockets of UDP broadcast: on each interface one that listens on the common port, and one that speaks.
+
+Several processes of a machine share the listening port, and a broadcast reaches all of them; what is sent to one alone comes to
+the port that it speaks from. Whatever comes from beyond the link is dropped here (THREATS L2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from waypost.errors import ConfigurationError
+from waypost.transports.interfaces import Interface
+
+Address = tuple[str, int]
+Received = Callable[[bytes, Address, "UdpSockets"], None]
+_READ_BYTES = 65_535
+_AT_ONCE = 64  # datagrams read in one turn of the event loop, so that a flood leaves time for others
+_BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
+
+
+class UdpSockets:
+    """The two sockets of one interface."""
+
+    def __init__(self, interface: Interface, port: int, to: str, received: Received) -> None:
+        self.interface = interface
+        self._to = (to or interface.broadcast, port)
+        self._received = received
+        self._listener = _listening(interface, port)
+        try:
+            self._speaker = _speaking(interface)
+        except OSError:
+            self._listener.close()
+            raise
+        self.address: Address = self._speaker.getsockname()
+        loop = asyncio.get_running_loop()
+        for each in (self._listener, self._speaker):
+            loop.add_reader(each.fileno(), self._read, each)
+
+    def broadcast(self, data: bytes) -> None:
+        """Raises OSError: the link is down, or there is no way."""
+        self._speaker.sendto(data, self._to)
+
+    def send(self, data: bytes, to: Address) -> None:
+        self._speaker.sendto(data, to)
+
+    def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in (self._listener, self._speaker):
+            loop.remove_reader(each.fileno())
+            each.close()
+
+    def _read(self, each: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                data, source = each.recvfrom(_READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
+                continue
+            if self.interface.is_on_link(source[0]):
+                self._received(data, source, self)
+
+
+def open_sockets(interface: Interface, port: int, to: str, received: Received) -> UdpSockets:
+    try:
+        return UdpSockets(interface, port, to, received)
+    except OSError as error:
+        raise ConfigurationError(
+            f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",
+            path="udp",
+            hint="Choose another port, or stop what holds this one alone.",
+        ) from None
+
+
+def _listening(interface: Interface, port: int) -> socket.socket:
+    return _bound(interface, "", port)
+
+
+def _speaking(interface: Interface) -> socket.socket:
+    return _bound(interface, str(interface.address), 0)
+
+
+def _bound(interface: Interface, host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        if port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind_to_device(made, interface)
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _bind_to_device(made: socket.socket, interface: Interface) -> None:
+    """Where the system allows it. Elsewhere the address that is spoken from and the check of sources choose."""
+    option = getattr(socket, "SO_BINDTODEVICE", None)
+    if option is None or not interface.name:
+        return
+    try:
+        made.setsockopt(socket.SOL_SOCKET, option, interface.name.encode())
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOPROTOOPT):
+            raise
