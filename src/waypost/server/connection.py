@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, codes_of
 from waypost.model.json import dump_json
+from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
 from waypost.server.tls import tls_extension
 
@@ -31,6 +32,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._outgoing = Outgoing(transport, self.loop)
+        self.transport = self._outgoing  # type: ignore[assignment]
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._tls = {"tls": tls_extension(tls)}
@@ -41,6 +44,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._head_is_over()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._outgoing.send()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
