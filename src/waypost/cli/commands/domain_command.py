@@ -17,7 +17,7 @@ from waypost.client.results import DomainClaim
 _STYLES = {"proven": "green", "pending": "yellow", "lapsed": "red"}
 
 
-@click.group()
+@click.group(epilog=example("waypost domain prove agents.example.com", "waypost domain check agents.example.com"))
 def command() -> None:
     """Prove that a domain is yours.
 
