@@ -33,7 +33,7 @@ SPOKEN = {
     "profile": "`/profile/v1/…`, dialect `profile`",
     "agentframework": "`/.well-known/agentframework/v1/…`, cards, `waypost.Discovery`, dialect `af`",
     "rtfs": "`/rtfs`, dialect `rtfs`",
-    "announce": "dialect `announce`",
+    "announce": "`/agents`, dialect `announce`",
     "adp": "`/.well-known/agent.json`, dialect `adp`",
     "ard": "`/.well-known/ai-catalog.json`, dialect `ard`",
     "neighbours": "`/.well-known/agent-card.json`, dialects `a2a`, `mcp`, `oasf`",
