@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -12,19 +13,30 @@ from waypost.errors import CODES
 RUNNER = CliRunner()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name: str) -> None:
-    arguments = [name, "mint", "--help"] if name == "token" else [name, "--help"]
-    shown = RUNNER.invoke(cli, arguments, terminal_width=120)
+ALONE = ("serve", "demo", "completion")  # these ask nothing of a service
+
+
+def leaves() -> list[tuple[str, ...]]:
+    """Every command, and of a group each of its own."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        of_group = command.commands if isinstance(command, click.Group) else {}
+        found += [(name, part) for part in of_group] or [(name,)]
+    return found
+
+
+@pytest.mark.parametrize("words", leaves(), ids=" ".join)
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120)
     assert shown.exit_code == 0, shown.output
     assert "Examples:" in shown.output
-    assert f"waypost {name}" in shown.output.split("Examples:")[1]
+    assert f"waypost {' '.join(words)}" in shown.output.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "demo", "completion")])
-def test_every_command_that_talks_to_a_service_takes_the_shared_options(name: str) -> None:
-    arguments = [name, "mint", "--help"] if name == "token" else [name, "--help"]
-    shown = RUNNER.invoke(cli, arguments, terminal_width=120).output
+@pytest.mark.parametrize("words", [words for words in leaves() if words[0] not in ALONE], ids=" ".join)
+def test_every_command_that_talks_to_a_service_takes_the_shared_options(words: tuple[str, ...]) -> None:
+    shown = RUNNER.invoke(cli, [*words, "--help"], terminal_width=120).output
     for option in ("--output", "--server", "--token", "--timeout", "--data", "--config"):
         assert option in shown
 
