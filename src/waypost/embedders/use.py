@@ -35,7 +35,7 @@ _PAD: Final = 2  # empty places around each text, as many as a convolution reach
 _EVEN: Final = 4  # rows of a matrix that are multiplied at once: more of them cost less than a few over
 _FILL: Final = _EVEN  # rows that are made at once: always as many, so that no digit tells which ones came together
 _FLOAT: Final = 4  # bytes
-_FEW: Final = 2  # rows up to which products with vectors beat one with a matrix
+_FEW: Final = 3  # rows up to which products with vectors beat one with a matrix
 
 
 class _Batch(NamedTuple):

@@ -22,8 +22,9 @@ from waypost.search.taxonomy import Taxonomy
 from waypost.search.text import query_terms
 from waypost.search.visible import visible_text
 
-_ENOUGH: Final = 0.8  # of the question's weight
+_ENOUGH: Final = 0.9  # of the question's weight
 _LEAST_TERMS: Final = 4
+_ALIKE: Final = 0.02  # of a term's weight
 _TAGS: Final = 4096  # whose spellings are remembered
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
@@ -105,9 +106,15 @@ class Rarity:
         self.known = int(np.count_nonzero(containing))  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
         rare = np.flatnonzero(containing == 0).tolist()
-        heavy = _heavy(np.where(containing > 0, rarity, 0.0).tolist())
+        heavy = _heavy(np.where(containing > 0, self.weights, 0.0).tolist())
         self.heavy = heavy.union(rare)
         self.total = sum(self.weights)
+
+    def is_like(self, other: Rarity) -> bool:
+        """Whether the terms weigh nearly the same: a few copies among very many records change nothing that shows."""
+        return all(
+            abs(mine - theirs) <= _ALIKE * theirs for mine, theirs in zip(self.weights, other.weights, strict=True)
+        )
 
     def _counted(
         self, lives: Sequence[Live], crowd: Sequence[Rows], tiers: Sequence[int]

@@ -144,6 +144,8 @@ class HybridRanker:
         if not (question.terms or question.required or question.preferred or question.protocols):
             return Ranking(hits=(), warnings=("The query holds no word to search for.",)), True
         lives, skipped = self.index.look(audience)
+        # Where the caller sees nothing nothing is looked for: it would tell by its time that something is there.
+        lives = [live for live in lives if live.visible(audience)[1]]
         moment = self._moment(lives, query, question, None if among is None else id_keys(among))
         order = _Order(moment, now)
         hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)
@@ -180,13 +182,15 @@ class HybridRanker:
                 depth = max(wanted, DEEP)
                 findings = found(depth)
                 kin = kin_of(findings, crowd)
-            rarity = Rarity(lives, question.audience, asked.terms, kin)
-            words = _weighted(lives, rarity)
-            findings = [
-                find_by_words(finding, some, mask, count, depth)
-                for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
-            ]
-            chosen = chosen_rows(thinned(findings, kin_of(findings, crowd), wanted), wanted)
+            thin = Rarity(lives, question.audience, asked.terms, kin)
+            if not thin.is_like(rarity):
+                rarity, words = thin, _weighted(lives, thin)
+                findings = [
+                    find_by_words(finding, some, mask, count, depth)
+                    for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
+                ]
+                kin = kin_of(findings, crowd)
+            chosen = chosen_rows(thinned(findings, kin, wanted), wanted)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,26 +29,34 @@ _ROUGH = 3  # sketches that the first look leaves, for each that the second keep
 _HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
 _MARGIN = 1.15  # more than wanted are looked for: a sample is no count
-_ABREAST = 1_024  # sketches compared in one inner loop: short loops are slow
+_ABREAST = 2_048  # sketches compared at once: short loops are slow, long ones leave the cache
 _SPARE = 1 << 20  # sketches for which memory is kept between calls; more is rare, and given back
 
 
 class _Memory(threading.local):
     """Room to work in, per thread: fresh memory of this size costs more than the work itself."""
 
-    signs: Signs = np.empty((0, _WORDS), np.uint64)
-    counts: npt.NDArray[np.uint8] = np.empty((0, _WORDS), np.uint8)
+    def __init__(self) -> None:
+        self.signs: Signs = np.empty((_ABREAST, _WORDS), np.uint64)
+        self._counts: npt.NDArray[np.uint8] = np.empty((0, _WORDS), np.uint8)
 
-    def room(self, size: int) -> tuple[Signs, npt.NDArray[np.uint8]]:
-        if size > len(self.signs):
-            signs, counts = np.empty((2 * size, _WORDS), np.uint64), np.empty((2 * size, _WORDS), np.uint8)
+    def counts(self, size: int) -> npt.NDArray[np.uint8]:
+        if size > len(self._counts):
+            counts = np.empty((2 * size, _WORDS), np.uint8)
             if size > _SPARE:
-                return signs[:size], counts[:size]
-            self.signs, self.counts = signs, counts
-        return self.signs[:size], self.counts[:size]
+                return counts[:size]
+            self._counts = counts
+        return self._counts[:size]
 
 
 _memory = _Memory()
+
+
+class Pieces(NamedTuple):
+    """Sketches that are looked through as if they stood one behind the other."""
+
+    signs: Sequence[Signs]
+    at: Callable[[Ids], Signs]  # those at some spots, which come in order
 
 
 class Sketch:
@@ -57,52 +66,47 @@ class Sketch:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
         far = np.abs(sides)
         bounds = float(far.mean()) * _HEAVY
-        many = packed(np.concatenate([sides[None] > 0, far > bounds]))
-        self._signs, *self._heavy = np.broadcast_to(many[:, None], (len(many), _ABREAST, _WORDS)).reshape(len(many), -1)
+        signs, *self._heavy = packed(np.concatenate([sides[None] > 0, far > bounds]))
+        self._signs = np.broadcast_to(signs, (_ABREAST, _WORDS)).copy()
 
-    def nearest(self, pieces: Sequence[Signs], standing: Standing | None, size: int, seen: Seen | None) -> Ids:
+    def nearest(self, pieces: Pieces, standing: Standing | None, size: int, seen: Seen | None) -> Ids:
         """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
         as the last, up to twice as many. So the order in which sketches stand does not show.
 
-        `standing` tells the vectors whose sketches stand at spots of the joined pieces [n, 4]; None: the spots themselves.
+        `standing` tells the vectors whose sketches stand at spots of the joined pieces; None: the spots themselves.
         """
-        signs, differences = self._compared(pieces)
+        differences = self._compared(pieces.signs)
         spots = _least_seen(differences, standing, _ROUGH * size, seen)
         ids = spots if standing is None else standing(spots)
         if len(spots) <= size:
             return _once(ids)
-        weights = self._weighed(signs.take(spots, axis=0), differences[spots].astype(np.uint16))
+        weights = self._weighed(pieces.at(spots), differences[spots].astype(np.uint16))
         last = np.partition(weights, size - 1)[size - 1]
         return _once(np.concatenate((ids[weights < last], _once(ids[weights == last])[:size])))
 
-    def _compared(self, pieces: Sequence[Signs]) -> tuple[Signs, npt.NDArray[np.uint32]]:
-        signs, counts = _memory.room(sum(map(len, pieces)))
-        at = 0
+    def _compared(self, pieces: Sequence[Signs]) -> npt.NDArray[np.uint32]:
+        """How many signs differ, of each sketch. In steps that stay in the cache."""
+        counts, differing, done = _memory.counts(sum(map(len, pieces))), _memory.signs, 0
         for piece in pieces:
-            _combine(np.bitwise_xor, piece, self._signs, signs[at : at + len(piece)])
-            at += len(piece)
-        return signs, _counted(signs, counts)
+            for at in range(0, len(piece), _ABREAST):
+                part = piece[at : at + _ABREAST]
+                size = len(part)
+                np.bitwise_xor(part, self._signs[:size], out=differing[:size])
+                np.bitwise_count(differing[:size], out=counts[done : done + size])
+                done += size
+        return _summed(counts)
 
-    def _weighed(self, differing: Signs, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-        """A sign weighs 1; one that the query has clearly 3, very clearly 5."""
-        counts, part = np.empty(differing.shape, np.uint8), np.empty_like(differing)
+    def _weighed(self, signs: Signs, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        """A sign that differs weighs 1; one that the query has clearly 3, very clearly 5."""
+        differing = signs ^ self._signs[0]
         for heavy in self._heavy:
-            _combine(np.bitwise_and, differing, heavy, part)
-            weights += 2 * _counted(part, counts).astype(np.uint16)
+            weights += 2 * _summed(np.bitwise_count(differing & heavy)).astype(np.uint16)
         return weights
 
 
-def _combine(operation: np.ufunc, signs: Signs, many: Signs, out: Signs) -> None:
-    """The operation on every sketch and one that stands in `many` over and over."""
-    flat, made = signs.reshape(-1), out.reshape(-1)
-    for at in range(0, flat.size, many.size):
-        part = flat[at : at + many.size]
-        operation(part, many[: part.size], made[at : at + many.size])
-
-
-def _counted(signs: Signs, counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """How many of the 256 signs are set. All of them count as none, which measuring corrects."""
-    np.bitwise_count(signs, out=counts)
+def _summed(counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """How many of the 256 signs are set, out of four counts, which it overwrites. All of them count as none, which measuring
+    corrects."""
     sums = counts.view(np.uint32).reshape(-1)
     sums *= np.uint32(0x0101_0101)  # the highest byte becomes the sum of the four
     sums >>= np.uint32(24)

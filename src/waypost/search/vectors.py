@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.centroids import F32, Landmarks
-from waypost.search.sketch import Ids, Mask, Seen, Sketch
+from waypost.search.sketch import Ids, Mask, Pieces, Seen, Signs, Sketch
 
 Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -28,8 +28,8 @@ GONE = 0xFFFF_FFFF
 SCAN_ROWS = 16_384
 """Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
 
-_PROBES = ((65_536, 40),)
-PROBES = 24
+_PROBES = ((65_536, 40), (262_144, 24))
+PROBES = 8
 """Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
@@ -211,7 +211,7 @@ class Block:
         if len(ids) <= max(size, most):
             return ids, True
         signs = self._signs.take(self._spots[often], axis=0)
-        return sketch.nearest([signs], often.__getitem__, size, None), False
+        return sketch.nearest(_whole(signs), often.__getitem__, size, None), False
 
     def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         starts, ends = self._list_starts[lists].astype(np.intp), self._list_starts[lists + 1].astype(np.intp)
@@ -224,19 +224,20 @@ class Block:
                 return ids, True
         shifts = starts - np.append(0, firsts[:-1])
 
-        def standing(spots: Ids) -> npt.NDArray[np.uint32]:
-            counts = np.diff(spots.searchsorted(firsts), prepend=0)
-            members: npt.NDArray[np.uint32] = self._members[spots + np.repeat(shifts, counts)]
-            return members
+        def filed(spots: Ids) -> Ids:
+            """Where the spots of the joined lists are among all."""
+            return np.asarray(spots + np.repeat(shifts, np.diff(spots.searchsorted(firsts), prepend=0)))
 
-        return sketch.nearest([self._signs[piece] for piece in pieces], standing, size, self._seen(mask)), False
+        signs = [self._signs[piece] for piece in pieces]
+        joined = Pieces(signs, lambda spots: self._signs.take(filed(spots), axis=0))
+        return sketch.nearest(joined, lambda spots: self._members[filed(spots)], size, self._seen(mask)), False
 
     def _among_all(self, sketch: Sketch, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         if self.size <= size:
             return np.arange(self.size) if mask is None else np.flatnonzero(mask[self._rows]), True
         times = self._lists.shape[1] if self._is_filed else 1
         standing = self._members.__getitem__ if self._is_filed else None
-        return sketch.nearest([self._signs], standing, times * size, self._seen(mask)), False
+        return sketch.nearest(_whole(self._signs), standing, times * size, self._seen(mask)), False
 
     def _seen(self, mask: Mask | None) -> Seen | None:
         """Whether vectors are of visible rows."""
@@ -261,6 +262,10 @@ class Block:
         starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
         measured = self._measure(ids, queries)
         return rows[starts], np.maximum.reduceat(measured[:, 0] if len(queries) == 1 else measured.max(axis=1), starts)
+
+
+def _whole(signs: Signs) -> Pieces:
+    return Pieces([signs], lambda spots: signs.take(spots, axis=0))
 
 
 def _spelled_out(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
