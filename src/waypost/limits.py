@@ -111,6 +111,7 @@ DIFFERENCES: Final = 500  # places that one comparison names
 
 # --- Server --------------------------------------------------------------------------------------
 HEADER_BYTES: Final = 16 * KIB  # request line and headers; a query string has its own bound within it
+TLS_HANDSHAKE_SECONDS: Final = 5.0  # from the first byte of a connection; two round trips need less
 HEADER_READ_SECONDS: Final = 5  # from the first byte of a request to the end of its headers
 BODY_READ_SECONDS: Final = 10
 IDLE_SECONDS: Final = 60

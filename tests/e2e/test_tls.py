@@ -172,6 +172,17 @@ def test_a_revoked_certificate_ends_within_a_minute_also_on_a_connection_that_is
         assert "out of date" in kept.get("/api/v1/agents").text
 
 
+def test_whoever_never_finishes_the_handshake_is_cut_off(authority: Authority) -> None:
+    """H3, before there is a request."""
+    with running_server(*flags(authority, authority.server())) as server:
+        address = (urlsplit(server.url).hostname or "", urlsplit(server.url).port or 0)
+        with socket.create_connection(address, timeout=20) as silent:
+            silent.sendall(b"\x16\x03\x01")
+            assert silent.recv(100) == b""
+        with client(server, authority) as anybody:
+            assert anybody.get("/healthz").status_code == 200
+
+
 def test_a_new_certificate_is_taken_without_a_restart(authority: Authority) -> None:
     first = authority.server()
     with running_server(*flags(authority, first)) as server:

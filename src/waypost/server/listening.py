@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
         inner: tuple[Any, socket.socket] | None = None,
         tls: Tls | None = None,
     ) -> None:
-        super().__init__(config_of(app, tls))
+        super().__init__(config_of(app))
         self._tls = tls
         self._looked_at = 0.0
         self._on_start = on_start
@@ -48,21 +48,36 @@ class Server(uvicorn.Server):
         self._inner = inner
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup(sockets if self._tls is None else [])
         if self.started:
+            if self._tls is not None:
+                await self._open_tls(self._tls, sockets or [])
             if self._inner is not None:
                 await self._open_inner(*self._inner)
             self._on_start()
 
+    async def _open_tls(self, tls: Tls, sockets: Sequence[socket.socket]) -> None:
+        """As uvicorn would, but for the time that a handshake may take: before it no other bound holds."""
+        loop = asyncio.get_running_loop()
+        for listening in sockets:
+            opened = await loop.create_server(
+                self._connect(self.config),
+                sock=listening,
+                ssl=tls.context,
+                ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS,
+                backlog=limits.BACKLOG,
+            )
+            self.servers.append(opened)
+
     async def _open_inner(self, app: Any, listening: socket.socket) -> None:
         config = config_of(app)
         config.load()
-
-        def connect() -> asyncio.Protocol:
-            return GuardedProtocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
-
         loop = asyncio.get_running_loop()
+        connect = self._connect(config)
         self.servers.append(await loop.create_unix_server(connect, sock=listening, backlog=limits.BACKLOG))
+
+    def _connect(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:
+        return lambda: GuardedProtocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         """Look from time to time whether the certificate was replaced. The other ticks are uvicorn's."""
@@ -88,10 +103,9 @@ class Server(uvicorn.Server):
                 signal.signal(sig, handler)
 
 
-def config_of(app: Any, tls: Tls | None = None) -> uvicorn.Config:
+def config_of(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        ssl_context_factory=None if tls is None else lambda config, usual: tls.context,
         http=GuardedProtocol,
         lifespan="off",
         log_config=None,
