@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import sqlite3
@@ -11,8 +12,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
+from support.website import website
+from waypost.trust.checkpoint import Checkpoint, VerifierKey, sign_checkpoint
+from waypost.trust.merkle import EMPTY_ROOT
 
 Document = dict[str, Any]
 
@@ -112,6 +118,33 @@ def test_a_service_with_another_key_or_a_shorter_trail_fails(tmp_path: Path, age
         found = shell("verify", "--log")
         assert found.code == 1
         assert "cut or replaced" in found.out
+
+
+def _told(folder: Path, signer: Ed25519PrivateKey, named: Ed25519PrivateKey) -> None:
+    """A service of files: a checkpoint by one key, which may name another."""
+    raw = [key.public_key().public_bytes_raw() for key in (signer, named)]
+    keys = [VerifierKey("log.example", each) for each in raw]
+    checkpoint = Checkpoint("log.example", 0, EMPTY_ROOT)
+    note = sign_checkpoint(checkpoint, keys[0], signer.sign)
+    answer = {"origin": "log.example", "size": 0, "key": keys[1].text(), "note": note}
+    place = folder / "api" / "v1" / "audit"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "checkpoint").write_text(json.dumps({**answer, "root": base64.b64encode(EMPTY_ROOT).decode()}))
+    (place / "proof").write_text('{"hashes": []}')
+
+
+def test_a_forging_service_cannot_bring_in_a_key_of_its_own(tmp_path: Path) -> None:
+    first, second = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+    with website(tmp_path / "site") as url:
+        mine = {"WAYPOST_SERVER": url, "WAYPOST_DATA": str(tmp_path / "mine"), "WAYPOST_TOKEN": "x"}
+        shell = Shell(tmp_path, clean_environment(mine))
+        _told(tmp_path / "site", first, first)
+        assert shell("verify", "--log").code == 0
+        for signer, named in ((first, second), (second, second), (second, first)):
+            _told(tmp_path / "site", signer, named)
+            assert shell("verify", "--log").code == 1
+        _told(tmp_path / "site", first, first)
+        assert shell("verify", "--log").code == 0
 
 
 def test_what_is_remembered_is_not_guessed_when_it_cannot_be_read(shell: Shell, tmp_path: Path) -> None:
