@@ -260,6 +260,7 @@ def _registry(settings: Settings, clock: Clock, store: Store | None, place: Plac
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
         audit_keep=settings.audit_keep,
+        confusable_names=settings.confusable_names,
         agents_per_owner=settings.agents_per_owner,
         announcements=GateOptions(
             trust_mode=settings.trust_mode,

@@ -33,6 +33,7 @@
     ├── NotFound                  nothing the caller may see has this name
     ├── Conflict                  the write collides with what is held
     │   ├── OwnerConflict         the id is held by another owner
+    │   ├── ConfusableName        the name could be taken for that of another owner's verified agent
     │   ├── KeyConflict           the id is bound to another key
     │   ├── PreconditionFailed    If-Match names another version
     │   ├── ProofMissing          the proof of a domain is not where it was asked for
@@ -227,6 +228,10 @@ class OwnerConflict(Conflict):
     pass
 
 
+class ConfusableName(Conflict):
+    pass
+
+
 class KeyConflict(Conflict):
     pass
 
@@ -342,6 +347,7 @@ CODES: dict[type[WaypostError], Codes] = {
     Revoked: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Revoked"),
     NotFound: Codes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
     Conflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),
+    ConfusableName: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Confusable name"),
     OwnerConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
     KeyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Bound to another key"),
     PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),

@@ -303,6 +303,13 @@ SERVICE_SETTINGS = (
         default=False,
         doc="Also take announcements that are signed over the JSON of older announcers instead of RFC 8785.",
     ),
+    Setting(
+        name="confusable_names",
+        kind="text",
+        default="mark",
+        choices=("mark", "refuse"),
+        doc="A name that could be taken for that of another owner's verified agent: marked and put lower, or refused.",
+    ),
     Setting(name="samples", kind="switch", default=False, doc="Register the sample agents at start."),
     Setting(
         name="log_level",
@@ -403,6 +410,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unsigned: str = "reject"
     bind_subject: bool = False
     legacy_canon: bool = False
+    confusable_names: str = "mark"
     samples: bool = False
     log_level: str = "info"
 

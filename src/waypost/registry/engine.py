@@ -53,7 +53,7 @@ from waypost.registry.ports import (
 from waypost.registry.proofs import ProofBook
 from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
-from waypost.registry.remarks import held_remark, remarks
+from waypost.registry.remarks import check_name, held_remark, remarks
 from waypost.registry.restating import restate
 from waypost.registry.trustbook import TrustBook
 from waypost.trust.policy import no_such_agent, require_bound
@@ -76,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     audit_keep: int = limits.AUDIT_KEEP
     agents_per_owner: int = 0  # no limit
     announcements: GateOptions = GateOptions()
+    confusable_names: str = "mark"  # or refuse
 
 
 def _to_nobody(_: int) -> None:
@@ -307,6 +308,8 @@ class Registry(Confirming):
         now = self.clock.now()
         decoded = publication.decoded
         require_bound(publication.principal, decoded.record.id, decoded.source_id)
+        if self.options.confusable_names == "refuse":
+            check_name(publication, self.catalogue)
         keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
         write = partial(
             decisions.publish,

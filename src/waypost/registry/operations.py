@@ -22,6 +22,7 @@ _WRITE_ERRORS = (
     errors.NotAllowed,
     errors.Revoked,
     errors.OwnerConflict,
+    errors.ConfusableName,
     errors.KeyConflict,
     errors.StaleMetadata,
     errors.Replayed,

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waypost import limits
+from waypost.errors import ConfusableName
 from waypost.model.registration import Registration
+from waypost.registry.catalogue import Catalogue
 from waypost.registry.drift import HeldChange
 from waypost.registry.lookalikes import Lookalikes
+from waypost.registry.publication import Publication
 from waypost.search.lint import marks
 from waypost.search.policy import CONFUSABLE_NAME
 
@@ -23,6 +26,20 @@ def remarks(registration: Registration, lookalikes: Lookalikes) -> Iterator[str]
         yield (
             f"{CONFUSABLE_NAME}: $.name could be taken for {alike!r}, a verified agent of another owner; "
             "it stands lower until it is verified itself"
+        )
+
+
+def check_name(publication: Publication, catalogue: Catalogue) -> None:
+    """Where the operator asks for it, a new name must not look like another owner's verified one. An admin may do it."""
+    name, by = publication.decoded.record.name, publication.principal
+    agent_id = catalogue.resolve(publication.decoded.record.id)
+    before = catalogue.find(agent_id) if agent_id is not None else None
+    alike = None if by.is_admin else catalogue.lookalikes.find(name, by.subject or "anonymous")
+    if alike is not None and (before is None or before.name != name):
+        raise ConfusableName(
+            f"The name could be taken for {alike!r}, a verified agent of another owner.",
+            path="$.name",
+            hint="Choose another name, or ask the operator (confusable_names is refuse).",
         )
 
 

@@ -362,6 +362,21 @@ async def test_a_name_that_looks_like_that_of_a_verified_agent_is_marked_and_sta
     assert not any("confusable_name" in warning for warning in same_owner["warnings"])
 
 
+@pytest.mark.req("PRO-57")
+async def test_such_a_name_is_refused_where_the_operator_asks_for_it(tmp_path: Path) -> None:
+    """R5."""
+    async with service(tmp_path, confusable_names="refuse") as bench:
+        await register(bench, profile("urn:x:before", name="PayPal.Support"))
+        await bind(bench)
+        await register(bench, sign_profile(profile(name="PayPal Support"), KEY))
+        document = profile("urn:x:imposter", name="Paypa1 Support")
+        refused = await bench.as_("mallory").post("/api/v1/agents", json=document)
+        renamed = await bench.as_("mallory").post("/api/v1/agents", json={**document, "name": "Support Desk"})
+        by_admin = await bench.admin().post("/api/v1/agents", json=profile("urn:x:admin", name="Paypa1 Support"))
+    assert (refused.status_code, refused.json()["code"], refused.json()["path"]) == (409, "conflict", "$.name")
+    assert renamed.status_code == by_admin.status_code == 201
+
+
 @pytest.mark.req("PRO-56")
 async def test_suspicious_texts_are_registered_told_and_shown_as_data(tmp_path: Path) -> None:
     """R4."""
