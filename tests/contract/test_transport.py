@@ -243,7 +243,7 @@ async def test_who_serves_hears_every_announcement_of_others_and_answers_for_who
     assert said(heard[0][0]) == first
     assert heard[0][1].transport == registry.name
     assert heard[0][1].source
-    assert B in ids(await bob.query(METRICS, timeout=1.0))
+    assert (B in ids(await bob.query(METRICS, timeout=1.0))) is bed.relays
 
 
 async def test_other_minors_are_heard_and_other_majors_are_not(bed: Bed) -> None:

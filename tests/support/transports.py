@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ from typing import Any
 from support.announce import announcement, key
 from waypost.model.json import JsonObject
 from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
 
@@ -25,9 +27,9 @@ PATIENCE_SECONDS = 10.0
 class Bed:
     """Ends of one network. `make` gives the transport of a name, not yet open."""
 
-    def __init__(self, clock: ManualClock, make: Callable[[str], Transport], *, hears_itself: bool = True) -> None:
+    def __init__(self, clock: ManualClock, make: Callable[[str], Transport], *, relays: bool = True) -> None:
         self.clock = clock
-        self.hears_itself = hears_itself
+        self.relays = relays  # whoever serves can answer for agents that it did not announce
         self._make = make
         self._open: list[Transport] = []
 
@@ -117,4 +119,22 @@ def free_udp_port() -> int:
         return int(asked.getsockname()[1])
 
 
-BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {"memory": memory_bed, "udp": udp_bed}
+@asynccontextmanager
+async def mdns_bed() -> AsyncIterator[Bed]:
+    """Multicast on the loopback interface, under a service of its own: the port is everybody's."""
+    clock = ManualClock(time.time())
+    service = f"_wp-{secrets.token_hex(4)}._tcp.local."
+    bed = Bed(
+        clock, lambda name: MdnsTransport(["lo"], clock, service=service, random=random.Random(name)), relays=False
+    )
+    try:
+        yield bed
+    finally:
+        await bed.close()
+
+
+BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {
+    "memory": memory_bed,
+    "mdns": mdns_bed,
+    "udp": udp_bed,
+}

@@ -125,7 +125,7 @@ class Directory:
         before = self.pin_of(agent_id)
         admitted = admit(said, before, self._terms, now)
         self._keep_pin(agent_id, admitted.pin)
-        if _ends(message["agent"]):
+        if is_goodbye(message):
             _check_goodbye(said, before, admitted)
             return self.remove(agent_id, now)
         fresh = _Seen(message, source, capabilities, admitted.verdicts, said.stamp.iat, ttl, now + ttl)
@@ -219,8 +219,8 @@ def _content(message: JsonObject) -> JsonObject:
     return {**agent, "metadata": {name: value for name, value in metadata.items() if name not in _STAMPS}}
 
 
-def _ends(agent: JsonObject) -> bool:
-    metadata = agent.get("metadata")
+def is_goodbye(message: JsonObject) -> bool:
+    metadata = message["agent"].get("metadata")
     return isinstance(metadata, dict) and metadata.get("__state") == "shutdown"
 
 

@@ -6,7 +6,7 @@ from waypost import limits
 from waypost.errors import QuotaExceeded
 from waypost.model.json import JsonObject
 from waypost.transports.answers import fits
-from waypost.transports.directory import agent_id_of
+from waypost.transports.directory import agent_id_of, is_goodbye
 from waypost.wire.announce import AgentQuery
 
 
@@ -23,7 +23,7 @@ class Own:
             raise QuotaExceeded(
                 f"{limits.OWN_AGENTS} agents are announced here.", path="$.agent", hint="Use a registry for more."
             )
-        if _is_goodbye(message):
+        if is_goodbye(message):
             self._announced.pop(agent_id, None)
         else:
             self._announced[agent_id] = (message, now + ttl)
@@ -55,8 +55,3 @@ class Own:
 
     def _sweep(self, now: float) -> None:
         self._announced = {name: held for name, held in self._announced.items() if now < held[1]}
-
-
-def _is_goodbye(message: JsonObject) -> bool:
-    metadata = message["agent"].get("metadata")
-    return isinstance(metadata, dict) and metadata.get("__state") == "shutdown"
