@@ -1,0 +1,152 @@
+"""The operator's side of trust: rules, bound keys and revocations as notes, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from support.announce import AGENT_ID, announcement, body, key
+from support.registry_model import ALICE
+from support.service import NOW
+from waypost import limits
+from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
+from waypost.net.clock import ManualClock
+from waypost.registry.engine import Registry
+from waypost.registry.ports import AuditQuery, Command, Decision
+from waypost.registry.publication import Publication
+from waypost.registry.trustbook import Revocation, TrustBook
+from waypost.search.ranker import HybridRanker
+from waypost.server.auth import ADMIN
+from waypost.stores.memory import MemoryStore
+
+ONE, TWO = key("one"), key("two")
+RECORD = f"urn:uuid:{AGENT_ID}"
+
+
+@asynccontextmanager
+async def registry(store: MemoryStore | None = None) -> AsyncIterator[Registry]:
+    made = Registry(store or MemoryStore(), HybridRanker(None), ManualClock(NOW))
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def announce(held: Registry, seq: int = 1, *, gated: bool = True) -> None:
+    document = body(announcement(ONE, seq=seq, at=NOW))
+    dialect, decoded = held.decode(document)
+    await held.publish(Publication(dialect=dialect, document=document, decoded=decoded, principal=ALICE, gated=gated))
+
+
+def revocation(**named: str) -> Revocation:
+    ((kind, name),) = named.items()
+    return Revocation(kind=kind, name=name, revoked_at=NOW, revoked_by="admin")  # type: ignore[arg-type]
+
+
+async def test_a_rule_counts_from_the_moment_it_is_answered_until_it_is_removed() -> None:
+    async with registry() as held:
+        rule, outcome = await held.trust.allow(ADMIN, AGENT_ID)
+        assert (rule.rule, rule.added_by, outcome) == (AGENT_ID, "admin", "added")
+        assert AGENT_ID in held.trust.rules
+        assert (await held.trust.allow(ALICE, AGENT_ID)) == (rule, "unchanged")
+        await held.trust.disallow(ADMIN, AGENT_ID)
+        assert AGENT_ID not in held.trust.rules
+        with pytest.raises(NotFound):
+            await held.trust.disallow(ADMIN, AGENT_ID)
+
+
+async def test_another_process_reads_what_was_written() -> None:
+    store = MemoryStore()
+    async with registry(store) as held:
+        await held.trust.allow(ADMIN, "*")
+        await held.trust.revoke(ADMIN, revocation(serial="1f"))
+        await held.trust.revoke(ADMIN, revocation(token="t-1"))
+        other = TrustBook(store, ManualClock(NOW))
+        await other.load()
+        assert "*" in other.rules
+        assert other.is_revoked("serial", "1f")
+        assert other.is_revoked("token", "t-1")
+        assert not other.is_revoked("key", "1f")
+        await held.trust.disallow(ADMIN, "*")
+        await other.load()
+        assert len(other.rules) == 0
+
+
+async def test_the_list_has_a_bound() -> None:
+    async with registry() as held:
+        for number in range(3):
+            held.trust.rules.add(f"san:{number}")
+        for number in range(limits.ALLOW_RULES - 3):
+            held.trust.rules.add(f"key:{number}")
+        with pytest.raises(InvalidParameter):
+            await held.trust.allow(ADMIN, AGENT_ID)
+
+
+async def test_a_key_is_bound_once_and_a_revoked_one_never() -> None:
+    async with registry() as held:
+        pin, outcome = await held.trust.trust(ADMIN, AGENT_ID, ONE.public)
+        assert (pin.provisioned, outcome) == (True, "trusted")
+        assert (await held.trust.trust(ADMIN, AGENT_ID, ONE.public))[1] == "unchanged"
+        await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))
+        with pytest.raises((Revoked, KeyConflict)):
+            await held.trust.trust(ADMIN, AGENT_ID, ONE.public)
+        assert [key.state for pin in await held.trust.pins() for key in pin.keys] == ["revoked"]
+        assert (await held.trust.trust(ADMIN, AGENT_ID, TWO.public))[1] == "trusted"
+
+
+async def test_the_row_of_one_agent_is_not_that_of_one_whose_name_begins_alike() -> None:
+    async with registry() as held:
+        await held.trust.trust(ADMIN, "agents.example", ONE.public)
+        await held.trust.trust(ADMIN, "agents.example.org", TWO.public)
+        assert [pin.agent_id for pin in await held.trust.pins("agents.example")] == ["agents.example"]
+        assert len(await held.trust.pins()) == 2
+
+
+@pytest.mark.parametrize("gated", [True, False])
+async def test_a_revoked_key_takes_its_records_along(gated: bool) -> None:
+    async with registry() as held:
+        await held.trust.allow(ADMIN, "*")
+        await announce(held, gated=gated)
+        done = await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))
+        assert (done.outcome, done.withdrawn) == ("revoked", (RECORD,))
+        assert (await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))).outcome == "already"
+        with pytest.raises(Revoked):
+            await announce(held, seq=2, gated=gated)
+
+
+async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_start() -> None:
+    store = MemoryStore()
+    async with registry(store) as held:
+        await held.trust.allow(ADMIN, "*")
+        await announce(held)
+        begun = msgspec.structs.replace(revocation(key=ONE.public.key_id), unfinished=True)
+        written = Decision(outcome="revoked", notes={begun.note: msgspec.json.encode(begun)})
+        await store.execute(Command(keys=(), decide=lambda _: written))
+        assert held.catalogue.is_alive(RECORD)
+    async with registry(store) as held:
+        assert not held.catalogue.is_alive(RECORD)
+        assert [row.unfinished for row in await held.trust.revocations()] == [False]
+
+
+async def test_who_changed_what_is_in_the_trail() -> None:
+    store = MemoryStore()
+    async with registry(store) as held:
+        await held.trust.allow(ADMIN, "*")
+        await announce(held)
+        await held.trust.trust(ADMIN, AGENT_ID, TWO.public)
+        await held.trust.revoke(ADMIN, revocation(agent=AGENT_ID))
+        await held.trust.disallow(ADMIN, "*")
+        told = [msgspec.json.decode(leaf) for leaf in (await store.audit(AuditQuery())).leaves]
+        assert [(entry["action"], entry["object"]) for entry in told] == [
+            ("allow", "*"),
+            ("register", RECORD),
+            ("pin", RECORD),
+            ("trust", RECORD),
+            ("revoke", AGENT_ID),
+            ("withdraw", RECORD),
+            ("disallow", "*"),
+        ]
