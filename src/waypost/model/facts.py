@@ -128,7 +128,7 @@ def _named(places: _Places, names: Iterable[str]) -> Iterator[str]:
 def _latency(places: _Places) -> Iterator[str]:
     for name in _LATENCIES:
         for place in places:
-            read = _milliseconds(place.get(name))
+            read = _milliseconds(place[name]) if name in place else None
             if read is not None:
                 yield f"{LATENCY}:{read!r}"
                 return

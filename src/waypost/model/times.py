@@ -45,8 +45,11 @@ def parse_rfc3339(text: str, path: str = "$") -> float:
 
 def find_instant(text: str | None) -> float | None:
     """The instant, or None for what is absent or unreadable. For times that only inform."""
-    if text is None:
-        return None
+    return _instant(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=4096)  # one registration asks for the same few several times
+def _instant(text: str) -> float | None:
     try:
         return parse_rfc3339(text)
     except InvalidDocument:

@@ -230,9 +230,12 @@ class Service:
 
 def _keep_private(headers: Headers) -> None:
     """H9: what depends on who asks is kept by nobody for another."""
-    if _VARY not in headers:
+    said = [name for name, _ in headers]
+    if b"vary" not in said:
+        headers.append(_VARY)
+    elif _VARY not in headers:
         merge_vary(headers, ("Authorization", "Accept"))
-    if not any(name == b"cache-control" for name, _ in headers):
+    if b"cache-control" not in said:
         headers.append((b"cache-control", b"private, no-cache"))
 
 
