@@ -1,0 +1,123 @@
+"""Transports between hosts: network namespaces joined by a bridge, one end in each."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from support.netns import INTERFACE, Lan, lan, left_over
+from support.transports import A, B, Bed, Watched, eventually, quietly, said, signed
+from waypost.testing import ManualClock
+from waypost.transports.mdns import MdnsTransport
+from waypost.transports.port import Transport
+from waypost.transports.udp import UdpTransport
+from waypost.wire.announce import AgentQuery
+
+Make = Callable[[str], Transport]
+
+
+@pytest.fixture
+def net() -> Iterator[Lan]:
+    with lan(3) as made:
+        yield made
+
+
+def _makers(clock: ManualClock) -> dict[str, Make]:
+    service = f"_wp-{secrets.token_hex(4)}._tcp.local."
+    return {
+        "udp": lambda name: UdpTransport([INTERFACE], clock, random=random.Random(name)),
+        "udp-limited": lambda name: UdpTransport([INTERFACE], clock, to="255.255.255.255", random=random.Random(name)),
+        "mdns": lambda name: MdnsTransport([INTERFACE], clock, service=service, random=random.Random(name)),
+        "mdns-v4": lambda name: MdnsTransport([INTERFACE], clock, service=service, ipv6=False),
+    }
+
+
+class Hosts(Bed):
+    """Each name is an end on the next host."""
+
+    def __init__(self, net: Lan, clock: ManualClock, make: Make) -> None:
+        super().__init__(clock, make)
+        self._net = net
+        self._next = 0
+
+    async def open(self, name: str) -> Transport:
+        with self._net.entered(self._next):
+            self._next += 1
+            return await super().open(name)
+
+
+@pytest.fixture(params=["mdns", "mdns-v4", "udp", "udp-limited"])
+async def hosts(request: pytest.FixtureRequest, net: Lan) -> AsyncIterator[Hosts]:
+    clock = ManualClock(time.time())
+    bed = Hosts(net, clock, _makers(clock)[request.param])
+    try:
+        yield bed
+    finally:
+        await bed.close()
+
+
+@pytest.mark.req("ANN-30", "ANN-32")
+async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) -> None:
+    alice, bob = await hosts.open("alice"), await hosts.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = hosts.message()
+    assert (await alice.announce(message, 30)).accepted
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == message
+    assert watched.sightings[0].source.startswith(("10.77.0.1", "fe80::1"))
+    assert [said(found) for found in await bob.query(AgentQuery(agent_id=A), timeout=5.0)] == [message]
+
+
+@pytest.mark.req("ANN-31")
+async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Hosts) -> None:
+    alice, bob = await hosts.open("alice"), await hosts.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = hosts.message(metadata={"description": "d" * 550})
+    await alice.announce(message, 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == message
+
+
+@pytest.mark.req("ANN-41")
+async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, net: Lan) -> None:
+    alice, bob = await hosts.open("alice"), await hosts.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(hosts.message(), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    net.cut(0)
+    hosts.clock.advance(9)
+    await alice.announce(hosts.message(), 10)
+    await quietly(0.4)
+    assert watched.kinds() == ["added"]
+    hosts.clock.advance(2)
+    await eventually(lambda: watched.kinds() == ["added", "expired"], seconds=1.0)
+    net.heal(0)
+    await alice.announce(hosts.message(), 10)
+    await eventually(lambda: watched.kinds()[:3] == ["added", "expired", "added"])
+
+
+async def test_a_spoofer_on_the_link_takes_nobodys_place(hosts: Hosts) -> None:
+    """L1."""
+    alice, bob, mallory = await hosts.open("alice"), await hosts.open("bob"), await hosts.open("mallory")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(hosts.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await mallory.announce(signed(hosts.clock, signer="mallory"), 30)
+    await mallory.announce(hosts.message(B), 30)
+    await eventually(lambda: watched.kinds(B) == ["added"])
+    assert watched.kinds() == ["added"]
+
+
+def test_the_namespaces_are_removed() -> None:
+    with lan(1) as made:
+        names = (*made.hosts, made.hub)
+        assert left_over(names) == list(names)
+    assert left_over(names) == []

@@ -1,0 +1,139 @@
+"""A LAN of network namespaces on this machine: made for one test, removed after it. Needs root; says so where it is not.
+
+Sockets belong to the namespace in which they were made, so one event loop can drive ends in several of them:
+
+    with lan(2) as net:
+        with net.entered(0):
+            await transport.open()     # interfaces=["eth0"]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+INTERFACE = "eth0"
+_CLONE_NEWNET = 0x40000000
+_RUN = Path("/run/netns")
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+class Lan:
+    """Hosts with `eth0` on one bridge, 10.77.0.1, 10.77.0.2, … and link-local addresses of IPv6."""
+
+    def __init__(self, hosts: int) -> None:
+        mark = secrets.token_hex(3)
+        self.hub = f"wp{mark}h"
+        self.hosts = tuple(f"wp{mark}{index}" for index in range(hosts))
+
+    def address(self, host: int) -> str:
+        return f"10.77.0.{host + 1}"
+
+    def build(self) -> None:
+        _ip("netns", "add", self.hub)
+        _ip("-n", self.hub, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", self.hub, "link", "set", "br0", "up")
+        for index in range(len(self.hosts)):
+            self._join(index)
+
+    def remove(self) -> None:
+        for name in (*self.hosts, self.hub):
+            with suppress(OSError):
+                _ip("netns", "delete", name)
+
+    def cut(self, host: int) -> None:
+        """Pull the cable."""
+        _ip("-n", self.hub, "link", "set", f"v{host}", "down")
+
+    def heal(self, host: int) -> None:
+        _ip("-n", self.hub, "link", "set", f"v{host}", "up")
+
+    def command(self, host: int, *words: str) -> list[str]:
+        """A command line that runs on a host."""
+        return ["ip", "netns", "exec", self.hosts[host], *words]
+
+    def python(self, host: int, *words: str) -> list[str]:
+        return self.command(host, sys.executable, *words)
+
+    @contextmanager
+    def entered(self, host: int) -> Iterator[None]:
+        """Sockets that this thread makes meanwhile are the host's."""
+        with _namespace(Path("/proc/thread-self/ns/net")) as back, _namespace(_RUN / self.hosts[host]) as there:
+            _enter(there)
+            try:
+                yield
+            finally:
+                _enter(back)
+
+    def _join(self, index: int) -> None:
+        name = self.hosts[index]
+        _ip("netns", "add", name)
+        _ip("-n", self.hub, "link", "add", f"v{index}", "type", "veth", "peer", "name", INTERFACE, "netns", name)
+        _ip("-n", self.hub, "link", "set", f"v{index}", "master", "br0", "up")
+        _ip("-n", name, "link", "set", "lo", "up")
+        _ip("-n", name, "address", "add", f"{self.address(index)}/24", "broadcast", "+", "dev", INTERFACE)
+        _ip("-n", name, "link", "set", INTERFACE, "addrgenmode", "none")
+        _ip("-n", name, "link", "set", INTERFACE, "up")
+        with suppress(OSError):  # a machine without IPv6; `nodad`: good at once, not tentative for a second
+            _ip("-n", name, "-6", "address", "add", f"fe80::{index + 1:x}/64", "dev", INTERFACE, "nodad")
+        _ip("-n", name, "route", "add", "default", "dev", INTERFACE)
+
+
+@contextmanager
+def _namespace(path: Path) -> Iterator[int]:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _enter(opened: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(opened, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@cache
+def is_available() -> bool:
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    tried = Lan(1)
+    try:
+        tried.build()
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        tried.remove()
+    return True
+
+
+@contextmanager
+def lan(hosts: int) -> Iterator[Lan]:
+    if not is_available():
+        pytest.skip("network namespaces cannot be made here")
+    made = Lan(hosts)
+    try:
+        made.build()
+        yield made
+    finally:
+        made.remove()
+
+
+def left_over(names: Sequence[str]) -> list[str]:
+    """Namespaces that are still there."""
+    return [name for name in names if (_RUN / name).exists()]
