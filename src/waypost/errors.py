@@ -22,7 +22,9 @@
     │   ├── TooSlow               the request did not arrive in the time that `limits` allows
     │   ├── UnsupportedMediaType  the body's Content-Type is not one that is read here
     │   ├── NotAcceptable         no representation fits the Accept header
-    │   └── MethodNotAllowed      the path exists, the method does not
+    │   ├── MethodNotAllowed      the path exists, the method does not
+    │   ├── Misdirected           the request names a host that is not this service
+    │   └── UpgradeRequired       the path is a WebSocket, and speaks version 13
     ├── Unauthorized              no credential, or one that does not hold
     │   └── BadSignature          a document whose signature does not hold
     ├── Forbidden                 the credential holds, the right is missing
@@ -173,6 +175,14 @@ class NotAcceptable(InvalidRequest):
 
 
 class MethodNotAllowed(InvalidRequest):
+    pass
+
+
+class Misdirected(InvalidRequest):
+    pass
+
+
+class UpgradeRequired(InvalidRequest):
     pass
 
 
@@ -338,6 +348,8 @@ CODES: dict[type[WaypostError], Codes] = {
     ),
     NotAcceptable: Codes(406, -32600, "ErrMediaType", 1003, 1, "INVALID_ARGUMENT", "Not acceptable"),
     MethodNotAllowed: Codes(405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"),
+    Misdirected: Codes(421, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Misdirected"),
+    UpgradeRequired: Codes(426, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Upgrade required"),
     Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
     BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
     Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),

@@ -236,6 +236,23 @@ VERSION_PEERS: Final = 10_000  # peers whose version is remembered
 
 # --- Transports (announce.md §6) -----------------------------------------------------------------
 SOCKET_MESSAGE_BYTES: Final = 64 * KIB  # P-26: one WebSocket message
+SOCKETS: Final = 10_000  # sessions of one process
+SOCKETS_OF_PRINCIPAL: Final = 20  # one subject, or one address without a token
+SOCKET_FRAMES_PER_SECOND: Final = 50  # W5: of one session, pings and fragments included
+SOCKET_FRAMES_BURST: Final = 100  # enough for a message of 64 KiB in fragments of 1 KiB
+SOCKET_SLICE_BYTES: Final = 4 * KIB  # bytes that are read before frames are counted: a flood of empty ones stays small
+SOCKET_QUEUE_MESSAGES: Final = 256  # W6: what waits for a slow reader
+SOCKET_QUEUE_BYTES: Final = MIB
+SOCKET_STALL_SECONDS: Final = 10  # a queue that stays full for so long ends the session
+SOCKET_PING_SECONDS: Final = 30  # ANN-37: nothing heard for so long, and the other side is asked
+SOCKET_SILENCE_SECONDS: Final = 60  # P-28: nothing heard for so long, and it is over
+SOCKET_CLOSE_SECONDS: Final = 5  # for the other side to take the last frame
+SOCKET_RECHECK_SECONDS: Final = 20  # W9: a credential that ended is noticed well within a minute
+SOCKET_SUBSCRIPTIONS: Final = 32  # W10: of one session
+SOCKET_TOLD: Final = 10_000  # agents of one subscription that are remembered, so that it hears when they are gone
+SOCKET_REFUSALS: Final = 16  # messages refused in a row before the session ends with the code of the last
+SOCKET_BACKOFF_SECONDS: Final = (1.0, 60.0)  # P-28: a client that comes back, full jitter
+SOCKET_OPEN_SECONDS: Final = 10  # for a connection and its handshake
 DATAGRAM_BYTES: Final = 512  # ANN-31: what every path carries in one piece
 FRAGMENTS: Final = 16  # P-23: 8,000 bytes, enough for a key of 4096 bits and 4 KiB of metadata
 FRAGMENT_SECONDS: Final = 2.0  # fragments leave together; what is missing then was lost

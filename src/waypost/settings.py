@@ -229,6 +229,20 @@ SERVICE_SETTINGS = (
         doc="Addresses or ranges of proxies whose `X-Forwarded-For` is believed.",
     ),
     Setting(
+        name="allowed_hosts",
+        kind="texts",
+        default=(),
+        shown_default="the host of base_url, localhost, and addresses",
+        doc="Names by which a WebSocket may call this service, besides its own.",
+    ),
+    Setting(
+        name="allowed_origins",
+        kind="texts",
+        default=(),
+        shown_default="the service's own",
+        doc="Sites whose pages may open a WebSocket here, each as `https://host`.",
+    ),
+    Setting(
         name="rate_limit_reads",
         kind="whole",
         least=0,
@@ -399,6 +413,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     crl: Path | None = None
     client_subjects: tuple[ClientSubject, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     rate_limit_reads: int | None = None
     rate_limit_writes: int | None = None
     agents_per_owner: int = limits.AGENTS_PER_OWNER
