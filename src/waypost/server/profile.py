@@ -12,6 +12,7 @@ from waypost.model.principal import audience
 from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query
 from waypost.model.record import Binding, record_to_json
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
+from waypost.model.verdict import TRUST_MEMBER
 from waypost.registry.constraints import MAX_AGE, SUPPORTED
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
@@ -40,6 +41,7 @@ _OURS = (
     "trust",
     "untrusted",
     "self_asserted",
+    TRUST_MEMBER,
 )
 
 

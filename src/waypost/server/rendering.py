@@ -23,6 +23,7 @@ from waypost.registry.publication import shown_etag
 from waypost.server.conditional import http_date
 
 TRUST_HEADER = b"waypost-trust"
+_TOLD = frozenset(("af", "ard"))  # formats with free metadata, where what was verified can stand
 # These have no form for an agent that says nowhere how to be reached.
 _NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
 _CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
@@ -109,7 +110,12 @@ class Renderer:
             record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
         if dialect == "profile":
             record = _dated(record, registration)
+        if TRUST_MEMBER in record.extra:  # ours to say, in what is ours to write
+            kept = {name: value for name, value in record.extra.items() if name != TRUST_MEMBER}
+            record = msgspec.structs.replace(record, extra=kept)
         encoded = CODECS[dialect].encode(record, self.context(registration, now))
+        if dialect in _TOLD:
+            told_metadata(encoded.document, registration, scalar=dialect == "ard")
         return dump_json(encoded.document), encoded.losses
 
     def _keep(self, key: tuple[str, str], rendering: Rendering) -> None:

@@ -270,6 +270,18 @@ async def test_a_claim_of_trust_in_free_metadata_is_not_served_as_ours(tmp_path:
     assert "org.waypost.trust" not in shown.get("metadata", {})
 
 
+@pytest.mark.req("PRO-55")
+async def test_a_claim_in_our_own_words_does_not_reach_other_dialects(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await register(bench, profile(**{"org.waypost.trust": {"level": "verified"}}))
+        reader = bench.as_("bob")
+        path = f"/api/v1/agents/{SEGMENT}"
+        others = [(await reader.get(path, params={"as": name})).text for name in ("af", "ard", "a2a", "adp", "rtfs")]
+        (found,) = (await discover(bench, detail="full"))["candidates"]
+    assert [text for text in others if "org.waypost.trust" in text] == []
+    assert found["self_asserted"] == {"org.waypost.trust": {"level": "verified"}}
+
+
 # --- Ranking --------------------------------------------------------------------------------------
 
 
