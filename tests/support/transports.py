@@ -6,14 +6,22 @@ import asyncio
 import random
 import secrets
 import socket
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
+
 from support.announce import announcement, key
+from waypost.app import build
 from waypost.model.json import JsonObject
+from waypost.server.listening import Server, bind
+from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.http import HttpTransport
 from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
@@ -133,7 +141,33 @@ async def mdns_bed() -> AsyncIterator[Bed]:
         await bed.close()
 
 
+@asynccontextmanager
+async def http_bed() -> AsyncIterator[Bed]:
+    """Clients of one registry in this process, on a real socket, and on the clock of the test."""
+    clock = ManualClock(time.time())
+    with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
+        settings = Settings(data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu")
+        bound = bind("127.0.0.1", 0)
+        application = build(settings, clock=clock, port=bound.getsockname()[1])
+        await application.start()
+        started = asyncio.Event()
+        server = Server(application.app, on_start=started.set, on_exit=application.ending(), signals=())
+        serving = asyncio.ensure_future(server.serve(sockets=[bound]))
+        await started.wait()
+        url = application.base_url
+        bed = Bed(clock, lambda name: HttpTransport(httpx.AsyncClient(base_url=url), clock), relays=False)
+        try:
+            yield bed
+        finally:
+            await bed.close()
+            application.ending()()
+            server.should_exit = True
+            await serving
+            await application.stop()
+
+
 BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {
+    "http": http_bed,
     "memory": memory_bed,
     "mdns": mdns_bed,
     "udp": udp_bed,
