@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from waypost.cli.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
+from waypost.client.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
