@@ -60,7 +60,6 @@ async def hosts(request: pytest.FixtureRequest, net: Lan) -> AsyncIterator[Hosts
         await bed.close()
 
 
-@pytest.mark.req("ANN-30", "ANN-32")
 async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) -> None:
     alice, bob = await hosts.open("alice"), await hosts.open("bob")
     watched = Watched()
@@ -73,7 +72,6 @@ async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) ->
     assert [said(found) for found in await bob.query(AgentQuery(agent_id=A), timeout=5.0)] == [message]
 
 
-@pytest.mark.req("ANN-31")
 async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Hosts) -> None:
     alice, bob = await hosts.open("alice"), await hosts.open("bob")
     watched = Watched()
@@ -84,7 +82,6 @@ async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Ho
     assert said(watched.sightings[0].message) == message
 
 
-@pytest.mark.req("ANN-41")
 async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, net: Lan) -> None:
     alice, bob = await hosts.open("alice"), await hosts.open("bob")
     watched = Watched()

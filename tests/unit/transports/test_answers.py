@@ -1,0 +1,128 @@
+"""Answers to one question, and how long they may be given again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.announce import AGENT_ID, announcement, key
+from waypost import limits
+from waypost.model.json import JsonObject
+from waypost.transports.answers import AnswerMemory, Answers
+from waypost.trust.admission import pinned_key
+from waypost.trust.pins import Pin
+from waypost.wire.announce import AgentQuery, parse_wanted, response_message
+
+NOW = 1_780_000_000.0
+METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+OTHER = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+
+
+def answer(seq: int = 1, *, signer: str = "one", **members: Any) -> JsonObject:
+    return response_message(announcement(key(signer), seq=seq, at=NOW, **members))
+
+
+def test_of_several_answers_of_one_agent_the_newest_counts() -> None:
+    answers = Answers(METRICS)
+    for seq in (2, 3, 1):
+        assert answers.take(answer(seq))
+    assert answers.found() == [answer(3)]
+
+
+def test_what_was_not_asked_for_is_no_answer() -> None:
+    answers = Answers(METRICS)
+    assert not answers.take(answer(capabilities={"logs": "1"}))
+    assert not answers.take({**answer(), "matched": False})
+    assert not answers.take({"protocol_version": "v1.0", "agent": {"agent_id": "x"}})
+    assert answers.found() == []
+
+
+def test_a_broken_signature_is_no_answer() -> None:
+    forged = answer(9)
+    forged["agent"]["transport"]["endpoint"] = "6.6.6.6:1"
+    answers = Answers(METRICS)
+    assert not answers.take(forged)
+
+
+def test_another_key_does_not_displace_the_first_one_however_new_it_claims_to_be() -> None:
+    answers = Answers(METRICS)
+    answers.take(answer(1))
+    answers.take(answer(99, signer="mallory"))
+    assert answers.found() == [answer(1)]
+
+
+def test_the_key_that_is_bound_displaces_any_other() -> None:
+    pin = Pin(agent_id=AGENT_ID, keys=(pinned_key(key("one").public, "tofu", NOW),))
+    answers = Answers(METRICS)
+    answers.take(answer(99, signer="mallory"), pin)
+    answers.take(answer(1), pin)
+    assert answers.found() == [answer(1)]
+
+
+def test_a_signed_answer_displaces_an_unsigned_one_and_never_the_other_way_round() -> None:
+    unsigned = answer(50)
+    del unsigned["signature"]
+    answers = Answers(METRICS)
+    assert answers.take(unsigned)
+    assert answers.take(answer(1))
+    answers.take(unsigned)
+    assert answers.found() == [answer(1)]
+
+
+def test_an_answer_is_good_for_five_minutes_and_never_past_its_ttl() -> None:
+    memory = AnswerMemory()
+    memory.put(METRICS, [(answer(), 10.0)], NOW)
+    assert memory.find(METRICS, NOW + 9.9) == [answer()]
+    assert memory.find(METRICS, NOW + 10) is None
+    memory.put(METRICS, [(answer(), 3600.0)], NOW)
+    assert memory.find(METRICS, NOW + limits.FOUND_SECONDS - 1) == [answer()]
+    assert memory.find(METRICS, NOW + limits.FOUND_SECONDS) is None
+
+
+def test_nothing_found_is_remembered_for_five_seconds() -> None:
+    memory = AnswerMemory()
+    memory.put(METRICS, [], NOW)
+    assert memory.find(METRICS, NOW + 4.9) == []
+    assert memory.find(METRICS, NOW + 5) is None
+    memory.put(METRICS, [], NOW)
+    memory.forget()
+    assert memory.find(METRICS, NOW) is None
+
+
+def test_what_was_removed_is_in_no_answer_any_more() -> None:
+    memory = AnswerMemory()
+    memory.put(METRICS, [(answer(), 60.0), (answer(agent_id=OTHER), 60.0)], NOW)
+    memory.purge(AGENT_ID.upper())
+    assert memory.find(METRICS, NOW) == [answer(agent_id=OTHER)]
+
+
+def test_old_answers_are_there_for_who_asks_for_old_ones() -> None:
+    memory = AnswerMemory()
+    memory.put(METRICS, [(answer(), 10.0)], NOW)
+    assert memory.find(METRICS, NOW + 60) is None
+    assert memory.find_stale(METRICS) == [answer()]
+    assert memory.find_stale(AgentQuery()) == []
+
+
+def test_who_asks_makes_no_difference_to_an_answer() -> None:
+    memory = AnswerMemory()
+    memory.put(AgentQuery(wanted=METRICS.wanted, query_id="one", minor=1), [(answer(), 60.0)], NOW)
+    assert memory.find(METRICS, NOW) == [answer()]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_memory_is_bounded(most: int) -> None:
+    memory = AnswerMemory(most)
+    for number in range(most + 2):
+        memory.put(AgentQuery(agent_id=str(number)), [], NOW)
+    assert len(memory) == most
+
+
+def test_one_question_collects_at_most_a_thousand_agents() -> None:
+    answers = Answers(AgentQuery())
+    for number in range(limits.ANSWERS_OF_QUERY + 1):
+        unsigned = answer(agent_id=f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
+        del unsigned["signature"]
+        answers.take(unsigned)
+    assert len(answers) == limits.ANSWERS_OF_QUERY

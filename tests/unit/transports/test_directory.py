@@ -1,0 +1,227 @@
+"""What a listener knows: judged as on first use, bounded, gone in time. Pure: the test moves the clock."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.announce import AGENT_ID, announcement, key
+from waypost import limits
+from waypost.errors import BadSignature, InvalidDocument, KeyConflict, QuotaExceeded, Replayed, Revoked, WaypostError
+from waypost.model.json import JsonObject
+from waypost.transports.directory import Directory, ttl_of
+from waypost.transports.port import Sighting
+from waypost.trust.admission import Terms, pinned_key
+from waypost.trust.pins import Pin
+from waypost.wire.announce import AgentQuery, parse_wanted
+
+NOW = 1_780_000_000.0
+ONE, TWO = key("one"), key("two")
+
+
+class Listener:
+    def __init__(self, **options: Any) -> None:
+        self.directory = Directory("test", **options)
+        self.now = NOW
+
+    def hear(self, message: JsonObject, ttl: int = 10, source: str = "10.0.0.1") -> str | None:
+        found = self.directory.hear(message, source=source, ttl=ttl, now=self.now)
+        return None if found is None else found.kind
+
+    def known(self) -> list[JsonObject]:
+        return self.directory.known(now=self.now)
+
+
+def said(seq: int = 1, *, at: float = NOW, signer: Any = ONE, **members: Any) -> JsonObject:
+    return announcement(signer, seq=seq, at=at, **members)
+
+
+def test_first_sight_is_added_and_carries_message_source_and_verdicts() -> None:
+    directory = Directory("udp")
+    found = directory.hear(said(), source="10.0.0.1:9", ttl=10, now=NOW)
+    assert isinstance(found, Sighting)
+    assert (found.kind, found.agent_id, found.message) == ("added", AGENT_ID, said())
+    assert (found.transport, found.source, found.ttl, found.at) == ("udp", "10.0.0.1:9", 10, NOW)
+    assert [verdict.check for verdict in found.verdicts] == ["announce-signature", "key-pinned"]
+
+
+def test_the_same_words_again_only_move_the_time() -> None:
+    listener = Listener()
+    assert listener.hear(said()) == "added"
+    listener.now += 9
+    assert listener.hear(said()) is None
+    listener.now += 9
+    assert listener.directory.sweep(listener.now) == []
+
+
+def test_the_same_words_keep_nobody_alive_for_ever() -> None:
+    """P-17."""
+    listener = Listener()
+    listener.hear(said(), ttl=3600)
+    listener.now += limits.ANNOUNCE_PAST_SECONDS
+    assert listener.hear(said()) is None
+    listener.now += 1
+    with pytest.raises(Replayed):
+        listener.hear(said())
+
+
+def test_content_that_was_only_signed_anew_is_no_news() -> None:
+    listener = Listener()
+    listener.hear(said(1))
+    assert listener.hear(said(2)) is None
+    assert listener.known() == [said(2)]
+    assert listener.hear(said(3, capabilities={"logs": "1"})) == "updated"
+
+
+def test_expiry_is_told_once_and_at_its_moment() -> None:
+    """ANN-41."""
+    listener = Listener()
+    listener.hear(said(), ttl=10)
+    assert listener.directory.sweep(NOW + 9.999) == []
+    ended = listener.directory.sweep(NOW + 10)
+    assert [each.kind for each in ended] == ["expired"]
+    assert ended[0].message == said()
+    assert listener.directory.sweep(NOW + 11) == []
+
+
+def test_what_has_expired_is_not_known_even_before_the_sweep() -> None:
+    listener = Listener()
+    listener.hear(said(), ttl=10)
+    listener.now += 10
+    assert listener.known() == []
+
+
+def test_after_its_end_an_agent_may_come_back_but_old_words_may_not() -> None:
+    listener = Listener()
+    listener.hear(said(5))
+    listener.directory.sweep(NOW + 10)
+    with pytest.raises(Replayed):
+        listener.hear(said(4))
+    assert listener.hear(said(6)) == "added"
+
+
+def test_another_key_needs_the_word_of_the_first_one() -> None:
+    """L1, C6."""
+    listener = Listener()
+    listener.hear(said(1))
+    with pytest.raises(KeyConflict):
+        listener.hear(said(2, signer=TWO))
+    with pytest.raises(KeyConflict):
+        listener.hear(said(2, signer=TWO, previous=key("three")))
+    assert listener.hear(said(2, signer=TWO, previous=ONE)) == "rotated"
+    assert listener.known() == [said(2, signer=TWO, previous=ONE)]
+
+
+def test_unsigned_and_badly_signed_words_are_not_believed() -> None:
+    """ANN-10."""
+    listener = Listener()
+    unsigned = said()
+    del unsigned["signature"]
+    with pytest.raises(BadSignature):
+        listener.hear(unsigned)
+    changed = said()
+    changed["agent"]["capabilities"]["more"] = "1"
+    with pytest.raises(BadSignature):
+        listener.hear(changed)
+    assert listener.known() == []
+
+
+def test_a_goodbye_of_anybody_makes_suspect_and_the_next_word_of_the_agent_clears_it() -> None:
+    """L4."""
+    listener = Listener()
+    listener.hear(said(1))
+    suspect = listener.directory.goodbye(AGENT_ID, source="10.6.6.6", now=NOW)
+    assert suspect is not None
+    assert (suspect.kind, suspect.source) == ("suspect", "10.6.6.6")
+    assert listener.directory.goodbye(AGENT_ID, source="10.6.6.6", now=NOW) is None
+    assert listener.known() == [said(1)]
+    assert listener.hear(said(1)) == "updated"
+    listener.directory.goodbye(AGENT_ID, source="10.6.6.6", now=NOW)
+    assert [each.kind for each in listener.directory.sweep(NOW + 10)] == ["expired"]
+    assert listener.directory.goodbye(AGENT_ID, source="10.6.6.6", now=NOW) is None
+
+
+def test_a_signed_goodbye_removes_and_cannot_be_made_of_other_words() -> None:
+    """P-19."""
+    listener = Listener()
+    listener.hear(said(1))
+    with pytest.raises(WaypostError):
+        listener.hear(said(1, metadata={"__state": "shutdown"}))
+    assert listener.hear({**said(2), "action": "shutdown"}) is None
+    assert listener.hear(said(3, metadata={"__state": "shutdown"})) == "removed"
+    assert listener.known() == []
+    with pytest.raises(Replayed):
+        listener.hear(said(2))
+    assert listener.hear(said(4)) == "added"
+
+
+def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
+    pin = Pin(agent_id=AGENT_ID, keys=(pinned_key(ONE.public, "trust", NOW),), provisioned=True)
+    listener = Listener(pins={AGENT_ID: pin}.get)
+    with pytest.raises(KeyConflict):
+        listener.hear(said(signer=TWO))
+    assert listener.hear(said()) == "added"
+
+
+def test_what_is_revoked_is_not_believed() -> None:
+    terms = Terms(mode="tofu", authenticated=False, revoked_keys={ONE.public.key_id})
+    with pytest.raises(Revoked):
+        Listener(terms=terms).hear(said())
+
+
+def test_a_full_directory_takes_nobody_new_and_loses_nobody() -> None:
+    listener = Listener(most=3)
+    ids = [str(uuid.UUID(int=number, version=4)) for number in range(4)]
+    for agent_id in ids[:3]:
+        assert listener.hear(said(agent_id=agent_id)) == "added"
+    with pytest.raises(QuotaExceeded):
+        listener.hear(said(agent_id=ids[3]))
+    assert listener.hear(said(2, agent_id=ids[0], capabilities={"logs": "1"})) == "updated"
+    listener.directory.sweep(NOW + 10)
+    assert listener.hear(said(agent_id=ids[3])) == "added"
+
+
+def test_questions_are_answered_from_what_is_known() -> None:
+    listener = Listener()
+    other = str(uuid.UUID(int=7, version=4))
+    listener.hear(said())
+    listener.hear(said(agent_id=other, capabilities={"logs": "1"}))
+    logs = AgentQuery(wanted=(parse_wanted("logs"),))
+    assert [message["agent"]["agent_id"] for message in listener.directory.known(logs, now=NOW)] == [other]
+    assert {sighting.kind for sighting in listener.directory.sightings(now=NOW)} == {"added"}
+
+
+@pytest.mark.parametrize("agent", [None, [], {}, {"agent_id": 7}, {"agent_id": "../../etc"}, {"agent_id": AGENT_ID}])
+def test_a_message_without_a_whole_agent_is_refused(agent: Any) -> None:
+    with pytest.raises(InvalidDocument):
+        Listener().hear({"protocol_version": "v1.0", "agent": agent, "signature": "AAAA"})
+
+
+@pytest.mark.parametrize(
+    ("ttl", "granted"), [(5, 10), (10, 10), (3600, 3600), (3601, 3600), (True, 120), ("60", 120), (None, 120)]
+)
+def test_a_ttl_is_honoured_from_10_to_3600_seconds(ttl: Any, granted: int) -> None:
+    """P-7."""
+    assert ttl_of({"ttl": ttl}) == granted
+
+
+def test_a_response_says_what_is_left_of_a_ttl() -> None:
+    assert ttl_of({"ttl": 3, "matched": True}) == 3
+
+
+@given(st.lists(st.integers(1, 6), max_size=20), st.randoms(use_true_random=False))
+def test_duplicates_and_disorder_end_in_the_newest_state(seqs: list[int], order: Any) -> None:
+    """B5."""
+    listener = Listener()
+    order.shuffle(seqs)
+    for seq in seqs:
+        try:
+            listener.hear(said(seq, capabilities={"metrics": str(seq)}))
+        except Replayed:
+            continue
+    newest = [said(max(seqs), capabilities={"metrics": str(max(seqs))})] if seqs else []
+    assert listener.known() == newest

@@ -1,0 +1,37 @@
+"""How often a source is attended to."""
+
+from __future__ import annotations
+
+from waypost import limits
+from waypost.transports.pace import Door, Pace
+
+
+def test_a_source_has_its_burst_and_then_its_rate() -> None:
+    pace = Pace(10, 10)
+    assert [pace.take("a", 0.0) for _ in range(11)] == [True] * 10 + [False]
+    assert pace.take("b", 0.0)
+    assert [pace.take("a", 0.1), pace.take("a", 0.1)] == [True, False]
+    assert sum(pace.take("a", 100.0) for _ in range(20)) == 10
+
+
+def test_a_clock_that_jumps_back_gives_nothing_away() -> None:
+    pace = Pace(1, 1)
+    assert pace.take("a", 100.0)
+    assert not pace.take("a", 0.0)
+    assert pace.take("a", 1.0)
+
+
+def test_the_memory_of_sources_is_bounded() -> None:
+    pace = Pace(1, 1, sources=5)
+    for number in range(50):
+        pace.take(str(number), 0.0)
+    assert len(pace) == 5
+
+
+def test_made_up_sources_share_one_bound() -> None:
+    """L3."""
+    door = Door()
+    let_in = sum(door.lets_in(f"10.0.{number // 250}.{number % 250}", 0.0) for number in range(20_000))
+    assert let_in == limits.HEARD_ALL_BURST
+    one = Door()
+    assert sum(one.lets_in("10.0.0.1", 0.0) for _ in range(20_000)) == limits.HEARD_BURST
