@@ -63,20 +63,20 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-def page_announced(catalogue: Catalogue, seal: Seal, principal: Principal, wish: Wish) -> Page:
+def page_announced(catalogue: Catalogue, seal: Seal, principal: Principal, wish: Wish, now: float) -> Page:
     """One page of entries that may fit. The cursor fits only the same caller and the same wish."""
     who = "admin" if principal.is_admin else f"subject {principal.subject}" if principal.subject else "anonymous"
     context = (who, "\0".join(wish.names), "signed" if wish.signed else "")
     after: Position | None = None
     if wish.cursor is not None:
-        after = msgspec.msgpack.decode(seal.open("announced", wish.cursor, *context), type=tuple[str, str])
+        after = msgspec.msgpack.decode(seal.open_page("announced", wish.cursor, now, *context), type=tuple[str, str])
     seen_by = audience(principal)
     among = select_announced(catalogue, seen_by, wish.names, signed=wish.signed)
     entries, total = catalogue.page(seen_by, limit=wish.limit + 1, after=after, among=among)
     if len(entries) <= wish.limit:
         return Page(entries=entries, total=total)
     entries = entries[: wish.limit]
-    cursor = seal.seal("announced", msgspec.msgpack.encode(position_of(entries[-1])), *context)
+    cursor = seal.seal_page("announced", msgspec.msgpack.encode(position_of(entries[-1])), now, *context)
     return Page(entries=entries, total=total, next_cursor=cursor)
 
 

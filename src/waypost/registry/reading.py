@@ -92,11 +92,12 @@ class Reading:
         owner: str | None = None,
     ) -> Page:
         """One page of what the caller sees. The cursor fits only the same caller and filters."""
-        self.catalogue.expire(self.clock.now())
+        now = self.clock.now()
+        self.catalogue.expire(now)
         context = self._cursor_context(principal, tags, protocols, statuses, owner)
         after: Position | None = None
         if cursor is not None:
-            after = msgspec.msgpack.decode(self.seal.open("page", cursor, *context), type=tuple[str, str])
+            after = msgspec.msgpack.decode(self.seal.open_page("page", cursor, now, *context), type=tuple[str, str])
         entries, total = self.catalogue.page(
             audience(principal),
             limit=limit + 1,
@@ -109,7 +110,8 @@ class Reading:
         next_cursor = None
         if len(entries) > limit:
             entries = entries[:limit]
-            next_cursor = self.seal.seal("page", msgspec.msgpack.encode(position_of(entries[-1])), *context)
+            place = msgspec.msgpack.encode(position_of(entries[-1]))
+            next_cursor = self.seal.seal_page("page", place, now, *context)
         return Page(entries=entries, total=total, next_cursor=next_cursor)
 
     def _cursor_context(

@@ -34,6 +34,7 @@ _AT_ONCE = 256  # registrations read at once for the index of derived ids
 
 class View(msgspec.Struct, frozen=True, gc=False):
     revision: int
+    record_id: str
     agent_id: str
     capabilities: dict[str, str]
     signed: bool
@@ -41,8 +42,12 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    bodies: list[bytes]
+    views: list[View]
     next_cursor: str | None = None
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [view.body for view in self.views]
 
 
 class AnnouncedViews:
@@ -56,25 +61,25 @@ class AnnouncedViews:
         """One page of the agents that match."""
         if query.agent_id is not None:
             return await self._list_one(principal, query, signed=wish.signed)
-        bodies: list[bytes] = []
+        views: list[View] = []
         cursor = wish.cursor
         registry = self._registry
         registry.catalogue.expire(registry.clock.now())
         for _ in range(_ROUNDS):
-            asked = msgspec.structs.replace(wish, limit=wish.limit - len(bodies), cursor=cursor)
-            page = page_announced(registry.catalogue, registry.seal, principal, asked)
-            bodies += [view.body for view in await self._of(page.entries) if _fits(view, query, wish)]
+            asked = msgspec.structs.replace(wish, limit=wish.limit - len(views), cursor=cursor)
+            page = page_announced(registry.catalogue, registry.seal, principal, asked, registry.clock.now())
+            views += [view for view in await self._of(page.entries) if _fits(view, query, wish)]
             cursor = page.next_cursor
-            if cursor is None or len(bodies) == wish.limit:
+            if cursor is None or len(views) == wish.limit:
                 break
-        return Listed(bodies=bodies, next_cursor=cursor)
+        return Listed(views=views, next_cursor=cursor)
 
     async def _list_one(self, principal: Principal, query: AgentQuery, *, signed: bool) -> Listed:
         try:
             view = await self.get(principal, query.agent_id or "")
         except NotFound:
-            return Listed(bodies=[])
-        return Listed(bodies=[view.body] if _fits(view, query, Wish(signed=signed)) else [])
+            return Listed(views=[])
+        return Listed(views=[view] if _fits(view, query, Wish(signed=signed)) else [])
 
     async def get(self, principal: Principal, key: str) -> View:
         """The agent behind an agent_id, or any other name of it."""
@@ -123,7 +128,7 @@ class AnnouncedViews:
             dump_json(agent), signatures, version=_VERSION, expires_at=None if ends is None else to_rfc3339(ends)
         )
         signed = signatures.signature is not None
-        return View(registration.revision, agent["agent_id"], _capabilities(agent), signed, body)
+        return View(registration.revision, registration.id, agent["agent_id"], _capabilities(agent), signed, body)
 
     def _derive(self, registration: Registration) -> JsonObject:
         """Nobody signed it, and its id is the UUID that is kept beside the record."""

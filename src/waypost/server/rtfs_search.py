@@ -183,14 +183,19 @@ class CardSearch:
     # --- Paging ----------------------------------------------------------------------------------
 
     def _cursor(self, order: Order, context: tuple[str, ...]) -> str:
-        return self._registry.seal.seal(_PURPOSE, msgspec.msgpack.encode(order), *context)
+        return self._registry.seal.seal_page(
+            _PURPOSE, msgspec.msgpack.encode(order), self._registry.clock.now(), *context
+        )
 
     def _after(self, cursor: object, context: tuple[str, ...]) -> Order | None:
         if cursor is None:
             return None
         if not isinstance(cursor, str):
             raise InvalidCursor("A cursor is a text.", path="cursor", hint="Start without one.")
-        after: Order = msgspec.msgpack.decode(self._registry.seal.open(_PURPOSE, cursor, *context), type=Order)
+        now = self._registry.clock.now()
+        after: Order = msgspec.msgpack.decode(
+            self._registry.seal.open_page(_PURPOSE, cursor, now, *context), type=Order
+        )
         return after
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
+from waypost import limits
 from waypost.errors import InvalidCursor
 from waypost.trust.encodings import decode_base64url, encode_base64url
 
@@ -23,6 +24,10 @@ def new_key(random: bytes) -> bytes:
     return random
 
 
+def _day(now: float) -> int:
+    return int(now // limits.CURSOR_SECONDS)
+
+
 class Seal:
     def __init__(self, key: bytes) -> None:
         self._cipher = AESSIV(key)
@@ -31,6 +36,17 @@ class Seal:
         """`context` must be given again to open: a cursor of one caller or filter does not fit another."""
         sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
         return encode_base64url(sealed)
+
+    def seal_page(self, purpose: str, payload: bytes, now: float, *context: str) -> str:
+        """A place in a list, for a day or two. The day is part of the seal, so that the same page has the same cursor (and
+        the same entity tag) all day."""
+        return self.seal(purpose, payload, *context, f"day {_day(now)}")
+
+    def open_page(self, purpose: str, text: str, now: float, *context: str) -> bytes:
+        try:
+            return self.open(purpose, text, *context, f"day {_day(now)}")
+        except InvalidCursor:
+            return self.open(purpose, text, *context, f"day {_day(now) - 1}")
 
     def open(self, purpose: str, text: str, *context: str) -> bytes:
         if not text.isascii() or not 16 <= len(text) <= _PAYLOAD_MAX:

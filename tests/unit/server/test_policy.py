@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from support.service import Bench, profile, service
+from waypost import limits
 from waypost.server.described import FACE_ROUTES
 from waypost.server.routes import Route
 
@@ -214,3 +215,19 @@ async def test_a_cursor_is_its_subjects_own(tmp_path: Path) -> None:
             assert answer.status_code == 400, changed
         answer = await made.alice.get("/api/v1/agents", params={"cursor": cursor, "tag": "other"})
         assert answer.status_code == 400, "it fits the same filters only"
+
+
+async def test_a_cursor_of_a_list_holds_for_a_day_and_ends_after_two(tmp_path: Path) -> None:
+    """H10. The same page has the same cursor within a day, so that its entity tag holds."""
+    async with callers(tmp_path) as made:
+        first = await made.alice.get("/api/v1/agents?limit=1")
+        announced = (await made.alice.get("/agents?limit=1")).json()["next_cursor"]
+        made.bench.clock.advance(limits.CURSOR_SECONDS - 1)
+        alice = made.bench.as_("alice")
+        cursor = first.json()["next_cursor"]
+        for path, given in (("/api/v1/agents", cursor), ("/agents", announced)):
+            assert (await alice.get(path, params={"cursor": given, "limit": 1})).status_code == 200, path
+        made.bench.clock.advance(limits.CURSOR_SECONDS + 1)
+        alice = made.bench.as_("alice")
+        for path, given in (("/api/v1/agents", cursor), ("/agents", announced)):
+            assert (await alice.get(path, params={"cursor": given, "limit": 1})).status_code == 400, path
