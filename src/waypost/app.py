@@ -51,6 +51,7 @@ from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
 from waypost.server.home import HomeFace
+from waypost.server.hosts import Hosts
 from waypost.server.identity import service_record, service_registration
 from waypost.server.importing import ImportFace
 from waypost.server.issuers import FetchKeys, Issuers
@@ -70,6 +71,7 @@ from waypost.server.trust_store import TrustStoreFace
 from waypost.server.upstream import Upstream
 from waypost.server.verifying import VerifyingFace
 from waypost.server.watch import WatchFace
+from waypost.server.websocket import Sockets
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
@@ -213,6 +215,15 @@ def build(
     )
     issuers = make_issuers(settings, _key_fetcher(outgoing), clock)
     own.rates = rates = make_rates(settings, clock)
+    authenticator = make_authenticator(
+        settings,
+        tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
+        _admin_token(data),
+        clock,
+        issuers=issuers,
+        is_revoked=registry.trust.is_revoked,
+    )
+    origin = Origin(settings.trusted_proxies)
     service = Service(
         routes,
         [
@@ -220,20 +231,24 @@ def build(
             RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates),
             AnnounceFace(registry, renderer, anonymous_read=settings.anonymous_read, rates=rates),
         ],
-        make_authenticator(
-            settings,
-            tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
-            _admin_token(data),
-            clock,
-            issuers=issuers,
-            is_revoked=registry.trust.is_revoked,
-        ),
+        authenticator,
         metrics,
         anonymous_read=settings.anonymous_read,
         open_access=settings.open,
         rates=rates,
-        origin=Origin(settings.trusted_proxies),
+        origin=origin,
     )
+    sockets = Sockets(
+        registry,
+        renderer,
+        authenticator,
+        Hosts(base_url, settings.host, settings.allowed_hosts, settings.allowed_origins),
+        metrics,
+        anonymous_read=settings.anonymous_read,
+        rates=rates,
+        origin=origin,
+    )
+    service.sockets, sockets.refuse = sockets, service.refuse
     application = Application(
         settings=settings,
         registry=registry,
@@ -251,6 +266,8 @@ def build(
         upstream = Upstream(inner_path(data))
         application.upstream, application.app = upstream, Follower(service, registry, upstream)
         application.reporter = Reporter(metrics, upstream, lambda: watch.watchers, place.number)
+        sockets.catch_up = registry.catch_up
+    sockets.app = application.app
     return application
 
 

@@ -16,6 +16,7 @@ from waypost.errors import (
     NotFound,
     Revoked,
     UnsupportedMediaType,
+    UpgradeRequired,
     WaypostError,
     codes_of,
 )
@@ -28,6 +29,7 @@ from waypost.registry.announcing import SHUTDOWN
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
 from waypost.registry.publication import Publication, Receipt
+from waypost.server import inner_call
 from waypost.server.announced_view import AnnouncedViews, Listed, signatures_of
 from waypost.server.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.own import list_answer
@@ -44,6 +46,7 @@ log = logging.getLogger("waypost.announce")
 
 VIA = "announce"
 _PATH = b"/agents"
+_SOCKET_PATH = b"/ws"
 _REVOCATIONS = "revocations"
 _VERSION = "v1.0"
 _METHODS = {"": ("GET", "HEAD", "POST", "OPTIONS"), "id": ("GET", "HEAD", "DELETE", "OPTIONS")}
@@ -54,7 +57,7 @@ _FILTERS = 16  # capabilities that one list may ask for
 
 class AnnounceFace:
     name = "announce"
-    first_segments: tuple[bytes, ...] = (b"agents",)
+    first_segments: tuple[bytes, ...] = (b"agents", b"ws")
 
     def __init__(
         self, registry: Registry, renderer: Renderer, *, anonymous_read: bool = False, rates: Rates | None = None
@@ -68,10 +71,10 @@ class AnnounceFace:
     # --- What the service asks of a face ---------------------------------------------------------
 
     def claims(self, raw_path: bytes) -> bool:
-        return raw_path == _PATH or raw_path.startswith(_PATH + b"/")
+        return raw_path in (_PATH, _SOCKET_PATH) or raw_path.startswith(_PATH + b"/")
 
     def open_to_all(self, request: Request) -> bool:
-        return request.method == "OPTIONS"
+        return request.method == "OPTIONS" or request.path == "/ws"
 
     def scope(self, request: Request) -> str | None:
         """A POST may announce or ask: what it needs is known once it is read."""
@@ -80,6 +83,12 @@ class AnnounceFace:
         return SCOPE_WRITE if request.method == "DELETE" else SCOPE_READ
 
     async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
+        if request.path == "/ws":
+            raise UpgradeRequired(
+                "This path is a WebSocket.",
+                path="Upgrade",
+                hint="Connect with version 13 and the subprotocol agent-discovery.",
+            )
         segment = _segment(request)
         call = Call(request, principal, request_id, decode_segment(segment) if segment else "")
         _check_method(request.method, "id" if call.id else "")
@@ -143,7 +152,7 @@ class AnnounceFace:
                 document=body,
                 decoded=decoded,
                 principal=call.principal,
-                via=VIA,
+                via=request.scope.get(inner_call.VIA, VIA),
                 visibility=read_visibility(request),
                 ttl_seconds=read_ttl(request),
                 gated=True,
@@ -170,7 +179,10 @@ class AnnounceFace:
     async def _goodbye(self, call: Call, message: JsonObject, minor: int) -> Response:
         """P-19: `action` stands outside the signature, so it counts only for whoever owns the record."""
         await self._registry.withdraw(
-            call.principal, _record_id(message["agent"]["agent_id"]), repeat_ok=True, via="announce"
+            call.principal,
+            _record_id(message["agent"]["agent_id"]),
+            repeat_ok=True,
+            via=call.request.scope.get(inner_call.VIA, VIA),
         )
         return self._echo(message, minor, None)
 

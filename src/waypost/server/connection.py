@@ -19,6 +19,7 @@ from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
 from waypost.server.tls import tls_extension
 
+SOCKET_PATH = b"/ws"
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 
@@ -105,6 +106,12 @@ class GuardedProtocol(HttpToolsProtocol):
                 f"The request has {hosts} Host headers.", path="Host", hint="Name the host once (RFC 9112 §3.2)."
             )
             raise self._refusal
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Only where a WebSocket is, in the one version that there is; else it is answered as a request."""
+        versions = [value for name, value in self.headers if name == b"sec-websocket-version"]
+        is_there = self.url.partition(b"?")[0] == SOCKET_PATH and versions == [b"13"]
+        return is_there and self.scope["method"] == "GET" and super()._should_upgrade_to_ws()
 
     def _unsupported_upgrade_warning(self) -> None:
         """An upgrade that is not offered is answered as the plain request that it is, and is no news."""

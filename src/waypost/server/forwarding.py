@@ -16,12 +16,14 @@ from waypost.errors import WaypostError
 from waypost.registry.following import FollowingRegistry
 from waypost.server.asgi import Headers, Message, Receive, Request, Scope, Send
 from waypost.server.client_certificates import shown_certificate
+from waypost.server.inner_call import VIA
 from waypost.server.metrics import Metrics
 from waypost.server.service import Service
 from waypost.server.upstream import Link, Upstream
 
 ORIGIN = b"waypost-origin"  # scheme, address and port of whoever asks
 CERTIFICATE = b"waypost-certificate"  # the one that was shown, base64 of DER
+CAME = b"waypost-via"  # how it came, where that was not by HTTP
 
 _REPORT_SECONDS = 1.0
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -39,6 +41,7 @@ _HOP = frozenset(
         b"upgrade",
         ORIGIN,
         CERTIFICATE,
+        CAME,
     )
 )
 _OWN = frozenset((b"connection", b"date", b"keep-alive", b"transfer-encoding"))  # of this connection to the client
@@ -131,6 +134,8 @@ class _Exchange:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         headers.append((ORIGIN, _origin(scope)))
+        if VIA in scope:
+            headers.append((CAME, scope[VIA].encode()))
         shown = shown_certificate(scope)
         if shown is not None:
             headers.append((CERTIFICATE, base64.b64encode(ssl.PEM_cert_to_DER_cert(shown))))
@@ -195,6 +200,8 @@ class Forwarded:
                 is_passed_on = True
                 scheme, port, host = value.decode("latin-1").split(" ", 2)
                 scope["scheme"], scope["client"] = scheme, (host, int(port)) if host else None
+            elif name == CAME:
+                scope[VIA] = value.decode("latin-1")
             elif name == CERTIFICATE:
                 pem = ssl.DER_cert_to_PEM_cert(base64.b64decode(value))
                 scope["extensions"] = {"tls": {"client_cert_chain": (pem,)}}

@@ -17,6 +17,7 @@ import uvicorn
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.server.connection import GuardedProtocol
+from waypost.server.socket_frames import SocketProtocol
 from waypost.server.tls import Tls
 
 INNER_SOCKET = "workers.sock"  # in the data folder: the way from the processes that follow to the one that writes
@@ -116,7 +117,9 @@ def config_of(app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         limit_concurrency=limits.CONNECTIONS,
         backlog=limits.BACKLOG,
-        ws="none",
+        ws=SocketProtocol,
+        ws_max_size=limits.SOCKET_MESSAGE_BYTES,
+        ws_per_message_deflate=False,  # W4
     )
 
 

@@ -8,6 +8,7 @@ from waypost.errors import (
     InternalError,
     InvalidParameter,
     MethodNotAllowed,
+    UpgradeRequired,
     WaypostError,
     codes_of,
 )
@@ -53,6 +54,8 @@ def problem_headers(error: WaypostError) -> Headers:
         headers.append((b"retry-after", str(retry_after).encode()))
     if codes.http == 401:
         headers.append((b"www-authenticate", b'Bearer realm="waypost"'))
+    if isinstance(error, UpgradeRequired):
+        headers += [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
     if isinstance(error, MethodNotAllowed) and "allow" in error.details:
         headers.append((b"allow", ", ".join(error.details["allow"]).encode()))
     return headers

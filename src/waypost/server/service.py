@@ -17,6 +17,7 @@ from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.registry.operations import OPERATIONS
 from waypost.server.asgi import (
     AnyResponse,
+    App,
     Disconnected,
     Headers,
     Receive,
@@ -88,6 +89,7 @@ class Service:
         self._metrics = metrics
         self._anonymous_read = anonymous_read
         self._open_access = open_access
+        self.sockets: App | None = None  # what answers on WebSockets
         self._run = secrets.token_hex(5)
         self._numbers = itertools.count(1)
 
@@ -96,6 +98,8 @@ class Service:
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
+        elif scope["type"] == "websocket" and self.sockets is not None:
+            await self.sockets(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})

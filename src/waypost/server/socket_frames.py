@@ -1,0 +1,144 @@
+"""One WebSocket connection below its messages: bounds that hold whatever the frames carry (THREATS W3, W5, W6, W8).
+
+uvicorn and `websockets` read the frames; this adds how many there may be, that silence ends, and that a close frame goes out
+even when nobody reads. It knows no path, no credential and no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame
+from websockets.http11 import Request
+
+from waypost import limits
+from waypost.server.tls import tls_extension
+
+_log = logging.getLogger("waypost.frames")
+_log.setLevel(logging.WARNING)  # below it every path would be told with its query
+
+NOT_UTF8 = 1007
+FLOOD = 1008
+SILENT = 4408
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    ping_seconds: float = limits.SOCKET_PING_SECONDS
+    silence_seconds: float = limits.SOCKET_SILENCE_SECONDS
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.logger = self.conn.logger = _log
+        self._heard_at = self._counted_at = self.loop.time()
+        self._pinged = False
+        self._left = float(limits.SOCKET_FRAMES_BURST)
+        self._beat: asyncio.TimerHandle | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        tls = self.transport.get_extra_info("ssl_object")
+        if tls is not None and hasattr(self, "scope"):  # a handshake that is none has no scope
+            extensions: dict[Any, Any] = tls_extension(tls)
+            self.scope["extensions"]["tls"] = extensions
+
+    # --- What comes in ---------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.get_write_buffer_size() > limits.SOCKET_QUEUE_BYTES:
+            self.transport.abort()  # somebody who asks for pongs and never reads them
+            return
+        for start in range(0, len(data), limits.SOCKET_SLICE_BYTES):
+            if self.transport.is_closing() or self.conn.parser_exc is not None:
+                return
+            super().data_received(data[start : start + limits.SOCKET_SLICE_BYTES])
+
+    def handle_events(self) -> None:
+        frames = sum(isinstance(event, Frame) for event in self.conn.events)
+        if frames:
+            self._heard_at, self._pinged = self.loop.time(), False
+            if not self.close_sent and not self._take(frames):
+                self.conn.events_received()
+                self.end(FLOOD, f"more than {limits.SOCKET_FRAMES_PER_SECOND} frames a second")
+                return
+        super().handle_events()
+
+    def _take(self, frames: int) -> bool:
+        now = self.loop.time()
+        filled = self._left + (now - self._counted_at) * limits.SOCKET_FRAMES_PER_SECOND
+        self._left, self._counted_at = min(float(limits.SOCKET_FRAMES_BURST), filled) - frames, now
+        return self._left >= 0
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            self.frames = []
+            self.end(NOT_UTF8, "the text is not UTF-8")
+            return
+        super().send_receive_event_to_app()
+
+    # --- The heartbeat ---------------------------------------------------------------------------
+
+    def start_keepalive(self) -> None:
+        self._heard_at = self.loop.time()
+        self._listen()
+
+    def stop_keepalive(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    def _listen(self) -> None:
+        due = self._heard_at + (self.silence_seconds if self._pinged else self.ping_seconds)
+        self._beat = self.loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        if self.close_sent or self.transport.is_closing():
+            return
+        if self.read_paused:  # it is we who do not listen
+            self._heard_at = now
+        silent = now - self._heard_at
+        if self._pinged and silent >= self.silence_seconds:
+            self.end(SILENT, f"nothing was heard for {self.silence_seconds:g} seconds")
+            return
+        if not self._pinged and silent >= self.ping_seconds:
+            self._pinged = True
+            self.conn.send_ping(b"")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        self._listen()
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "websocket.close" and self.handshake_complete:
+            self.end(message.get("code", 1000), message.get("reason") or "")
+        else:
+            await super().send(message)
+
+    def end(self, code: int, reason: str) -> None:
+        """Close with a word, also when the other side takes nothing: then it is cut off a little later."""
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        try:
+            self.conn.send_close(code, reason)
+        except InvalidState:  # the other side was first
+            return
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(limits.SOCKET_CLOSE_SECONDS, self.transport.abort)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
