@@ -52,6 +52,11 @@ def level_of(verdicts: Iterable[Verdict]) -> Level:
     return level
 
 
+def states_of(verdicts: Iterable[Verdict]) -> set[tuple[str, State]]:
+    """What was found, without evidence and times. What was not checked is as good as not told."""
+    return {(verdict.check, verdict.state) for verdict in verdicts if verdict.state != "not_checked"}
+
+
 def is_signed(verdicts: Iterable[Verdict]) -> bool:
     """Whether a document is by the holder of a key that is bound to its agent."""
     told = tuple(verdicts)

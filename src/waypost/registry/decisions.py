@@ -28,7 +28,7 @@ from waypost.model.principal import VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
-from waypost.model.verdict import level_of
+from waypost.model.verdict import level_of, states_of
 from waypost.registry.announced import announced_facts
 from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
 from waypost.registry.drift import held_name
@@ -261,8 +261,7 @@ def _updated(
 
 def _judged_otherwise(publication: Publication, source: Source) -> bool:
     """Whether the same document is worth more, or less, than when it came: a key was bound or revoked meanwhile."""
-    told = {(verdict.check, verdict.state) for verdict in publication.verdicts}
-    return told != {(verdict.check, verdict.state) for verdict in source.verdicts}
+    return states_of(publication.verdicts) != states_of(source.verdicts)
 
 
 def _hosted(publication: Publication) -> str | None:

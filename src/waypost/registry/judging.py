@@ -12,8 +12,8 @@ import msgspec
 
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
-from waypost.model.registration import Registration, Source, verdicts_of
-from waypost.model.verdict import Verdict, level_of
+from waypost.model.registration import Registration, verdicts_of
+from waypost.model.verdict import State, Verdict, level_of, states_of
 from waypost.registry.auditing import entry_of_judging
 from waypost.registry.ports import Change, Command, Decision, Held
 from waypost.registry.reading import Reading
@@ -86,10 +86,5 @@ def _take_over(agent_id: str, now: float) -> Callable[[Held], Decision]:
     return decide
 
 
-def _states(registration: Registration) -> list[set[tuple[str, str]]]:
-    return [_told(source) for source in registration.sources]
-
-
-def _told(source: Source) -> set[tuple[str, str]]:
-    """What was not checked is as good as not told."""
-    return {(verdict.check, verdict.state) for verdict in source.verdicts if verdict.state != "not_checked"}
+def _states(registration: Registration) -> list[set[tuple[str, State]]]:
+    return [states_of(source.verdicts) for source in registration.sources]
