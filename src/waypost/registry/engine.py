@@ -65,6 +65,7 @@ _SWEEP_SECONDS = 0.5
 _FOLD_SECONDS = 0.5
 _EMBED_SECONDS = 0.25
 _PRUNE_SECONDS = 60.0
+_FORGET_SECONDS = 6 * 3600.0
 _SWEEP_BATCH = 256
 _FOLD_FIRST = 1000  # changes that wait at the start; with more, the first answers would not be complete
 
@@ -164,6 +165,7 @@ class Registry(Confirming):
             (_EMBED_SECONDS, self._index.embed),
             (prune_every, self.prune),
             (_PRUNE_SECONDS, self.forget_held),
+            (_FORGET_SECONDS, self.trust.forget),
             *self._chores,
         ]
 

@@ -25,7 +25,7 @@ from waypost.trust.admission import pinned_key
 from waypost.trust.admission import revoked as refuse_revoked
 from waypost.trust.allowlist import AllowList, find_agent_id
 from waypost.trust.keys import PublicKey
-from waypost.trust.pins import Pin, dump_pin, load_pin, pin_name, with_first_key, with_revoked
+from waypost.trust.pins import Pin, dump_pin, is_forgettable, load_pin, pin_name, with_first_key, with_revoked
 
 _ALLOW = "allow:"
 _REVOKED = "revoked:"
@@ -165,6 +165,14 @@ class TrustBook:
         found = (load_pin(value) for _, value in await self._store.notes(pin_name(agent_id or "")))
         return [pin for pin in found if pin is not None and agent_id in (None, pin.agent_id)]
 
+    async def forget(self) -> None:
+        """Rows of ids that were announced once and never again. Ids that a rule names are never forgotten."""
+        now = self._clock.now()
+        for pin in await self.pins():
+            if is_forgettable(pin, now) and pin.agent_id not in self.rules:
+                name = pin_name(pin.agent_id)
+                await self._store.execute(Command(keys=(), notes=(name,), decide=partial(_forgotten, name, now)))
+
     async def revocations(self) -> list[Revocation]:
         return [msgspec.json.decode(value, type=Revocation) for _, value in await self._store.notes(_REVOKED)]
 
@@ -291,6 +299,13 @@ def _note_revocation(principal: Principal, revocation: Revocation) -> Callable[[
         return Decision(outcome="revoked", notes={revocation.note: msgspec.json.encode(revocation)}, audit=(entry,))
 
     return decide
+
+
+def _forgotten(name: str, now: float, held: Held) -> Decision:
+    pin = load_pin(held.notes.get(name))
+    if pin is None or not is_forgettable(pin, now):
+        return Decision(outcome="unchanged")
+    return Decision(outcome="forgotten", notes={name: None})
 
 
 def _finished(name: str, held: Held) -> Decision:

@@ -93,6 +93,13 @@ def bounded(keys: tuple[PinnedKey, ...]) -> tuple[PinnedKey, ...]:
     return tuple(reversed(kept))
 
 
+def is_forgettable(pin: Pin, now: float) -> bool:
+    """Whether nobody would miss it: bound by first use alone, silent for long, and no tombstone of a revoked key."""
+    if pin.provisioned or now - pin.seen_at < limits.PIN_SILENT_SECONDS:
+        return False
+    return all(key.state != "revoked" for key in pin.keys)
+
+
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Pin)
 

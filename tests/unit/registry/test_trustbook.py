@@ -132,6 +132,25 @@ async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_sta
         assert [row.unfinished for row in await held.trust.revocations()] == [False]
 
 
+async def test_the_row_of_an_id_that_is_silent_for_long_is_forgotten_unless_somebody_named_it() -> None:
+    async with registry() as held:
+        await held.trust.allow(ADMIN, "*")
+        await announce(held)
+        await held.trust.trust(ADMIN, "agents.example", TWO.public)
+        clock = held.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance(limits.PIN_SILENT_SECONDS - 1)
+        await held.trust.forget()
+        assert len(await held.trust.pins()) == 2
+        await held.trust.allow(ADMIN, AGENT_ID)
+        clock.advance(2)
+        await held.trust.forget()
+        assert len(await held.trust.pins()) == 2, "a rule names it"
+        await held.trust.disallow(ADMIN, AGENT_ID)
+        await held.trust.forget()
+        assert [pin.agent_id for pin in await held.trust.pins()] == ["agents.example"]
+
+
 async def test_who_changed_what_is_in_the_trail() -> None:
     store = MemoryStore()
     async with registry(store) as held:
