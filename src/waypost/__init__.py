@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from waypost import errors as errors
     from waypost.client.agent import Agent as Agent
     from waypost.client.aio.client import Client as Client
+    from waypost.client.announcer import Announcer as Announcer
+    from waypost.client.finder import Finder as Finder
+    from waypost.client.finder import FoundAgent as FoundAgent
     from waypost.client.results import Candidate as Candidate
     from waypost.client.results import Change as Change
     from waypost.client.results import Document as Document
@@ -32,6 +35,9 @@ _HOMES = {
     "Agent": "waypost.client.agent",
     "Client": "waypost.client.aio.client",
     "SyncClient": "waypost.client.sync.client",
+    "Announcer": "waypost.client.announcer",
+    "Finder": "waypost.client.finder",
+    "FoundAgent": "waypost.client.finder",
     "Discovery": "waypost.server.discovery",
     "Retry": "waypost.client.retry",
     "Receipt": "waypost.client.results",
@@ -49,6 +55,9 @@ __all__ = (
     "Agent",
     "Client",
     "SyncClient",
+    "Announcer",
+    "Finder",
+    "FoundAgent",
     "Discovery",
     "Retry",
     "Receipt",

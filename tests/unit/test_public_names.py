@@ -11,13 +11,16 @@ import waypost
 
 PUBLIC = {
     "Agent",
+    "Announcer",
     "Candidate",
     "Change",
     "Client",
     "Discovery",
     "Document",
     "Failure",
+    "Finder",
     "Found",
+    "FoundAgent",
     "Page",
     "Receipt",
     "Retry",

@@ -121,7 +121,7 @@ class Directory:
         self, agent_id: str, seen: _Seen | None, message: JsonObject, source: str, ttl: int, now: float
     ) -> Sighting | None:
         capabilities = read_capabilities(message["agent"], "$.agent")
-        said = _announcement(agent_id, message)
+        said = announcement_of(agent_id, message)
         before = self.pin_of(agent_id)
         admitted = admit(said, before, self._terms, now)
         self._keep_pin(agent_id, admitted.pin)
@@ -187,7 +187,7 @@ def ttl_of(message: JsonObject, default: int = limits.LAN_TTL_SECONDS) -> int:
     return min(most, max(least, asked if isinstance(asked, int) and not isinstance(asked, bool) else default))
 
 
-def _announcement(agent_id: str, message: JsonObject) -> Announcement:
+def announcement_of(agent_id: str, message: JsonObject) -> Announcement:
     announced = read_announced(message)
     metadata = message["agent"].get("metadata")
     told = metadata if isinstance(metadata, dict) else {}

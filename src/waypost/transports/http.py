@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from waypost import limits
-from waypost.errors import InternalError, NotFound, Unavailable, WaypostError
+from waypost.errors import NotFound, Unavailable, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant
 from waypost.transports.answers import Answers
@@ -237,8 +237,6 @@ def _refusal(answer: httpx.Response) -> WaypostError:
     told = str(problem.get("detail") or problem.get("message") or f"The registry answered {answer.status_code}.")
     hint = problem.get("hint")
     kind = NotFound if answer.status_code == httpx.codes.NOT_FOUND else Unavailable
-    if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
-        kind = InternalError
     return kind(told, path="registry", hint=hint if isinstance(hint, str) else None)
 
 

@@ -1,0 +1,258 @@
+"""An agent that shows up by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.announce import AGENT_ID, agent, key
+from support.transports import Watched, eventually
+from waypost import Announcer, Finder
+from waypost.client.identity import CountedSequence, SequenceFile, load_identity
+from waypost.errors import InvalidKey, Unavailable
+from waypost.model.json import JsonObject
+from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Hear, OnSighting
+from waypost.wire.announce import AgentQuery
+
+NOW = 1_780_000_000.0
+
+
+class Pauses:
+    """Time that passes when the test says so; what was asked for is kept."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self._turn = asyncio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await self._turn.wait()
+
+    def go(self) -> None:
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+
+class Registry:
+    """A transport that keeps what it is sent, and can be told to fail."""
+
+    name = "http"
+
+    def __init__(self) -> None:
+        self.messages: list[JsonObject] = []
+        self.withdrawn: list[str] = []
+        self.fails = False
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    async def announce(self, message: JsonObject, ttl: int) -> Ack:
+        if self.fails:
+            raise Unavailable("The registry is down.")
+        self.messages.append({**message, "ttl": ttl})
+        return Ack(True, NOW + ttl)
+
+    async def withdraw(self, agent_id: str) -> None:
+        self.withdrawn.append(agent_id)
+
+    async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
+        if self.fails:
+            raise Unavailable("The registry is down.")
+        return self.messages[-1:]
+
+    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Any:
+        raise Unavailable("Nothing to subscribe to.")
+
+    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+        return
+
+
+async def turns(pauses: Pauses, count: int) -> None:
+    await eventually(lambda: len(pauses.asked) >= count)
+
+
+async def test_it_announces_repeats_within_a_tenth_of_half_its_ttl_and_says_goodbye() -> None:
+    clock, pauses = ManualClock(NOW), Pauses()
+    network = MemoryNetwork(clock)
+    listener, watched = network.transport("listener"), Watched()
+    await listener.open()
+    await listener.subscribe(watched)
+    made = Announcer(
+        agent(), key("a"), [network.transport("a")], clock=clock, random=random.Random(1), pause=pauses, ttl=20
+    )
+    async with made:
+        await eventually(lambda: watched.kinds(AGENT_ID) == ["added"])
+        for count in range(2, 6):
+            clock.advance(10)
+            pauses.go()
+            await turns(pauses, count)
+        await network.settle()
+        assert watched.kinds(AGENT_ID) == ["added"]
+        assert all(9 <= each <= 11 for each in pauses.asked)
+        assert len(set(pauses.asked)) > 1
+    await eventually(lambda: watched.kinds(AGENT_ID) == ["added", "removed"])
+    await listener.close()
+
+
+@pytest.mark.req("ANN-10")
+async def test_it_signs_anew_at_least_every_minute_each_time_under_a_higher_sequence() -> None:
+    clock, pauses, registry = ManualClock(NOW), Pauses(), Registry()
+    async with Announcer(agent(), key("a"), [registry], clock=clock, pause=pauses):
+        for count in range(1, 5):
+            await turns(pauses, count)
+            clock.advance(60)
+            pauses.go()
+        await turns(pauses, 5)
+    marks = [message["agent"]["metadata"]["__seq"] for message in registry.messages]
+    assert marks == sorted(set(marks))
+    assert len(marks) >= 5
+    assert registry.messages[-1]["agent"]["metadata"]["__state"] == "shutdown"
+    assert registry.messages[0]["ttl"] == 120
+
+
+async def test_a_change_is_announced_at_once() -> None:
+    clock, pauses, registry = ManualClock(NOW), Pauses(), Registry()
+    async with Announcer(agent(), key("a"), [registry], clock=clock, pause=pauses) as announcer:
+        await turns(pauses, 1)
+        announcer.change(agent(capabilities={"logs": "1.0"}))
+        await eventually(lambda: len(registry.messages) == 2)
+        assert registry.messages[1]["agent"]["capabilities"] == {"logs": "1.0"}
+
+
+async def test_what_fails_on_one_transport_stops_no_other() -> None:
+    clock, pauses, broken, whole = ManualClock(NOW), Pauses(), Registry(), Registry()
+    broken.fails = True
+    async with Announcer(agent(), key("a"), [broken, whole], clock=clock, pause=pauses) as announcer:
+        await turns(pauses, 2)
+        assert (announcer.states["http"].state, announcer.states["http"].reason) == ("failed", "The registry is down.")
+        assert announcer.states["http-2"].state == "announced"
+        broken.fails = False
+        pauses.go()
+        await eventually(lambda: announcer.states["http"].state == "announced")
+
+
+@pytest.mark.req("ANN-39")
+async def test_a_lan_that_is_cut_leads_to_the_registry_and_one_that_heals_back() -> None:
+    """With `strict` the entry is taken away while the LAN carries."""
+    clock, pauses, registry = ManualClock(NOW), Pauses(), Registry()
+    network = MemoryNetwork(clock)
+    made = Announcer(
+        agent(), key("a"), [network.transport("a"), registry], clock=clock, pause=pauses, suppress="strict"
+    )
+    async with made as announcer:
+        await turns(pauses, 2)
+        assert announcer.rollback.state == "LOCAL"
+        assert registry.messages == []
+        network.loss = 1.0
+        await pass_turns(announcer, network, clock, pauses, until="REGISTRY")
+        await eventually(lambda: registry.messages)
+        network.loss = 0.0
+        await pass_turns(announcer, network, clock, pauses, until="LOCAL")
+        await eventually(lambda: registry.withdrawn == [AGENT_ID])
+
+
+async def pass_turns(
+    announcer: Announcer, network: MemoryNetwork, clock: ManualClock, pauses: Pauses, until: str
+) -> None:
+    for _ in range(8):
+        count = len(pauses.asked)
+        await network.settle()
+        clock.advance(5)
+        pauses.go()
+        await turns(pauses, count + 2)
+        if announcer.rollback.state == until:
+            return
+    raise AssertionError(f"it is still {announcer.rollback.state}")
+
+
+# --- Identity -------------------------------------------------------------------------------------
+
+
+def test_a_sequence_grows_over_restarts_and_when_the_clock_goes_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.seq"
+    first = SequenceFile(path).next(NOW)
+    assert first == int(NOW * 1000)
+    again = SequenceFile(path)
+    assert [again.next(NOW - 3600), again.next(NOW - 3600)] == [first + 1, first + 2]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_document_of_another_dialect_has_one_agent_id_forever(tmp_path: Path) -> None:
+    card = {
+        "id": "https://agents.example.net/id/one",
+        "name": "One",
+        "description": "Answers.",
+        "bindings": [{"protocol": "https", "endpoint": "https://example.net/a"}],
+    }
+    first, second = (load_identity(json.dumps(card).encode(), tmp_path, now=NOW) for _ in range(2))
+    assert first.agent["agent_id"] == second.agent["agent_id"]
+    assert first.agent["agent_id"][14] == "4"
+    assert first.key.public.key_id == second.key.public.key_id
+
+
+def test_an_agent_that_names_another_key_is_refused(tmp_path: Path) -> None:
+    foreign = agent(public_key=key("other").public.pem())
+    identity = load_identity(json.dumps(foreign).encode(), tmp_path, now=NOW)
+    with pytest.raises(InvalidKey):
+        Announcer.of(identity, [])._signed.message("http", NOW)
+
+
+# --- Finding --------------------------------------------------------------------------------------
+
+
+async def test_a_finder_asks_everybody_once_and_merges_by_agent() -> None:
+    """One agent on the LAN, another in a registry: a client with both finds both (§11, 3)."""
+    clock, pauses, registry = ManualClock(NOW), Pauses(), Registry()
+    network = MemoryNetwork(clock)
+    other = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+    local = Announcer(agent(), key("a"), [network.transport("a")], clock=clock, pause=pauses)
+    remote = Announcer(agent(other), key("b"), [registry], clock=clock, pause=pauses)
+    async with local, remote, Finder([network.transport("f"), registry], clock=clock) as finder:
+        await turns(pauses, 2)
+        found = {each.agent_id: each for each in await finder.find("metrics", seconds=0.2)}
+        assert {name: (each.transports, each.trust) for name, each in found.items()} == {
+            AGENT_ID: (("memory",), "verified"),
+            other: (("http",), "verified"),
+        }
+        registry.fails = True
+        assert len(await finder.find("metrics", seconds=0.2)) == 2
+        assert await finder.find("nothing", seconds=0.05) == []
+
+
+@pytest.mark.req("ANN-40")
+async def test_answers_are_used_again_until_their_ttl_and_then_only_as_stale() -> None:
+    clock, registry = ManualClock(NOW), Registry()
+    async with Announcer(agent(), key("a"), [registry], clock=clock, sequence=CountedSequence()):
+        await eventually(lambda: registry.messages)
+        async with Finder([registry], clock=clock) as finder:
+            assert [each.is_stale for each in await finder.find("metrics")] == [False]
+            registry.fails = True
+            clock.advance(100)
+            assert len(await finder.find("metrics")) == 1
+            clock.advance(100)
+            with pytest.raises(Unavailable):
+                await finder.find("metrics")
+            assert [each.is_stale for each in await finder.find("metrics", stale_ok=True)] == [True]
+            registry.fails = False
+
+
+async def test_a_key_that_was_bound_is_the_only_one_that_counts_also_later(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    honest, forged = Registry(), Registry()
+    async with Announcer(agent(), key("a"), [honest], clock=clock):
+        await eventually(lambda: honest.messages)
+        async with Finder([honest], trust=tmp_path / "trust.json", clock=clock) as finder:
+            assert len(await finder.find("metrics")) == 1
+    async with Announcer(agent(), key("mallory"), [forged], clock=clock):
+        await eventually(lambda: forged.messages)
+        async with Finder([forged], trust=tmp_path / "trust.json", clock=clock) as finder:
+            assert await finder.find("metrics") == []
