@@ -321,6 +321,63 @@ def test_a_manifest_that_cannot_be_replaced_is_replaced_the_next_time(folder: Pa
     assert ids(ask(ranker, "xylophone")) == ["new"]
 
 
+# --- Giving way -----------------------------------------------------------------------------------
+
+
+def test_while_a_fold_gives_way_changes_and_questions_go_on(tmp_path: Path) -> None:
+    ranker, _ = opened_at(tmp_path / "index")
+    for number in range(40):
+        ranker.put(agent(f"a{number}", f"mark{number}"))
+    seen: list[list[str]] = []
+
+    def give_way() -> bool:
+        """Called in the middle of the fold: whoever held the lock here would wait for ever."""
+        number = len(seen)
+        ranker.put(agent(f"b{number}", f"zebra{number}"))
+        seen.append(ids(ask(ranker, f"zebra{number}")) + ids(ask(ranker, "mark39")))
+        return True
+
+    ranker.maintain(1, give_way)
+    assert len(seen) > 2
+    assert seen == [[f"b{number}", "a39"] for number in range(len(seen))]
+    assert [ids(ask(ranker, f"mark{number}")) for number in range(40)] == [[f"a{number}"] for number in range(40)]
+
+
+def test_what_changes_while_it_is_prepared_is_seen_as_it_is_now(tmp_path: Path) -> None:
+    ranker, _ = opened_at(tmp_path / "index")
+    for number in range(40):
+        ranker.put(agent(f"a{number}", f"before{number}"))
+    changed: list[int] = []
+
+    def give_way() -> bool:
+        if not changed:
+            ranker.put(agent("a39", "after39"))
+            ranker.remove("a38")
+            changed.append(39)
+        return False
+
+    ranker.maintain(1, give_way)
+    assert ids(ask(ranker, "before39")) == []
+    assert ids(ask(ranker, "before38")) == []
+    assert ids(ask(ranker, "after39")) == ["a39"]
+
+
+def test_all_that_came_before_a_fold_is_saved_by_it_however_much_comes_meanwhile(tmp_path: Path) -> None:
+    ranker, _ = opened_at(tmp_path / "index")
+    for number in range(20):
+        ranker.put(agent(f"old{number}", f"mark{number}"))
+
+    def give_way() -> bool:
+        for number in range(700):
+            ranker.put(agent(f"new{number}", "Flood"))
+        return True
+
+    ranker.maintain(20, give_way)
+    again, revision = opened_at(tmp_path / "index")
+    assert revision == 20
+    assert [ids(ask(again, f"mark{number}")) for number in range(20)] == [[f"old{number}"] for number in range(20)]
+
+
 # --- Threads --------------------------------------------------------------------------------------
 
 
