@@ -1,4 +1,4 @@
-"""The allow-list and the trust store from the library."""
+"""What a program sees of trust: levels, held changes, the doctor."""
 
 from __future__ import annotations
 
@@ -7,40 +7,67 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.announce import AGENT_ID, key
-from support.service import service
-from waypost.client.aio.client import Client
-from waypost.client.retry import Retry
-from waypost.errors import Forbidden, InvalidKey, InvalidParameter, NotFound
+from support.service import Bench, profile, service
+from support.signing import key_of
+from waypost import Client
+from waypost.errors import MissingScope, NotFound, PreconditionFailed
+from waypost.trust.signing import sign_profile
 
-ONE = key("one")
+ID = "https://agents.example.net/id/minimal"
+KEY = key_of(number=21)
+ELSEWHERE = [{"protocol": "https", "endpoint": "https://elsewhere.example/invoke"}]
 
 
-async def test_rules_keys_and_revocations_are_typed_values(tmp_path: Path) -> None:
-    async with service(tmp_path) as bench:
-        transport = httpx.ASGITransport(bench.application.service)
-        url = bench.application.base_url
-        async with Client(url, bench.admin_token, transport=transport, retry=Retry(attempts=1)) as admin:
-            added = await admin.allow_add(AGENT_ID)
-            assert (added.rule, added.outcome) == (AGENT_ID, "added")
-            assert [rule.rule for rule in await admin.allow_list()] == [AGENT_ID]
-            await admin.allow_remove(AGENT_ID)
-            with pytest.raises(NotFound):
-                await admin.allow_remove(AGENT_ID)
-            with pytest.raises(InvalidParameter):
-                await admin.allow_add("data-processor")
-            trusted = await admin.keys_trust(AGENT_ID, ONE.public.pem())
-            assert (trusted.key_id, trusted.state, trusted.outcome) == (ONE.public.key_id, "active", "trusted")
-            with pytest.raises(InvalidKey):
-                await admin.keys_trust(AGENT_ID, "nonsense")
-            assert (await admin.keys_list(AGENT_ID)).keys[0].via == "trust"
-            done = await admin.keys_revoke(key_id=ONE.public.key_id, reason="lost")
-            assert (done.what, done.outcome) == (ONE.public.key_id, "revoked")
-            assert (await admin.keys_revoke(serial="0a1b")).what == "serial:a1b"
-            assert (await admin.keys_revoke(token_id="t-1")).what == "token:t-1"
-        reader = bench.token("reader", "discover:read")
-        transport = httpx.ASGITransport(bench.application.service)
-        async with Client(url, reader, transport=transport, retry=Retry(attempts=1)) as client:
-            assert [row.what for row in await client.revocations()] == [ONE.public.key_id]
-            with pytest.raises(Forbidden):
-                await client.allow_list()
+def client(bench: Bench, subject: str | None = None) -> Client:
+    token = bench.admin_token if subject is None else bench.token(subject)
+    transport = httpx.ASGITransport(bench.application.service)
+    return Client(bench.application.base_url, token, transport=transport)
+
+
+async def verified(bench: Bench) -> None:
+    asked = {"agent_id": ID, "public_key": KEY.public.pem()}
+    (await bench.admin().post("/api/v1/keys", json=asked)).raise_for_status()
+    async with client(bench, "alice") as alice:
+        await alice.register(sign_profile(profile(), KEY))
+
+
+async def test_a_program_asks_how_far_an_agent_can_be_trusted(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench, client(bench, "bob") as bob:
+        await verified(bench)
+        found = await bob.verify(ID)
+        assert (found.level, found.shown) == ("verified", "verified")
+        assert [(check.check, check.state) for check in found.checks] == [("profile-signature", "passed")]
+        assert (await bob.document(ID)).trust == "verified"
+        candidates = (await bob.find("short questions", constraints={"trust": "verified"})).candidates
+        assert [candidate.trust["level"] for candidate in candidates] == ["verified"]
+        forged = await bob.verify_document({**sign_profile(profile(), KEY), "name": "Another"})
+        assert forged.level == "failed"
+        with pytest.raises(NotFound):
+            await bob.verify("nobody")
+
+
+async def test_a_program_confirms_and_rejects_what_waits(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench, client(bench, "alice") as alice:
+        await verified(bench)
+        receipt = await alice.register(profile(bindings=ELSEWHERE))
+        assert receipt.outcome == "held"
+        assert receipt.held is not None
+        assert [change.part for change in receipt.held.changes] == ["endpoint", "key"]
+        waiting = await alice.held(ID)
+        assert waiting.etag == receipt.held.etag
+        with pytest.raises(PreconditionFailed):
+            await alice.confirm(ID, "another")
+        assert (await alice.reject(ID, waiting.etag)).outcome == "rejected"
+        await alice.register(profile(bindings=ELSEWHERE))
+        assert (await alice.confirm(ID, waiting.etag)).outcome == "updated"
+        with pytest.raises(NotFound):
+            await alice.held(ID)
+
+
+async def test_the_doctor_answers_admins_alone(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench, client(bench) as admin, client(bench, "bob") as bob:
+        diagnosis = await admin.doctor()
+        assert {finding["layer"] for finding in diagnosis["findings"]} >= {"transport", "authentication", "files"}
+        assert set(diagnosis["counts"]) == {"danger", "warning", "info", "ok"}
+        with pytest.raises(MissingScope):
+            await bob.doctor()
