@@ -39,6 +39,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     capabilities: dict[str, str]
     signed: bool
     body: bytes  # a Response
+    ends: float | None = None
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +129,7 @@ class AnnouncedViews:
             dump_json(agent), signatures, version=_VERSION, expires_at=None if ends is None else to_rfc3339(ends)
         )
         signed = signatures.signature is not None
-        return View(registration.revision, registration.id, agent["agent_id"], _capabilities(agent), signed, body)
+        return View(registration.revision, registration.id, agent["agent_id"], _capabilities(agent), signed, body, ends)
 
     def _derive(self, registration: Registration) -> JsonObject:
         """Nobody signed it, and its id is the UUID that is kept beside the record."""

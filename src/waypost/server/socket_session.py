@@ -25,7 +25,7 @@ from waypost.model.principal import SCOPE_READ, Principal
 from waypost.server.asgi import Receive, Request, Send
 from waypost.server.inner_call import InnerCall
 from waypost.server.socket_outbox import Closing, Outbox
-from waypost.server.socket_subscription import SocketSubscription, Told, answers, response
+from waypost.server.socket_subscription import SocketSubscription, Told, answers, left, response
 from waypost.trust.allowlist import find_agent_id
 from waypost.trust.policy import require_scope
 from waypost.wire.announce import AgentQuery, parse_query
@@ -182,11 +182,12 @@ class SocketSession:
 
     async def _tell_all(self, query: AgentQuery, subscription: SocketSubscription | None) -> int:
         count = 0
-        told = Told(query.query_id, None if subscription is None else "added")
+        event = None if subscription is None else "added"
+        now = self._sockets.registry.clock.now
         async for view in answers(self._sockets.views, self._principal, query):
             if subscription is not None:
                 subscription.remember(view)
-            await self._outbox.put(response(view.body, told))
+            await self._outbox.put(response(view.body, Told(query.query_id, event, ttl=left(view, now()))))
             count += 1
         return count
 
@@ -201,7 +202,12 @@ class SocketSession:
         self._subscriptions += 1
         name = query.query_id or f"#{self._subscriptions}"
         subscription = SocketSubscription(
-            self._sockets.views, self._principal, query, name=name, resumed=cursor is not None
+            self._sockets.views,
+            self._principal,
+            query,
+            name=name,
+            resumed=cursor is not None,
+            now=self._sockets.registry.clock.now,
         )
         self._outbox.sent[name] = start
         count = 0 if cursor is not None else await self._tell_all(query, subscription)

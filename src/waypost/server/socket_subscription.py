@@ -6,6 +6,7 @@ What fits is answered with the agent as it is now; whoever no longer fits or is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Told(NamedTuple):
     query_id: str | None
     event: str | None = None
     cursor: str | None = None
+    ttl: int | None = None  # what is left: the other side may have another clock
 
     def members(self) -> JsonObject:
         return {name: value for name, value in self._asdict().items() if value is not None}
@@ -44,6 +46,11 @@ def response(body: bytes, told: Told) -> bytes:
     """The frame of an answer: its bytes stay as they are, what is told stands at their end."""
     members = told.members()
     return RESPONSE + (body[:-1] + b"," + dump_json(members)[1:] if members else body)
+
+
+def left(view: View, now: float) -> int | None:
+    """Seconds that an agent still has."""
+    return None if view.ends is None else max(1, math.ceil(view.ends - now))
 
 
 async def answers(views: AnnouncedViews, principal: Principal, query: AgentQuery) -> AsyncIterator[View]:
@@ -60,7 +67,14 @@ async def answers(views: AnnouncedViews, principal: Principal, query: AgentQuery
 
 class SocketSubscription:
     def __init__(
-        self, views: AnnouncedViews, principal: Principal, query: AgentQuery, *, name: str, resumed: bool
+        self,
+        views: AnnouncedViews,
+        principal: Principal,
+        query: AgentQuery,
+        *,
+        name: str,
+        resumed: bool,
+        now: Callable[[], float],
     ) -> None:
         """`name` tells it from the others of its session. Resumed: what was told before is not known any more."""
         self.name = name
@@ -69,6 +83,7 @@ class SocketSubscription:
         self._query = query
         self._told: dict[str, str] = {}  # record id → agent_id of what the other side was shown
         self._forgot = resumed
+        self._now = now
 
     async def pump(self, items: AsyncIterator[WatchItem], put: Put) -> None:
         """Until the session ends, or the service does."""
@@ -94,7 +109,7 @@ class SocketSubscription:
             return self._gone(record_id, _ENDS.get(item.type, "removed"), item)
         kind = _BEGINS[item.type] if record_id in self._told or self._forgot else "added"
         self.remember(view)
-        return response(view.body, Told(self._query.query_id, kind, item.cursor))
+        return response(view.body, Told(self._query.query_id, kind, item.cursor, left(view, self._now())))
 
     async def _find(self, record_id: str) -> View | None:
         """The agent as it is now, if it fits."""
