@@ -231,6 +231,8 @@ def test_keys_are_made_trusted_and_rotated_by_the_command(server: RunningServer,
     assert run("keys", "new", "--out", "agent.pem").code == 78, "a key is never written over"
     run.write("agent.json", agent(agent_id))
     run.write("agent.pub.pem", made.json["public_key"].encode())
+    leaking = run("keys", "trust", agent_id, "agent.pem")
+    assert (leaking.code, "private key" in leaking.err) == (1, True)
     trusted = run("keys", "trust", agent_id, "agent.pub.pem", "-o", "json")
     assert (trusted.json["key_id"], trusted.json["outcome"]) == (made.json["key_id"], "trusted")
     rotated = run("keys", "rotate", "--key", "agent.pem", "--agent", "agent.json")

@@ -18,7 +18,7 @@ from waypost.registry.trustbook import Revocation, RevokedKind, Rule, agent_name
 from waypost.server.asgi import AnyResponse, Response, json_response
 from waypost.server.reading import read_object
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.trust.allowlist import parse_rule
+from waypost.trust.allowlist import find_agent_id, parse_rule
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.keys import KEY_ID
 from waypost.trust.pins import Pin
@@ -231,7 +231,7 @@ class TrustStoreFace:
     def _read_name(self, call: Call, member: str, text: str) -> str:
         folded = text.strip().lower()
         if member == "agent_id":
-            return self._known_agent(call, text.strip())
+            return self._revocable(call, text.strip())
         if member == "key_id":
             folded = folded.removeprefix("key:")
             if not KEY_ID.match(folded):
@@ -247,6 +247,18 @@ class TrustStoreFace:
                 )
             return folded
         return text.strip()
+
+    def _revocable(self, call: Call, text: str) -> str:
+        """An agent that is here, a UUID, or another dialect's id: a slip of the pen must not look like a revocation."""
+        name = self._known_agent(call, text)
+        is_id = find_agent_id(name) is not None or (":" in name and not name.startswith(("sha256:", "key:")))
+        if name == text and not is_id and self._registry.catalogue.resolve(text) is None:
+            raise InvalidParameter(
+                f"{text[:80]!r} is neither an agent nor a key.",
+                path="$.agent_id",
+                hint="Name an agent_id, an agent that is registered, or a key as sha256: and 64 hex digits.",
+            )
+        return name
 
     def _trusted_name(self, call: Call, text: str, path: str) -> str:
         """What a key is bound to: an announced agent by its UUID, another one by its id, all ids of a domain by its name."""

@@ -207,6 +207,8 @@ async def test_the_trust_store_is_for_admins_and_says_what_is_wrong(tmp_path: Pa
             ("/api/v1/keys:revoke", {"key_id": "sha256:12"}),
             ("/api/v1/keys:revoke", {"key_id": ONE.public.key_id, "agent_id": AGENT_ID}),
             ("/api/v1/keys:revoke", {"serial": "xyz"}),
+            ("/api/v1/keys:revoke", {"agent_id": "a-slip-of-the-pen"}),
+            ("/api/v1/keys:revoke", {"agent_id": "sha256:12"}),
             ("/api/v1/keys:revoke", {"agent_id": AGENT_ID, "reason": "x" * 300}),
         ]
         for path, asked in bad:

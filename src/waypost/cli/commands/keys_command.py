@@ -9,13 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from waypost.client.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
+from waypost.client.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.trust.announced import parse_announced_key
 from waypost.trust.keys import KEY_ID
 from waypost.trust.signing import PrivateKey, sign_announcement
 
@@ -153,8 +154,10 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
 def trust(session: Session, agent_id: str, file: Path) -> None:
     """Bind the public key (or certificate) in FILE to an agent. It may announce from now on; its earlier keys may not."""
     printer = session.printer()
+    text = read_text(file)
+    parse_announced_key(text, str(file))  # before it is sent: it might be a private key
     with session.client() as client:
-        key = client.keys_trust(agent_id, read_text(file))
+        key = client.keys_trust(agent_id, text)
     if printer.is_human:
         printer.line(f"{key.outcome:<9}  {key.agent_id}  {key.key_id}")
     else:
