@@ -24,6 +24,8 @@ from waypost.search.visible import visible_text
 
 _ENOUGH: Final = 0.9  # of the question's weight
 _LEAST_TERMS: Final = 4
+_LEAST_SHARE: Final = 0.6  # of the weight, whatever it costs
+_MOST_READ: Final = 100_000  # rows that hold the terms that choose: some milliseconds
 _ALIKE: Final = 0.02  # of a term's weight
 _TAGS: Final = 4096  # whose spellings are remembered
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
@@ -106,7 +108,7 @@ class Rarity:
         self.known = int(np.count_nonzero(containing))  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
         rare = np.flatnonzero(containing == 0).tolist()
-        heavy = _heavy(np.where(containing > 0, self.weights, 0.0).tolist())
+        heavy = _heavy(np.where(containing > 0, self.weights, 0.0).tolist(), containing.tolist())
         self.heavy = heavy.union(rare)
         self.total = sum(self.weights)
 
@@ -136,15 +138,18 @@ def _holding(rows: Rows, holders: Rows) -> int:
     return int(np.count_nonzero(holders[places] == rows))
 
 
-def _heavy(weights: Sequence[float]) -> frozenset[int]:
+def _heavy(weights: Sequence[float], containing: Sequence[int]) -> frozenset[int]:
     """The terms that choose the candidates, by their place: the rarest, of those that anybody uses, that make up most of the
-    weight. A word that everybody uses finds nobody."""
+    weight. A word that everybody uses finds nobody; among very many records less of the weight has to do."""
     order = sorted((at for at, weight in enumerate(weights) if weight > 0), key=lambda at: -weights[at])
-    enough, taken = _ENOUGH * sum(weights), 0.0
+    whole, taken, read = sum(weights), 0.0, 0
     heavy: list[int] = []
     for at in order:
-        if taken >= enough and len(heavy) >= _LEAST_TERMS:
+        is_enough = taken >= _ENOUGH * whole and len(heavy) >= _LEAST_TERMS
+        is_dear = taken >= _LEAST_SHARE * whole and read + containing[at] > _MOST_READ
+        if is_enough or is_dear:
             break
         heavy.append(at)
         taken += weights[at]
+        read += containing[at]
     return frozenset(heavy)

@@ -20,11 +20,16 @@ _STUFFED_WHOLE: Final = 0.95  # what stuffing costs the whole record, so that it
 _REPEATS: Final = 6  # of one term that any text may have
 _REPEATED_SHARE: Final = 0.12  # of all its terms that one may be
 _REPEATED_SHORT_SHARE: Final = 0.24  # Spanish prose is one tenth "de"
+_DISTINCT_SHARE: Final = 0.25  # of the terms of a text: with fewer, it is repetition and no prose
+_LEAST_REPEATED: Final = 24  # terms: less is soon said
+_REPEATED_WHOLE: Final = 0.9  # what such a text costs the record: a vector hears what is said often
 _LEAST: Final = 0.1
 _LIST_WORDS: Final = 64  # shorter ones may well be a plain list of features
 _LIST_SHARE: Final = 0.1  # of short or function words; prose in any language we know has three times as many
 _LIST: Final = 0.5
 _SHORT_WORD: Final = 3
+_SAID_OFTEN: Final = 3  # of one word, for a vector
+_PUNCTUATION: Final = ".,;:!?()[]\"'"
 
 
 class Fields(NamedTuple):
@@ -64,6 +69,23 @@ def fields_of(record: AgentRecord) -> Fields:
     )
 
 
+def unrepeated(text: str) -> str:
+    """The text, in which a word that is said over and over stands once. Prose stays as it is: small words may come as often
+    as they like."""
+    words = text.split()
+    plain = [word.strip(_PUNCTUATION).casefold() for word in words]
+    counts = Counter(plain)
+    often = {word for word, count in counts.items() if count > _SAID_OFTEN and len(word) > _SHORT_WORD}
+    if not often:
+        return text
+    kept = []
+    for word, said in zip(words, plain, strict=True):
+        if said not in often or counts[said] > 0:
+            kept.append(word)
+        counts[said] = 0
+    return " ".join(kept)
+
+
 def damping(fields: Fields) -> Damping:
     tags = _tag_weight(fields)
     terms = fields.description.split()
@@ -72,8 +94,13 @@ def damping(fields: Fields) -> Damping:
         description=_repetition_weight(terms) * _list_weight(terms, fields.description_words),
         tags=tags,
         examples=_example_weight(fields.examples),
-        whole=_STUFFED_WHOLE if tags == 0.0 else 1.0,
+        whole=(_STUFFED_WHOLE if tags == 0.0 else 1.0) * (_REPEATED_WHOLE if _is_repeated(terms) else 1.0),
     )
+
+
+def _is_repeated(terms: list[str]) -> bool:
+    """Whether the text says everything over and over: the longest prose has twice as many distinct words."""
+    return len(terms) >= _LEAST_REPEATED and len(set(terms)) < _DISTINCT_SHARE * len(terms)
 
 
 def _tag_weight(fields: Fields) -> float:

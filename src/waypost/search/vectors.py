@@ -19,7 +19,7 @@ from waypost.search.sketch import Ids, Mask, Pieces, Seen, Signs, Sketch
 Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
-VERSION = 1
+VERSION = 2
 """Of the arrays; another number means that they are read otherwise."""
 
 GONE = 0xFFFF_FFFF
@@ -28,13 +28,13 @@ GONE = 0xFFFF_FFFF
 SCAN_ROWS = 16_384
 """Up to this many visible rows every one of them is looked at; past it, only those in the probed lists."""
 
-_PROBES = ((65_536, 40), (262_144, 24))
-PROBES = 8
+_PROBES = ((65_536, 52), (262_144, 32))
+PROBES = 10
 """Lists looked at per query when the visible rows are many; fewer rows leave time for more."""
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
-_SHORTLIST = 960  # sketches whose vectors are measured: one stands in up to four lists
+_SHORTLIST = 960  # sketches whose vectors are measured: one stands in up to three lists
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 

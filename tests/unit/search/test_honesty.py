@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from waypost.model.record import AgentRecord, Example
-from waypost.search.honesty import Damping, Fields, damping, fields_of
+from waypost.search.document import hash_of, impacts_of
+from waypost.search.honesty import Damping, Fields, damping, fields_of, unrepeated
 from waypost.search.lint import flags, is_suspicious
 
 PROSE = (
@@ -70,6 +71,25 @@ def test_repeated_words_lose_more_than_they_bring() -> None:
     many = weights("weather " * 400).description
     assert many < some < 1.0
     assert many <= 0.1
+
+
+def test_ten_words_twenty_times_weigh_less_than_the_same_ten_words_once() -> None:
+    """R3."""
+    said = UNRELATED[:10]
+    once = fields_of(record(f"{PROSE} Also {', '.join(said)}."))
+    often = fields_of(record(f"{PROSE} Also {', '.join(said * 20)}."))
+    quiet, loud = (impacts_of(fields, damping(fields))[0] for fields in (once, often))
+    keys = [hash_of(term) for term in dict.fromkeys(" ".join(once.description.split()[-10:]).split())]
+    assert len(keys) == 10
+    assert all(loud[key] < quiet[key] for key in keys)
+    assert damping(often).whole < damping(once).whole == 1.0
+
+
+def test_a_vector_hears_a_word_that_is_said_over_and_over_once() -> None:
+    """R3."""
+    assert unrepeated(PROSE) == PROSE
+    assert unrepeated("Fraud, fraud and FRAUD: we find fraud.") == "Fraud, and we find"
+    assert unrepeated("the sun and the sea and the wind and the sky") == "the sun and the sea and the wind and the sky"
 
 
 def test_four_kilobytes_of_keywords_are_not_prose() -> None:
