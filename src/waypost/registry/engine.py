@@ -307,6 +307,7 @@ class Registry(Confirming):
 
     async def publish(self, publication: Publication) -> Receipt:
         """Register or update. Durable when it returns."""
+        self._index.arrivals += 1
         now = self.clock.now()
         decoded = publication.decoded
         require_bound(publication.principal, decoded.record.id, decoded.source_id)

@@ -18,7 +18,7 @@ _TOO_MANY = 5000  # from here on it no longer gives way: a start after a kill ha
 _ASKED = 300  # more than a question prepares itself: then the rest is worth a fold
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
 _BREATH_SECONDS = 0.1
-_STREAM = 2  # changes in a breath: somebody registers many
+_STREAM = 2  # registrations in a breath: somebody registers many
 _EMBEDDED_AT_ONCE = 16
 _GIVE_WAY = 3
 _GIVE_WAY_SECONDS = 2.0  # to a stream of registrations, for each few agents
@@ -32,9 +32,10 @@ class IndexKeeper:
         self._turns_waited = 0
         self._seen_revision = 0
         self._folded_changes = 0  # those before the last fold
-        self._seen_changes = 0
+        self._seen_arrivals = 0
         self._seen_questions = 0
         self.questions = 0  # so far
+        self.arrivals = 0  # registrations that came in, decided or not
         self.changes = 0
 
     async def catch_up(self, revision: int) -> None:
@@ -94,16 +95,14 @@ class IndexKeeper:
     def _give_way(self) -> bool:
         """In the thread that folds: wait while registrations stream in and nobody asks, unless too much waits already. True:
         they still do."""
-        if self.changes == self._seen_changes:
+        if self.arrivals == self._seen_arrivals:
             return False
         asked = self.questions
-        while self.questions == asked:
-            self._seen_changes = self.changes
+        while self.questions == asked and self.changes - self._folded_changes < _TOO_MANY:
+            self._seen_arrivals = self.arrivals
             time.sleep(_BREATH_SECONDS)
-            if self.changes - self._seen_changes < _STREAM:
+            if self.arrivals - self._seen_arrivals < _STREAM:
                 return False
-            if self.changes - self._folded_changes >= _TOO_MANY:
-                break
         return True
 
     async def embed(self) -> None:
@@ -114,15 +113,15 @@ class IndexKeeper:
             found = await self._store.fetch(ids, sources=False)
             if not found:
                 return  # all of these are gone, and the index is about to hear of it
-            asked, began = self.questions + self.changes, loop.time()
+            asked, began = self.questions + self.arrivals, loop.time()
             await asyncio.to_thread(self._ranker.embed, list(found.values()))
-            if self.questions + self.changes != asked:
+            if self.questions + self.arrivals != asked:
                 await asyncio.sleep(_GIVE_WAY * (loop.time() - began))
                 await self._lull(loop.time() + _GIVE_WAY_SECONDS)
 
     async def _lull(self, latest: float) -> None:
         """Wait until no registrations stream in, or until then."""
         seen = -_STREAM
-        while self.changes - seen >= _STREAM and asyncio.get_running_loop().time() < latest:
-            seen = self.changes
+        while self.arrivals - seen >= _STREAM and asyncio.get_running_loop().time() < latest:
+            seen = self.arrivals
             await asyncio.sleep(_BREATH_SECONDS)
