@@ -36,6 +36,7 @@ _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from t
 
 _MARK_BITS = 2**64 - 1
 _ID = attrgetter("id")
+_OWNER = attrgetter("owner")
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
@@ -58,6 +59,7 @@ class Catalogue:
         self._tags = TagIndex()
         self._stated = StatedIndex()
         self.lookalikes = Lookalikes()
+        self._owned: Counter[str] = Counter()  # agents by owner
         self._judged: Counter[str] = Counter()  # agents of which something was verified or failed, by scope
 
     def __len__(self) -> int:
@@ -69,6 +71,7 @@ class Catalogue:
         """Take many entries at once, at start: a hundred thousand of them must not take a second."""
         self._untagged += entries
         self._entries.update(zip(map(_ID, entries), entries, strict=True))
+        self._owned.update(map(_OWNER, entries))
         for entry in entries:
             if entry.aliases or _may_be_hashed(entry.id):
                 self._name(entry)
@@ -194,6 +197,7 @@ class Catalogue:
         if before is not None:
             self._forget(before, at)
         self._name(entry)
+        self._owned[entry.owner] += 1
         self._watch_deadline(entry)
         self._judge(entry)
         self._fresh.append(entry)
@@ -256,6 +260,9 @@ class Catalogue:
                 heapq.heapify(self._deadlines)
 
     def _forget(self, entry: Entry, at: float) -> None:
+        self._owned[entry.owner] -= 1
+        if not self._owned[entry.owner]:
+            del self._owned[entry.owner]
         for alias in entry.aliases:
             if self._aliases.get(alias) == entry.id:
                 del self._aliases[alias]
@@ -342,7 +349,7 @@ class Catalogue:
 
     def count_of_owner(self, owner: str) -> int:
         """All agents of an owner, whatever their status."""
-        return len(self.stated.owners.get(owner))
+        return self._owned[owner]
 
     def generation(self, audience: frozenset[str] | None) -> int:
         """A number that changes when something the audience sees changes, and by nothing else."""
