@@ -114,7 +114,7 @@ class MdnsTransport(RecordUpdateListener):
         zeroconf = self._zeroconf.zeroconf
         self._guard = Guard(interfaces, self._clock)
         self._guard.stand_before(zeroconf)
-        self._publisher = Publisher(zeroconf, interfaces, self._service, self._random)
+        self._publisher = Publisher(zeroconf, _addresses(interfaces, self._ipv6), self._service, self._random)
         zeroconf.async_add_listener(self, None)
         self._plan_sweep()
 
@@ -352,3 +352,9 @@ def _choices(interfaces: Sequence[Interface], ipv6: bool) -> list[str | int]:
             interface.index for interface in interfaces if any(address.is_link_local for address in interface.v6)
         ]
     return chosen
+
+
+def _addresses(interfaces: Sequence[Interface], ipv6: bool) -> list[bytes]:
+    """Where the agents of this machine are, as their records say."""
+    v6 = [address.packed for each in interfaces for address in each.v6 if ipv6 and not address.is_loopback]
+    return [each.address.packed for each in interfaces] + v6

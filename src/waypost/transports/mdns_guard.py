@@ -1,13 +1,18 @@
 """What stands between the multicast sockets and zeroconf: packets of neighbours alone, and not more than can be read.
 
 A packet that crossed a router is none of mDNS (THREATS L2): the kernel drops what does not arrive with the TTL that it must have
-been sent with, and the source must be on a link that was chosen. While a packet is read, `source` says whose it is.
+been sent with (on Linux, by a filter on the socket), and the source must be on a link that was chosen. While a packet is
+read, `source` says whose it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import logging
 import socket
+import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +22,26 @@ from waypost.transports.interfaces import Interface
 from waypost.transports.pace import Door
 from waypost.transports.port import Clock
 
+log = logging.getLogger("waypost.transports")
+
 _HOPS = 255  # RFC 6762 §11
-# Linux; elsewhere the check of sources stands alone.
-_IP_MINTTL, _IP_MULTICAST_ALL = 21, 49
-_IPV6_MINHOPCOUNT, _IPV6_MULTICAST_ALL = 73, 29
+_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: not what other sockets of the machine joined
+_SO_ATTACH_FILTER = 26
+
+# A filter of the kernel, read as: of IPv4 the byte 8 of the header, else the byte 7, is 255, or the packet is dropped.
+_NETWORK_HEADER = 0xFFF00000
+_LOAD_BYTE, _AND, _JUMP_IF_EQUAL, _JUMP, _RETURN = 0x30, 0x54, 0x15, 0x05, 0x06
+_FILTER = (
+    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER),
+    (_AND, 0, 0, 0xF0),
+    (_JUMP_IF_EQUAL, 0, 2, 0x40),
+    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER + 8),
+    (_JUMP, 0, 0, 1),
+    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER + 7),
+    (_JUMP_IF_EQUAL, 0, 1, _HOPS),
+    (_RETURN, 0, 0, 0xFFFFFFFF),
+    (_RETURN, 0, 0, 0),
+)
 
 
 class Guard:
@@ -67,20 +88,20 @@ class _Guarded(asyncio.DatagramProtocol):
 
 def narrow(each: Any) -> None:
     """Only what was sent with a TTL of 255, to groups that this socket joined; and so do we send."""
-    is_v6 = each.family == socket.AF_INET6
-    options = [(socket.IPPROTO_IP, socket.IP_TTL), (socket.IPPROTO_IP, _IP_MINTTL)]
-    ours_alone = [(socket.IPPROTO_IP, _IP_MULTICAST_ALL)]
-    if is_v6:
-        options += [(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS), (socket.IPPROTO_IPV6, _IPV6_MINHOPCOUNT)]
-        ours_alone.append((socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL))
-    for level, option in options:
-        _set(each, level, option, _HOPS)
-    for level, option in ours_alone:
-        _set(each, level, option, 0)
+    _set(each, socket.IPPROTO_IP, socket.IP_TTL, _HOPS)
+    if each.family == socket.AF_INET6:
+        _set(each, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _HOPS)
+    if sys.platform != "linux":
+        return
+    _set(each, socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+    if each.family == socket.AF_INET6:
+        _set(each, socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in _FILTER))
+    _set(each, socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(program)))
 
 
-def _set(each: Any, level: int, option: int, value: int) -> None:
+def _set(each: Any, level: int, option: int, value: int | bytes) -> None:
     try:
         each.setsockopt(level, option, value)
-    except OSError:  # not on this system
-        return
+    except OSError as error:  # an older system; the check of sources stands alone
+        log.debug("mdns: option %s of a socket cannot be set: %s", option, error)

@@ -7,26 +7,24 @@ import random as randomness
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
-from zeroconf import NonUniqueNameException, ServiceInfo, Zeroconf
+from zeroconf import DNSOutgoing, DNSQuestion, ServiceInfo, Zeroconf, current_time_millis  # type: ignore[attr-defined]
 
 from waypost import limits
 from waypost.errors import Conflict, TooLarge, Unavailable
 from waypost.model.json import JsonObject, dump_json
 from waypost.transports.directory import agent_id_of
-from waypost.transports.interfaces import Interface
 from waypost.trust.announced import read_announced
 from waypost.wire.announce_txt import Pointer, host_name, instance_label, write_inline, write_pointer
 
+_TYPE_ANY, _CLASS_IN = 255, 1
+_PROBES, _PROBE_SECONDS = 3, 0.25
 _SCHEME_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 class Publisher:
-    def __init__(
-        self, zeroconf: Zeroconf, interfaces: Sequence[Interface], service: str, random: randomness.Random
-    ) -> None:
+    def __init__(self, zeroconf: Zeroconf, addresses: Sequence[bytes], service: str, random: randomness.Random) -> None:
         self._zeroconf = zeroconf
-        self._addresses = [interface.address.packed for interface in interfaces]
-        self._addresses += [address.packed for interface in interfaces for address in interface.v6]
+        self._addresses = list(addresses)
         self._service = service
         self._random = random
         self._infos: dict[str, ServiceInfo] = {}
@@ -85,16 +83,28 @@ class Publisher:
         for _ in range(limits.MDNS_NAMES):
             label = instance_label(agent_id_of(message), _name_of(message), self._random.getrandbits(16))
             info = self._info(f"{label}.{self._service}", message, text, ttl)
-            try:
-                self._keep(await self._zeroconf.async_register_service(info))
-            except NonUniqueNameException:
-                continue
-            return info
+            if await self._is_free(info):
+                self._keep(await self._zeroconf.async_register_service(info, cooperating_responders=True))
+                return info
         raise Conflict(
             f"{limits.MDNS_NAMES} names in a row are taken on this link.",
             path="$.agent.agent_name",
             hint="Give the agent another agent_name.",
         )
+
+    async def _is_free(self, info: ServiceInfo) -> bool:
+        """Ask for the name three times (RFC 6762 §8.1), and all at once: whoever shares this machine's port must hear it."""
+        await asyncio.sleep(self._random.uniform(0, _PROBE_SECONDS))
+        for _ in range(_PROBES):
+            out = DNSOutgoing(0)
+            out.add_question(DNSQuestion(info.name, _TYPE_ANY, _CLASS_IN))
+            out.add_authorative_answer(info.dns_pointer())
+            self._zeroconf.async_send(out)
+            await asyncio.sleep(_PROBE_SECONDS)
+            now = current_time_millis()
+            if any(not record.is_expired(now) for record in self._zeroconf.cache.async_entries_with_name(info.name)):
+                return False
+        return True
 
     def _info(self, name: str, message: JsonObject, text: bytes, ttl: int) -> ServiceInfo:
         return ServiceInfo(

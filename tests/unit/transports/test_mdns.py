@@ -1,0 +1,303 @@
+"""mDNS from outside: records as other tools see them, and packets that others make up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from zeroconf import (
+    DNSOutgoing,  # type: ignore[attr-defined]
+    DNSText,  # type: ignore[attr-defined]
+    ServiceInfo,
+)
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from support.announce import key
+from support.transports import A, B, Watched, eventually, quietly, said, signed
+from waypost import limits
+from waypost.errors import FetchFailed
+from waypost.model.json import JsonObject, dump_json
+from waypost.testing import ManualClock
+from waypost.transports.mdns import MdnsTransport
+from waypost.wire.announce import AgentQuery, parse_message, response_message
+from waypost.wire.announce_txt import Inline, Pointer, instance_label, read_txt, write_inline, write_pointer
+
+_RESPONSE, _TXT, _IN = 0x8400, 16, 1
+
+
+@pytest.fixture
+def service() -> str:
+    return f"_wp-{secrets.token_hex(4)}._tcp.local."
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(time.time())
+
+
+@pytest.fixture
+async def make(service: str, clock: ManualClock) -> AsyncIterator[Callable[..., Any]]:
+    opened: list[MdnsTransport] = []
+
+    async def open_one(**options: Any) -> MdnsTransport:
+        transport = MdnsTransport(["lo"], clock, service=service, **options)
+        await transport.open()
+        opened.append(transport)
+        return transport
+
+    yield open_one
+    for transport in opened:
+        await transport.close()
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[AsyncZeroconf]:
+    """Another tool on the same link."""
+    made = AsyncZeroconf(interfaces=["127.0.0.1"])
+    yield made
+    await made.async_close()
+
+
+def shout(name: str, text: bytes, ttl: int, *, hops: int = 255) -> None:
+    """A packet that anybody could send."""
+    out = DNSOutgoing(_RESPONSE)
+    out.add_answer_at_time(DNSText(name, _TXT, _IN | 0x8000, ttl, text), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+        for packet in out.packets():
+            sender.sendto(packet, ("224.0.0.251", 5353))
+
+
+def shout_raw(data: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        sender.sendto(data, ("224.0.0.251", 5353))
+
+
+def text_of(message: JsonObject) -> bytes:
+    return write_inline(dump_json(message), message["agent"]["agent_id"])
+
+
+async def test_other_tools_see_an_agent_with_its_records(
+    make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
+) -> None:
+    """P-21, P-22."""
+    names: list[str] = []
+    browser = AsyncServiceBrowser(other.zeroconf, service, handlers=[lambda **what: names.append(what["name"])])
+    alice = await make(random=random.Random(1))
+    message = signed(clock)
+    await alice.announce(message, limits.MDNS_TTL_SECONDS)
+    await eventually(lambda: names)
+    assert names[0] == f"{instance_label(A, 'data-processor', random.Random(1).getrandbits(16))}.{service}"
+    info = AsyncServiceInfo(service, names[0])
+    assert await info.async_request(other.zeroconf, 3000)
+    assert (info.port, info.server, info.parsed_addresses()) == (9000, f"{A}.local.", ["127.0.0.1"])
+    assert read_txt(info.text or b"") == Inline(dump_json(message), A)
+    kept = other.zeroconf.cache.async_entries_with_name(names[0])
+    assert {record.ttl for record in kept if isinstance(record, DNSText)} == {limits.MDNS_TTL_SECONDS}
+    await browser.async_cancel()
+
+
+async def test_an_agent_that_another_tool_publishes_is_seen(
+    make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
+) -> None:
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = signed(clock)
+    info = ServiceInfo(service, f"other.{service}", port=1, server="other.local.", properties=text_of(message))
+    await (await other.async_register_service(info, ttl=10))
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert watched.sightings[0].message == message
+    assert watched.sightings[0].ttl == 10
+
+
+async def test_a_goodbye_that_anybody_can_send_only_makes_suspect(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """L4."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    message = signed(clock)
+    shout(f"one.{service}", text_of(message), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    shout(f"one.{service}", text_of(message), 0)
+    await eventually(lambda: watched.kinds() == ["added", "suspect"])
+    clock.advance(9)
+    await quietly()
+    assert watched.kinds() == ["added", "suspect"]
+    clock.advance(2)
+    await eventually(lambda: watched.kinds() == ["added", "suspect", "expired"])
+
+
+async def test_a_packet_that_crossed_a_router_is_dropped(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """L2."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    shout(f"far.{service}", text_of(signed(clock)), 10, hops=254)
+    shout(f"near.{service}", text_of(signed(clock, B)), 10)
+    await eventually(lambda: watched.kinds(B) == ["added"])
+    assert watched.kinds(A) == []
+
+
+async def test_rubbish_stops_nothing(make: Callable[..., Any], service: str, clock: ManualClock) -> None:
+    """L3: lengths that lie, names that run in circles, packets that are cut off, records that do not add up."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    good = text_of(signed(clock))
+    for text in (b"", b"\xff", good[:-1], b"\x05pv=v9", b"\x01{", bytes(1300)):
+        shout(f"bad.{service}", text, 10)
+    circle = b"\x00\x00\x84\x00\x00\x00\x00\x01\x00\x00\x00\x00\xc0\x0c\x00\x10\x00\x01\x00\x00\x00\x0a\xff\xff"
+    for data in (b"", b"\x00" * 12, circle, circle[:15], b"\xff" * 8000, b"\xff" * 9500):
+        shout_raw(data)
+    shout(f"good.{service}", good, 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+
+
+async def test_what_fits_no_record_is_pointed_at_and_fetched(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """L6, P-23."""
+    message = signed(clock, metadata={"description": "d" * 2000})
+    asked: list[str] = []
+
+    async def fetch(url: str) -> bytes:
+        asked.append(url)
+        return dump_json(response_message(message))
+
+    alice, bob = await make(pointer="https://registry.example/agents/{}".format), await make(fetch=fetch)
+    watched = Watched()
+    await bob.subscribe(watched)
+    assert (await alice.announce(message, 10)).accepted
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == message
+    assert asked == [f"https://registry.example/agents/{A}"]
+
+
+async def test_a_pointer_to_another_key_or_agent_leads_nowhere(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    pointer = Pointer(A, "https://registry.example/x", key(A).public.key_id)
+    answers = [dump_json(signed(clock, A, signer="mallory")), dump_json(signed(clock, B)), b"{", None]
+    asked = asyncio.Event()
+
+    async def fetch(url: str) -> bytes:
+        answer = answers.pop(0)
+        if not answers:
+            asked.set()
+        if answer is None:
+            raise FetchFailed("nothing there", hint="Try again.")
+        return answer
+
+    bob = await make(fetch=fetch)
+    watched = Watched()
+    await bob.subscribe(watched)
+    for number in range(4):
+        shout(f"p{number}.{service}", write_pointer(pointer), 10)
+        await eventually(lambda left=3 - number: len(answers) == left)
+        await quietly(0.05)
+    await asyncio.wait_for(asked.wait(), 5)
+    await quietly(0.2)
+    assert watched.sightings == []
+
+
+async def test_without_anything_to_point_at_a_large_announcement_is_refused(
+    make: Callable[..., Any], clock: ManualClock
+) -> None:
+    alice = await make()
+    ack = await alice.announce(signed(clock, metadata={"description": "d" * 2000}), 10)
+    assert not ack.accepted
+    assert "1300" in ack.reason
+
+
+async def test_a_name_that_is_taken_is_left_to_who_has_it(
+    make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
+) -> None:
+    taken = f"{instance_label(A, 'data-processor', random.Random(1).getrandbits(16))}.{service}"
+    info = ServiceInfo(service, taken, port=1, server="other.local.", properties=b"\x03x=y")
+    await (await other.async_register_service(info, ttl=120))
+    alice, bob = await make(random=random.Random(1)), await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    assert (await alice.announce(signed(clock), 10)).accepted
+    await eventually(lambda: watched.kinds() == ["added"])
+    names = {getattr(record, "alias", "") for record in other.zeroconf.cache.async_entries_with_name(service)}
+    assert taken in names
+    assert len(names) == 2
+
+
+async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
+    make: Callable[..., Any], other: AsyncZeroconf, service: str, clock: ManualClock
+) -> None:
+    """RFC 6762 §5.2: other tools answer, they do not repeat."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    info = ServiceInfo(service, f"quiet.{service}", port=1, server="q.local.", properties=text_of(signed(clock)))
+    await (await other.async_register_service(info, ttl=10))
+    await eventually(lambda: watched.kinds() == ["added"])
+    for _ in range(3):
+        await quietly(1.1)
+        clock.advance(8.5)
+        await quietly(1.5)
+    assert watched.kinds() == ["added"]
+
+
+async def test_records_end_when_nobody_renews_them(make: Callable[..., Any], clock: ManualClock) -> None:
+    alice, bob = await make(), await make()
+    await alice.announce(signed(clock), 10)
+    assert len(await bob.query(AgentQuery(agent_id=A), timeout=5.0)) == 1
+    await quietly(1.6)  # the first announcement and the answer to the question are on their way
+    clock.advance(11)
+    await quietly(0.8)
+    assert await bob.query(AgentQuery(agent_id=A), timeout=0.5) == []
+
+
+async def test_own_words_come_back(make: Callable[..., Any], clock: ManualClock) -> None:
+    """P-30."""
+    alice = await make()
+    assert alice.echoed_at() is None
+    await alice.announce(signed(clock), 10)
+    await eventually(lambda: alice.echoed_at() == clock.now())
+
+
+async def test_another_major_is_not_heard_and_sees_ours_once_a_minute(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """ANN-50, P-32."""
+    alice = await make()
+    heard: list[JsonObject] = []
+
+    async def hear(message: JsonObject, how: Any) -> None:
+        heard.append(message)
+
+    alice.serve(None, hear)
+    shout(f"next.{service}", text_of({**signed(clock), "protocol_version": "v2.0"}), 10)
+    shout(f"this.{service}", text_of({**signed(clock, B), "protocol_version": "v1.1"}), 10)
+    await eventually(lambda: heard)
+    assert [message["agent"]["agent_id"] for message in heard] == [B]
+
+
+async def test_a_bare_document_in_a_record_is_read(make: Callable[..., Any], service: str, clock: ManualClock) -> None:
+    """P-22."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    data = dump_json(signed(clock))
+    parts = [data[at : at + 255] for at in range(0, len(data), 255)]
+    shout(f"bare.{service}", b"".join(bytes((len(part),)) + part for part in parts), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert watched.sightings[0].message == parse_message(data)
