@@ -55,6 +55,7 @@ from waypost.server.hosts import Hosts
 from waypost.server.identity import service_record, service_registration
 from waypost.server.importing import ImportFace
 from waypost.server.issuers import FetchKeys, Issuers
+from waypost.server.lan import Lan
 from waypost.server.listening import Server, bind, bind_inner, bind_shared, forget_inner, inner_path, reserve
 from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
@@ -76,6 +77,8 @@ from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower
+from waypost.transports.lan import make_mdns, make_udp
+from waypost.transports.port import Transport
 from waypost.trust import tokens
 from waypost.workers.board import Board, Place
 from waypost.workers.supervisor import Supervisor
@@ -109,9 +112,16 @@ class Application(msgspec.Struct, kw_only=True):
     tls: Tls | None = None
     issuers: Issuers | None = None  # outside ones
     asking: asyncio.Task[None] | None = None  # for their keys
+    lan: Lan | None = None  # of the process that writes
 
     async def start(self) -> None:
         await self.registry.start()
+        if self.lan is not None:
+            try:
+                await self.lan.start()
+            except WaypostError:
+                await self.stop()
+                raise
         if self.issuers is not None:
             self.asking = asyncio.create_task(self.issuers.keep_fresh(), name="keys of issuers")
         if self.reporter is not None:
@@ -134,8 +144,12 @@ class Application(msgspec.Struct, kw_only=True):
         return stopping
 
     async def stop(self) -> None:
+        if self.lan is not None:
+            await self.lan.stop()
         if self.asking is not None:
             self.asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.asking
         if self.reporter is not None and self.reporting is not None:
             self.reporting.cancel()
             with contextlib.suppress(WaypostError):
@@ -261,6 +275,7 @@ def build(
         app=service,
         tls=make_tls(settings),
         issuers=issuers,
+        lan=_lan(settings, registry, renderer, outgoing) if place is None or place.writes else None,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
         upstream = Upstream(inner_path(data))
@@ -372,6 +387,45 @@ def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: s
     domains = Domains(registry, outgoing, options)
     registry.chore(min(_RECHECK_SECONDS, settings.domain_recheck_seconds / 8), domains.recheck)
     return domains
+
+
+def _lan(settings: Settings, registry: Registry, renderer: Renderer, outgoing: Outgoing) -> Lan | None:
+    """What listens on the LAN, in the process that writes."""
+    transports: list[Transport] = []
+    if settings.mdns:
+        transports.append(
+            make_mdns(
+                settings.mdns_interfaces,
+                registry.clock,
+                pointer=lambda agent_id: f"{renderer.base_url}/agents/{agent_id}",
+                fetch=_pointer_fetcher(outgoing),
+            )
+        )
+    if settings.udp:
+        transports.append(make_udp(settings.udp_interface, registry.clock, settings.udp_port))
+    if not transports:
+        return None
+    lan = Lan(
+        registry,
+        renderer,
+        transports,
+        anonymous_read=settings.anonymous_read or settings.open,
+        publish=settings.mdns_publish,
+    )
+    registry.chore(limits.MDNS_TTL_SECONDS / 2, lan.publish)
+    return lan
+
+
+def _pointer_fetcher(outgoing: Outgoing) -> Callable[[str], Coroutine[Any, Any, bytes]]:
+    """How an announcement is fetched that a record of mDNS only points at: as everything else is."""
+
+    async def fetch(url: str) -> bytes:
+        found = await outgoing.fetch(url, "card")
+        if not found.is_success:
+            raise FetchFailed(f"The pointer leads to status {found.status}.", path="mdns", hint="Ask the agent itself.")
+        return found.body
+
+    return fetch
 
 
 def _key_fetcher(outgoing: Outgoing) -> FetchKeys:
