@@ -284,6 +284,7 @@ MDNS_CROWD: Final = 50  # P-21: with more instances than this on a link, records
 MDNS_CROWD_TTL_SECONDS: Final = 120
 MDNS_NAMES: Final = 5  # instance names that are tried before a conflict is reported
 MDNS_POINTERS_AT_ONCE: Final = 8  # announcements that are fetched from where a record points to
+UDP_PORT: Final = 49353  # P-24
 LAN_TTL_SECONDS: Final = 120  # of a message that names none
 OWN_AGENTS: Final = 1000  # announced by one process on one transport: as many as an owner may have
 QUERIES_AT_ONCE: Final = 256  # questions of one process that wait for answers

@@ -318,6 +318,45 @@ SERVICE_SETTINGS = (
         doc="Also take announcements that are signed over the JSON of older announcers instead of RFC 8785.",
     ),
     Setting(
+        name="mdns",
+        kind="switch",
+        default=False,
+        doc="Hear announcements by mDNS, and register them under the same rules as all others.",
+    ),
+    Setting(
+        name="mdns_interfaces",
+        kind="texts",
+        default=(),
+        shown_default="the one that leads out",
+        doc="The interfaces for mDNS: names, or addresses.",
+    ),
+    Setting(
+        name="mdns_publish",
+        kind="switch",
+        default=False,
+        doc="Tell the LAN of public agents that were announced elsewhere, as they were signed. Never of private ones.",
+    ),
+    Setting(
+        name="udp",
+        kind="switch",
+        default=False,
+        doc="Hear announcements by UDP broadcast, and answer queries there.",
+    ),
+    Setting(
+        name="udp_interface",
+        kind="text",
+        shown_default="the one that leads out",
+        doc="The interface for UDP broadcast: its name, or an address of it.",
+    ),
+    Setting(
+        name="udp_port",
+        kind="whole",
+        default=limits.UDP_PORT,
+        least=1,
+        most=65535,
+        doc="The port for UDP broadcast.",
+    ),
+    Setting(
         name="confusable_names",
         kind="text",
         default="mark",
@@ -426,6 +465,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unsigned: str = "reject"
     bind_subject: bool = False
     legacy_canon: bool = False
+    mdns: bool = False
+    mdns_interfaces: tuple[str, ...] = ()
+    mdns_publish: bool = False
+    udp: bool = False
+    udp_interface: str | None = None
+    udp_port: int = limits.UDP_PORT
     confusable_names: str = "mark"
     samples: bool = False
     log_level: str = "info"
@@ -458,7 +503,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         check_client_subjects(self.client_subjects)
 
     def _check_needs(self) -> None:
-        needs = (
+        needs: tuple[tuple[str, tuple[str, ...]], ...] = (
+            ("mdns_publish", ("mdns",)),
             ("tls_key", ("tls_cert",)),
             ("client_ca", ("tls_cert",)),
             ("crl", ("client_ca",)),

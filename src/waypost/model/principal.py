@@ -9,6 +9,9 @@ SCOPE_WRITE = "discover:write"
 SCOPE_ADMIN = "admin"
 SCOPES = (SCOPE_READ, SCOPE_WRITE, SCOPE_ADMIN)
 
+LAN_SUBJECT = "urn:waypost:lan"  # owns what was heard on the LAN: nobody but the key of the agent proves anything there
+LAN_VIA = "lan"
+
 PUBLIC = "public"
 INTERNAL = "internal"
 PRIVATE = "private"

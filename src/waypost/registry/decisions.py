@@ -24,7 +24,7 @@ from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
 from waypost.model.merge import merge_records
 from waypost.model.names import domain_of, fold_tag
-from waypost.model.principal import VISIBILITIES, Principal
+from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
 from waypost.model.times import find_instant
@@ -86,7 +86,7 @@ def publish(
         if current is None:
             _check_remembered(publication, _remembered(publication, ended, held, now), now)
             return _create(publication, ended, now=now, default_visibility=default_visibility, announce_id=announce_id)
-        if not may_change(publication.principal, current.owner):
+        if not may_change(publication.principal, current.owner) and not _may_adopt(publication, current.owner):
             raise OwnerConflict(
                 "This id is held by another owner.",
                 path="$.id",
@@ -95,6 +95,11 @@ def publish(
         return _update(publication, current, held, now)
 
     return decide
+
+
+def _may_adopt(publication: Publication, owner: str) -> bool:
+    """What was heard on the LAN belongs to whoever announces it here with the same key, which the gate has looked at."""
+    return publication.gated and owner == LAN_SUBJECT
 
 
 def find_current(publication: Publication, held: Held) -> Registration | None:
@@ -152,7 +157,8 @@ def _remembered(publication: Publication, ended: Registration | None, held: Held
 def _check_remembered(publication: Publication, tombstone: Tombstone | None, now: float) -> None:
     if tombstone is None or now >= tombstone.forget_at:
         return
-    _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
+    if not publication.gated or LAN_SUBJECT not in (tombstone.owner, publication.principal.subject):
+        _check_hold(publication.principal, tombstone.owner, tombstone.hold_until, now=now)
     marks = _marks_of(publication)
     # A version alone is no proof of age once the record is gone: an owner may go back to an older release.
     found = staleness(Marks(marks.sequence, marks.updated_at), Marks(tombstone.sequence, tombstone.updated_at))
@@ -224,9 +230,11 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
     if record.id != current.id:
         record = msgspec.structs.replace(record, id=current.id)
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect) or current.ttl_seconds
+    adopts = _may_adopt(publication, current.owner) and not publication.principal.is_admin
     registration = msgspec.structs.replace(
         current,
         record=record,
+        owner=publication.principal.subject or current.owner if adopts else current.owner,
         visibility=visibility,
         changed_at=now,
         renewed_at=now,

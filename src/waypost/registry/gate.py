@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from waypost.model.principal import Principal
+from waypost.model.principal import LAN_VIA, Principal
 from waypost.registry.announcing import Admission, Certificates, Decide
 from waypost.registry.publication import Publication
 from waypost.registry.trustbook import TrustBook
@@ -17,7 +17,7 @@ from waypost.registry.verification import Verification, has_claims
 from waypost.trust.admission import Terms
 from waypost.trust.chains import check_chain, check_dates, load_certificate, names_in
 
-_OPEN = "open"  # how a principal came about whom nobody asked for a credential
+_UNPROVEN = ("open", LAN_VIA)  # how a principal came about whom nobody asked for a credential
 
 
 class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +80,12 @@ class Gate:
         return Terms(
             mode=self._options.trust_mode,
             unsigned=self._options.unsigned,
-            bind_subject=self._options.bind_subject,
+            bind_subject=self._options.bind_subject and principal.via != LAN_VIA,  # it holds tokens to their agent
             rules=self._book.rules,
             revoked_keys=self._book.revoked_keys,
             revoked_agents=self._book.revoked_agents,
             gated=gated,
-            authenticated=not principal.is_anonymous and principal.via != _OPEN,
+            authenticated=not principal.is_anonymous and principal.via not in _UNPROVEN,
             admin=principal.is_admin,
             subject=principal.subject,
         )

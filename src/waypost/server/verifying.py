@@ -68,7 +68,12 @@ def judged_json(judged: Judged) -> JsonObject:
         "trust": summary(verdicts_of(judged.now)),
         "shown": summary(verdicts_of(judged.held))["level"],
         "documents": [
-            {"dialect": source.dialect, **summary(source.verdicts), "received_at": to_rfc3339(source.received_at)}
+            {
+                "dialect": source.dialect,
+                **summary(source.verdicts),
+                "received_at": to_rfc3339(source.received_at),
+                "via": source.via,
+            }
             for source in judged.now.sources
         ],
         "checked_at": to_rfc3339(judged.at),

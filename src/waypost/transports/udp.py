@@ -40,7 +40,7 @@ from waypost.wire.announce_udp import (
 
 log = logging.getLogger("waypost.transports")
 
-PORT = 49353
+PORT = limits.UDP_PORT
 MDNS_PORT = 5353
 _EVERYBODY = AgentQuery()
 _LOOK_AROUND_SECONDS = 3.0

@@ -1,0 +1,171 @@
+"""The registry on the LAN: what is heard goes through the gate that announcements over HTTP go through, and is answered for.
+
+Nobody is authenticated here: the key of an agent is all that counts, refusals are silent, and what is heard of belongs to
+nobody until somebody announces it with a token. It answers with what is public and signed; where reading needs a token, with
+what was heard here alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from waypost import limits
+from waypost.errors import WaypostError
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.model.principal import ANONYMOUS, LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
+from waypost.model.times import find_instant
+from waypost.registry.announced import Wish
+from waypost.registry.engine import Registry
+from waypost.registry.publication import Publication
+from waypost.server.announced_view import AnnouncedViews
+from waypost.server.rendering import Renderer
+from waypost.transports.directory import agent_id_of, is_goodbye
+from waypost.transports.port import Ack, Heard, Transport
+from waypost.wire.announce import AgentQuery, response_message
+
+log = logging.getLogger("waypost.lan")
+
+_ANSWERS = 50
+
+
+class Lan:
+    def __init__(
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        transports: Sequence[Transport],
+        *,
+        anonymous_read: bool = False,
+        publish: bool = False,
+    ) -> None:
+        """`publish`: also tell the LAN of the public agents that were registered elsewhere (`mdns_publish`)."""
+        self._registry = registry
+        self._views = AnnouncedViews(registry, renderer)
+        self._transports = transports
+        self._anonymous_read = anonymous_read
+        self._publishes = publish
+        self._local: dict[str, float] = {}  # agent_ids that were heard here, until when
+        self._published: set[str] = set()
+
+    async def start(self) -> None:
+        """Listen. What is in the way of one transport ends the start: the operator asked for it."""
+        for transport in self._transports:
+            transport.serve(self.answer, self.hear)
+            await transport.open()
+            log.info("listening for announcements by %s", transport.name)
+
+    async def stop(self) -> None:
+        for transport in self._transports:
+            await transport.close()
+
+    # --- Hearing ---------------------------------------------------------------------------------
+
+    async def hear(self, message: JsonObject, how: Heard) -> JsonObject | None:
+        """Register what is announced, or raise the refusal, which nobody is told. Nothing is ever sent back."""
+        document = dump_json(message)
+        dialect, decoded = self._registry.decode(document, dialect="announce")
+        await self._registry.publish(
+            Publication(
+                dialect=dialect,
+                document=document,
+                decoded=decoded,
+                principal=await self._principal(decoded.record.id, how),
+                via=how.transport,
+                gated=True,
+            )
+        )
+        agent_id = agent_id_of(message)
+        if is_goodbye(message):
+            self._local.pop(agent_id, None)
+        else:
+            self._note(agent_id, self._registry.clock.now() + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
+        return None
+
+    async def _principal(self, record_id: str, how: Heard) -> Principal:
+        """Who it is written as. A record that was announced is its key's to change, whoever owns it; others are not."""
+        entry = self._registry.catalogue.find(self._registry.catalogue.resolve(record_id) or record_id)
+        subject = LAN_SUBJECT
+        if entry is not None and entry.owner != LAN_SUBJECT:
+            found = await self._registry.registrations([entry.id])
+            if found and found[0].source("announce") is not None:
+                subject = entry.owner
+        return Principal(
+            subject=subject,
+            scopes=frozenset((SCOPE_WRITE,)),
+            via=LAN_VIA,
+            credential=how.transport,
+            address=how.source,
+        )
+
+    def _note(self, agent_id: str, until: float) -> None:
+        if len(self._local) >= limits.DIRECTORY_AGENTS:
+            now = self._registry.clock.now()
+            self._local = {name: ends for name, ends in self._local.items() if now < ends}
+        self._local[agent_id] = until
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    async def answer(self, query: AgentQuery) -> list[JsonObject]:
+        names = tuple(wanted.name for wanted in query.wanted if wanted.name != "*")
+        listed = await self._views.page(ANONYMOUS, query, Wish(names=names, signed=True, limit=_ANSWERS))
+        now = self._registry.clock.now()
+        messages = (self._message(body, now) for body in listed.bodies)
+        return [
+            response_message(message, query.query_id)
+            for message in messages
+            if self._anonymous_read or self._local.get(agent_id_of(message), 0.0) > now
+        ]
+
+    @staticmethod
+    def _message(body: bytes, now: float) -> JsonObject:
+        """An Announce with what is left of its time."""
+        told = parse_object(body)
+        ends = find_instant(told.pop("expires_at", None))
+        told.pop("matched", None)
+        return {**told, "ttl": max(1, math.ceil(ends - now)) if ends is not None else limits.LAN_TTL_SECONDS}
+
+    # --- Publishing ------------------------------------------------------------------------------
+
+    async def publish(self) -> None:
+        """Tell the LAN of public agents that are signed and were not heard here; and no longer of those that are gone."""
+        if not self._publishes:
+            return
+        now = self._registry.clock.now()
+        messages = {agent_id_of(message): message for message in await self._public(now)}
+        for transport in self._transports:
+            if transport.name == "mdns":
+                await self._publish_on(transport, messages)
+        self._published = set(messages)
+
+    async def _publish_on(self, transport: Transport, messages: dict[str, JsonObject]) -> None:
+        for agent_id in self._published - messages.keys():
+            await transport.withdraw(agent_id)
+        for agent_id, message in messages.items():
+            plain = {name: value for name, value in message.items() if name != "ttl"}
+            ttl = min(message["ttl"], limits.MDNS_CROWD_TTL_SECONDS)
+            try:
+                ack = await transport.announce(plain, ttl)
+            except WaypostError as error:
+                ack = Ack(False, reason=error.message)
+            if not ack.accepted:
+                log.debug("%s is not published: %s", agent_id, ack.reason)
+
+    async def _public(self, now: float) -> list[JsonObject]:
+        """Freshly signed ones alone: nobody believes the others (P-17)."""
+        found: list[JsonObject] = []
+        cursor: str | None = None
+        while len(found) < limits.OWN_AGENTS:
+            listed = await self._views.page(ANONYMOUS, AgentQuery(), Wish(signed=True, limit=_ANSWERS, cursor=cursor))
+            found += [message for body in listed.bodies if self._is_worth(message := self._message(body, now), now)]
+            cursor = listed.next_cursor
+            if cursor is None:
+                break
+        return found[: limits.OWN_AGENTS]
+
+    def _is_worth(self, message: JsonObject, now: float) -> bool:
+        metadata = message["agent"].get("metadata")
+        signed_at = find_instant(metadata.get("__iat")) if isinstance(metadata, dict) else None
+        is_fresh = signed_at is not None and now - signed_at < limits.ANNOUNCE_PAST_SECONDS
+        return is_fresh and self._local.get(agent_id_of(message), 0.0) <= now

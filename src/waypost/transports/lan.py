@@ -1,0 +1,33 @@
+"""The transports of the LAN, by what an operator or a user says of them. mDNS is loaded when it is wanted: it is an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.util import find_spec
+
+from waypost import limits
+from waypost.transports.interfaces import find_way_out
+from waypost.transports.port import Clock, Transport
+from waypost.transports.udp import UdpTransport
+
+
+def has_mdns() -> bool:
+    """Whether the extra `lan` is installed."""
+    return find_spec("zeroconf") is not None
+
+
+def make_mdns(
+    interfaces: Sequence[str],
+    clock: Clock,
+    *,
+    pointer: Callable[[str], str] | None = None,
+    fetch: Callable[[str], Awaitable[bytes]] | None = None,
+) -> Transport:
+    """Raises a ConfigurationError that names the extra where it is missing."""
+    from waypost.transports.mdns import MdnsTransport
+
+    return MdnsTransport(interfaces or [find_way_out()], clock, pointer=pointer, fetch=fetch)
+
+
+def make_udp(interface: str | None, clock: Clock, port: int = limits.UDP_PORT) -> Transport:
+    return UdpTransport([interface or find_way_out()], clock, port=port)

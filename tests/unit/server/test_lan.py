@@ -1,0 +1,150 @@
+"""The registry on the LAN: the same gate, silence for whoever does not pass, answers for who does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.announce import AGENT_ID, announce, announcement, key
+from support.service import NOW, service
+from support.transports import Watched, eventually, free_udp_port
+from waypost.errors import ConfigurationError
+from waypost.net.clock import ManualClock
+from waypost.settings import Settings
+from waypost.transports.udp import UdpTransport
+from waypost.wire.announce import AgentQuery, parse_wanted
+
+METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+
+
+def lan(**more: Any) -> dict[str, Any]:
+    return {"udp": True, "udp_interface": "lo", "udp_port": free_udp_port(), **more}
+
+
+def end(settings: dict[str, Any], clock: ManualClock) -> UdpTransport:
+    return UdpTransport(["lo"], clock, port=settings["udp_port"])
+
+
+async def test_what_is_heard_is_registered_with_its_source_and_expires_by_its_ttl(tmp_path: Path) -> None:
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        transport = end(settings, bench.clock)
+        await transport.open()
+        await transport.announce(announcement(key("a"), seq=1, at=NOW), 10)
+        admin = bench.admin()
+        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        judged = (await admin.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
+        assert judged["trust"]["level"] == "verified"
+        assert [document["via"] for document in judged["documents"]] == ["udp"]
+        bench.clock.advance(11)
+        assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
+        await transport.close()
+
+
+async def test_the_allow_list_holds_on_the_lan_and_refusals_are_silent(tmp_path: Path) -> None:
+    settings = lan()
+    async with service(tmp_path, **settings) as bench:
+        transport, back = end(settings, bench.clock), Watched()
+        await transport.open()
+        await transport.subscribe(back)
+        await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
+        admin = bench.admin()
+        await asyncio.sleep(0.3)
+        assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
+        assert (await admin.post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
+        await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
+        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await transport.close()
+
+
+async def test_a_replay_another_key_and_a_broken_signature_change_nothing(tmp_path: Path) -> None:
+    """L1."""
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        transport = end(settings, bench.clock)
+        await transport.open()
+        await transport.announce(announcement(key("a"), seq=5, at=NOW), 30)
+        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await transport.announce(announcement(key("a"), seq=4, at=NOW, capabilities={"old": "1"}), 30)
+        await transport.announce(announcement(key("mallory"), seq=9, at=NOW, capabilities={"evil": "1"}), 30)
+        broken = announcement(key("a"), seq=10, at=NOW)
+        broken["agent"]["capabilities"] = {"evil": "1"}
+        await transport.announce(broken, 30)
+        await transport.announce(announcement(key("a"), seq=6, at=NOW, capabilities={"new": "1"}), 30)
+        admin = bench.admin()
+        for _ in range(100):
+            found = (await admin.get(f"/agents/{AGENT_ID}")).json()["agent"]["capabilities"]
+            if found == {"new": "1"}:
+                break
+            assert found == {"metrics": "2.0"}
+            await asyncio.sleep(0.02)
+        assert found == {"new": "1"}
+        await transport.close()
+
+
+async def test_a_query_on_the_lan_is_answered_with_what_anybody_may_read(tmp_path: Path) -> None:
+    """An agent of the registry is told of only where reading needs no token; a private one never."""
+    private = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+    for anonymous_read, told in ((False, set()), (True, {AGENT_ID})):
+        settings = lan(anonymous_read=anonymous_read, trust_mode="tofu")
+        async with service(tmp_path / str(anonymous_read), **settings) as bench:
+            client = bench.as_("ada")
+            assert (await announce(client, announcement(key("a"), seq=1, at=NOW))).is_success
+            hidden = announcement(key("b"), seq=1, at=NOW, agent_id=private)
+            assert (await announce(client, hidden, headers={"Waypost-Visibility": "private"})).is_success
+            transport = end(settings, bench.clock)
+            await transport.open()
+            found = await transport.query(METRICS, timeout=1.0)
+            assert {message["agent"]["agent_id"] for message in found} == told
+            await transport.close()
+
+
+async def test_one_agent_may_come_by_the_lan_and_by_http(tmp_path: Path) -> None:
+    """Whoever announces it with a token and the same key owns it from then on; its key goes on renewing it on the LAN."""
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        transport, ada = end(settings, bench.clock), bench.as_("ada")
+        await transport.open()
+        await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
+        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        assert (await announce(ada, announcement(key("a"), seq=2, at=NOW))).status_code == 200
+        await transport.announce(announcement(key("a"), seq=3, at=NOW, capabilities={"new": "1"}), 30)
+        for _ in range(200):
+            if (await ada.get(f"/agents/{AGENT_ID}")).json()["agent"]["capabilities"] == {"new": "1"}:
+                break
+            await asyncio.sleep(0.02)
+        assert (await ada.delete(f"/agents/{AGENT_ID}")).status_code == 204
+        await transport.close()
+
+
+async def test_a_record_that_was_not_announced_is_not_taken_over_from_the_lan(tmp_path: Path) -> None:
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        ada, transport = bench.as_("ada"), end(settings, bench.clock)
+        held = {
+            "id": f"urn:uuid:{AGENT_ID}",
+            "name": "Held",
+            "description": "Held by Ada.",
+            "bindings": [{"protocol": "https", "endpoint": "https://example.net/a"}],
+        }
+        assert (await ada.post("/api/v1/agents", json=held)).status_code == 201
+        await transport.open()
+        await transport.announce(announcement(key("mallory"), seq=1, at=NOW), 30)
+        await asyncio.sleep(0.3)
+        found = (await ada.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}")).json()
+        assert found["name"] == "Held"
+        await transport.close()
+
+
+def test_publishing_on_the_lan_needs_the_lan(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="mdns_publish"):
+        Settings(data=tmp_path, mdns_publish=True)
+
+
+async def test_an_interface_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no-such-interface"):
+        async with service(tmp_path, udp=True, udp_interface="no-such-interface"):
+            pass
