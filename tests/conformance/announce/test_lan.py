@@ -1,0 +1,226 @@
+"""Announcements on a LAN: mDNS, UDP broadcast, the ladder of sizes, expiry, versions (announce.md §6.1–6.3, §7, §8)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.announce import AGENT_ID, agent, announcement, key
+from support.signing import key_of
+from support.transports import BEDS, A, B, Bed, Watched, eventually, free_udp_port, quietly, said, signed
+from waypost import limits
+from waypost.model.json import JsonObject, dump_json
+from waypost.testing import ManualClock
+from waypost.transports.answers import AnswerMemory
+from waypost.transports.port import Transport
+from waypost.transports.udp import PORT, UdpTransport
+from waypost.trust.announced import read_announced
+from waypost.trust.signing import sign_announcement
+from waypost.wire.announce import AgentQuery, parse_wanted, response_message
+from waypost.wire.announce_ladder import fit
+from waypost.wire.announce_txt import SERVICE, Inline, Pointer, read_txt, write_inline, write_pointer
+from waypost.wire.announce_udp import Fragment, Reassembly, datagrams, parse_datagram
+
+NOW = 1_780_000_000.0
+METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+
+
+@pytest.fixture(params=["mdns", "udp"])
+async def bed(request: pytest.FixtureRequest) -> AsyncIterator[Bed]:
+    async with BEDS[request.param]() as made:
+        yield made
+
+
+async def watching(end: Transport) -> Watched:
+    watched = Watched()
+    await end.subscribe(watched)
+    return watched
+
+
+@pytest.mark.req("ANN-30", "ANN-32")
+def test_the_names_and_numbers_of_the_protocol() -> None:
+    assert SERVICE == "_agentsc._tcp.local."
+    assert limits.MDNS_TTL_SECONDS == 10
+    assert PORT == 49353
+
+
+@pytest.mark.req("ANN-30", "ANN-32", "ANN-7")
+async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None:
+    alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
+    first, second = bed.message(), bed.message(B, capabilities={"logs": "1.0"})
+    await alice.announce(first, 10)
+    await bob.announce(second, 10)
+    assert [said(found) for found in await carol.query(METRICS, timeout=1.5)] == [first]
+    assert await carol.query(AgentQuery(wanted=(parse_wanted("unheard-of"),)), timeout=0.5) == []
+
+
+@pytest.mark.req("ANN-10", "ANN-30", "ANN-32")
+@pytest.mark.parametrize("part", ["agent_id", "public_key", "signature", "extra"])
+async def test_a_message_that_was_changed_on_the_way_is_dropped(bed: Bed, part: str) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = await watching(bob)
+    message = bed.message()
+    if part == "agent_id":
+        message["agent"]["agent_id"] = B
+    elif part == "public_key":
+        message["agent"]["public_key"] = key("other").public.pem()
+    elif part == "signature":
+        message["signature"] = "A" * 86 + "=="
+    else:
+        message["agent"]["extra"] = 1
+    await alice.announce(message, 10)
+    witness = "d2b7c9a4-92a4-4b8e-8a53-1c6f0f6a7e22"
+    await alice.announce(bed.message(witness), 10)
+    await eventually(lambda: watched.kinds(witness) == ["added"])
+    assert {sighting.agent_id for sighting in watched.sightings} == {witness}
+
+
+@pytest.mark.req("ANN-8")
+async def test_unsigned_members_beside_the_agent_change_nothing(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = await watching(bob)
+    message = {**bed.message(), "timestamp": 1, "schema_version": 2, "message_type": "announce", "action": "shutdown"}
+    await alice.announce(message, 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == said(message)
+
+
+@pytest.mark.req("ANN-31")
+@pytest.mark.parametrize("kind", ["ed25519", "p-256"])
+def test_a_compact_announcement_by_a_small_key_fits_512_bytes(kind: str) -> None:
+    bulky = agent(metadata={"description": "d" * 300, "__os": "linux"})
+    fitted = fit(bulky, lambda told: sign_announcement(told, key_of(kind), now=NOW), "udp")
+    assert fitted.rung == "compact"
+    assert len(dump_json(fitted.message)) <= 512
+    read = read_announced(fitted.message)
+    assert read.key is not None
+    assert read.signature is not None
+    assert read.holds(read.key, read.signature) is not None
+
+
+@pytest.mark.req("ANN-31")
+def test_an_announcement_by_rsa_takes_the_ladder() -> None:
+    message = fit(agent(), lambda told: sign_announcement(told, key_of("rsa"), now=NOW), "udp").message
+    data = dump_json(message)
+    parts = datagrams(data)
+    assert len(parts) > 1
+    assert max(map(len, parts)) <= 512
+    reassembly, whole = Reassembly(), None
+    for part in reversed(parts):
+        read = parse_datagram(part)
+        assert isinstance(read, Fragment)
+        whole = reassembly.take("10.0.0.1:1", read, 0.0)
+    assert whole == data
+    assert read_txt(write_inline(data, AGENT_ID)) == Inline(data, AGENT_ID)
+    pointer = Pointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", key_of("rsa").public.key_id)
+    assert read_txt(write_pointer(pointer)) == pointer
+
+
+@pytest.mark.req("ANN-31")
+async def test_more_than_512_bytes_arrive_whole(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = await watching(bob)
+    message = sign_announcement(agent(A), key_of("rsa"), now=bed.clock.now())
+    assert len(dump_json(message)) > 512
+    await alice.announce(message, 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert said(watched.sightings[0].message) == message
+
+
+@pytest.mark.req("ANN-41")
+async def test_an_agent_is_there_before_its_ttl_ends_and_gone_after_it(bed: Bed) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = await watching(bob)
+    await alice.announce(bed.message(), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    await alice.close()
+    bed.clock.advance(9)
+    await quietly(0.5)
+    assert watched.kinds() == ["added"]
+    bed.clock.advance(2)
+    await eventually(lambda: watched.kinds() == ["added", "expired"], seconds=1.0)
+
+
+@pytest.mark.req("ANN-40")
+def test_answers_are_kept_no_longer_than_five_minutes_or_their_ttl() -> None:
+    answer = response_message(announcement(key("one"), seq=1, at=NOW))
+    memory = AnswerMemory()
+    memory.put(METRICS, [(answer, 10.0)], NOW)
+    assert memory.find(METRICS, NOW + 9) == [answer]
+    assert memory.find(METRICS, NOW + 10) is None
+    memory.put(METRICS, [(answer, 86_400.0)], NOW)
+    assert memory.find(METRICS, NOW + 299) == [answer]
+    assert memory.find(METRICS, NOW + 300) is None
+    memory.put(METRICS, [], NOW)
+    assert memory.find(METRICS, NOW + 4) == []
+    assert memory.find(METRICS, NOW + 5) is None
+    memory.put(METRICS, [(answer, 60.0)], NOW)
+    memory.purge(AGENT_ID)
+    assert memory.find(METRICS, NOW) == []
+
+
+@pytest.mark.req("ANN-51")
+async def test_another_minor_is_processed_and_warned_of_once(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = await watching(bob)
+    heard: list[JsonObject] = []
+
+    async def hear(message: JsonObject, how: object) -> None:
+        heard.append(message)
+
+    bob.serve(None, hear)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await alice.announce({**bed.message(), "protocol_version": "v1.1"}, 10)
+        await eventually(lambda: watched.kinds() == ["added"] and heard)
+        await quietly(0.5)
+    told = {record.getMessage() for record in caplog.records if "v1.1" in record.getMessage()}
+    assert len(told) == 1
+
+
+@pytest.mark.req("ANN-50")
+async def test_a_higher_major_on_udp_is_ignored_and_sent_the_own_major_once_a_minute() -> None:
+    clock, port = ManualClock(time.time()), free_udp_port()
+    ours = UdpTransport(["lo"], clock, port=port)
+    await ours.open()
+    watched = await watching(ours)
+    await ours.announce(signed(clock, metadata={"note": "ours"}), 3600)
+    stranger = {
+        **signed(clock, B, metadata={"note": "a longer one, so that an answer fits"}),
+        "protocol_version": "v2.0",
+    }
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.bind(("127.0.0.1", 0))
+        sender.setblocking(False)
+        for _ in range(3):
+            sender.sendto(dump_json({**stranger, "padding": "x" * 40}), ("127.255.255.255", port))
+        await quietly(0.5)
+        replies = _read_all(sender)
+        clock.advance(60)
+        sender.sendto(dump_json({**stranger, "padding": "x" * 40}), ("127.255.255.255", port))
+        await quietly(0.5)
+        later = _read_all(sender)
+    await ours.close()
+    assert [(reply["protocol_version"], reply["agent"]["agent_id"]) for reply in replies] == [("v1.0", A)]
+    assert len(later) == 1
+    assert watched.kinds(B) == []
+
+
+def _read_all(each: socket.socket) -> list[JsonObject]:
+    """The messages, put together where they came in pieces."""
+    reassembly, found = Reassembly(), []
+    while True:
+        try:
+            data = each.recv(65_535)
+        except BlockingIOError:
+            return found
+        part = parse_datagram(data)
+        whole = reassembly.take("", part, 0.0) if isinstance(part, Fragment) else data
+        if whole is not None:
+            found.append(json.loads(whole))
