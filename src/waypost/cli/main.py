@@ -45,6 +45,8 @@ COMMANDS = {
     "watch": "Follow the changes.",
     "import": "Register many agents from files and folders.",
     "export": "Write all agents as JSON lines.",
+    "announce": "Announce an agent on the LAN and to a registry.",
+    "browse": "Show the agents on the LAN.",
     "verify": "Check signatures, and that the audit trail was not rewritten.",
     "audit": "Show who changed what.",
     "token": "Make access tokens.",

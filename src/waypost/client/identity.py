@@ -26,7 +26,7 @@ from waypost.trust.signing import PrivateKey
 
 KEY_FILE = "keys/announce.pem"
 FOLDER = "announced"
-_IDS = "ids.json"
+IDS_FILE = "ids.json"
 _STAMPS = ("__seq", "__iat", "__state")
 
 
@@ -75,7 +75,7 @@ def load_identity(document: bytes, data: Path, *, key: Path | None = None, now: 
     """The agent in a document of any dialect, with the key of this machine; what is missing is made."""
     path = key or data / KEY_FILE
     now = time.time() if now is None else now
-    agent = read_agent(document, data / FOLDER / _IDS, now)
+    agent = read_agent(document, data / FOLDER / IDS_FILE, now)
     agent_id = str(agent["agent_id"]).lower()
     if not path.exists() and key is None:
         keep_key(path, make_key("ed25519"))

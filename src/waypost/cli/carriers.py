@@ -1,0 +1,94 @@
+"""The transports that `announce` and `browse` use, from their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import httpx
+import msgspec
+
+from waypost import limits
+from waypost.cli.session import Session
+from waypost.client.registries import transport_of
+from waypost.settings import Connection, load_connection
+from waypost.transports.lan import has_mdns, make_mdns, make_udp
+from waypost.transports.port import Clock, Transport
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_PROBE_SECONDS = 1.0
+
+
+class Carriers(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said of transports; None and () are not said."""
+
+    mdns: bool | None = None
+    udp: bool | None = None
+    interface: tuple[str, ...] = ()
+    udp_port: int = limits.UDP_PORT
+    registry: tuple[str, ...] = ()
+
+    @property
+    def is_named(self) -> bool:
+        return bool(self.mdns or self.udp or self.registry)
+
+    def lan(self, clock: Clock, *, mdns: bool, udp: bool) -> list[Transport]:
+        """`mdns` and `udp`: where nothing was said."""
+        made: list[Transport] = []
+        if mdns if self.mdns is None else self.mdns:
+            made.append(make_mdns(self.interface, clock))
+        if udp if self.udp is None else self.udp:
+            made += [make_udp(each, clock, self.udp_port) for each in self.interface or (None,)]
+        return made
+
+    def registries(self, session: Session, clock: Clock) -> list[Transport]:
+        """Those that were named; else, where nothing was, the service of this machine if it answers."""
+        if self.registry:
+            return [transport_of(_address(session, url), clock) for url in self.registry]
+        address = session.connection()
+        if address.named or (not self.is_named and _answers(address)):
+            return [transport_of(address, clock)]
+        return []
+
+
+def carrier_options(function: Function) -> Function:
+    """`--mdns`, `--udp`, `--interface`, `--udp-port`, `--registry`."""
+    options = (
+        click.option("--mdns/--no-mdns", default=None, help="Use mDNS.  [default: if the extra lan is installed]"),
+        click.option("--udp/--no-udp", default=None, help="Use UDP broadcast."),
+        click.option(
+            "--interface",
+            multiple=True,
+            metavar="NAME|ADDRESS",
+            help="The interface for both.  [default: the one that leads out]",
+        ),
+        click.option(
+            "--udp-port",
+            type=click.IntRange(1, 65535),
+            default=limits.UDP_PORT,
+            show_default=True,
+            help="The port for UDP broadcast.",
+        ),
+        click.option("--registry", multiple=True, metavar="URL", help="A registry to use too."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def default_mdns(carriers: Carriers) -> bool:
+    """mDNS by itself: where nothing else was asked for, and it is installed."""
+    return not carriers.is_named and has_mdns()
+
+
+def _address(session: Session, url: str) -> Connection:
+    flags = {"server": url, "token": session.token, "timeout": session.timeout, "data": session.data}
+    return load_connection(flags, config=session.config)
+
+
+def _answers(address: Connection) -> bool:
+    try:
+        return httpx.get(f"{address.base_url}/healthz", timeout=_PROBE_SECONDS, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False

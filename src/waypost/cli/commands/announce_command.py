@@ -1,0 +1,168 @@
+"""`waypost announce FILE`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.carriers import Carriers, carrier_options, default_mdns
+from waypost.cli.durations import duration
+from waypost.cli.options import example
+from waypost.cli.output import Printer, without_none
+from waypost.cli.report import report_error
+from waypost.cli.session import Session, with_session
+from waypost.cli.text import clean
+from waypost.client.announcer import Announcer, LaneState, WallClock
+from waypost.client.identity import FOLDER, IDS_FILE, KEY_FILE, Identity, load_identity, read_agent
+from waypost.errors import InvalidParameter, InvalidRequest, WaypostError
+from waypost.model.times import to_rfc3339
+from waypost.transports.port import Transport
+from waypost.wire.announce_rollback import Suppress
+
+_LOOK_SECONDS = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is announced, and how."""
+
+    file: str
+    identity: Identity
+    ids: Path
+    transports: list[Transport]
+    ttl: int | None
+    suppress: Suppress
+
+
+@click.command(
+    epilog=example(
+        "waypost announce agent.json",
+        "waypost announce card.json --udp --interface eth0",
+        "waypost announce agent.json --mdns --registry https://agents.example.net --token TOKEN",
+    )
+)
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"The private key to sign with.  [default: DATA/{KEY_FILE}, made if it is not there]",
+)
+@click.option("--ttl", type=duration, metavar="DURATION", help="How long it is believed.  [default: 10s, registry 2m]")
+@click.option(
+    "--suppress",
+    type=click.Choice(("keepalive", "strict")),
+    default="keepalive",
+    show_default=True,
+    help="What becomes of the registry's entry while the LAN carries: kept alive, or taken away.",
+)
+@carrier_options
+@with_session
+def command(
+    session: Session, file: str, key: Path | None, ttl: int | None, suppress: Suppress, **carriers: Any
+) -> None:
+    """Announce the agent in FILE (any dialect, or a bare agent object), signed, until interrupted.
+
+    Without options it announces by mDNS, and to the registry of this machine if that answers. When FILE changes, what it
+    says then is announced. At the end the agent is withdrawn.
+    """
+    data = session.settings().data
+    chosen, clock = Carriers(**carriers), WallClock()
+    transports = chosen.lan(clock, mdns=default_mdns(chosen), udp=False) + chosen.registries(session, clock)
+    if not transports:
+        raise InvalidParameter(
+            "There is nowhere to announce it: no registry answers, and mDNS is not installed.",
+            path="--mdns",
+            hint="Use --udp, name a --registry, or install `waypost[lan]`.",
+        )
+    plan = Plan(
+        file=file,
+        identity=load_identity(_read(file), data, key=key),
+        ids=data / FOLDER / IDS_FILE,
+        transports=transports,
+        ttl=ttl,
+        suppress=suppress,
+    )
+    asyncio.run(_announce(session.printer(), plan))
+
+
+async def _announce(printer: Printer, plan: Plan) -> None:
+    announcer: Announcer = Announcer.of(
+        plan.identity,
+        plan.transports,
+        ttl=plan.ttl,
+        suppress=plan.suppress,
+        on_state=lambda state: _show(printer, announcer, state),
+    )
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, ended.set)
+    if printer.is_human:
+        printer.line(f"{announcer.agent_id}  {clean(plan.identity.agent.get('agent_name') or '')}")
+        printer.note(f"key {plan.identity.key.public.key_id}; Ctrl-C ends.")
+    async with announcer:
+        following = asyncio.create_task(_follow(announcer, plan))
+        await ended.wait()
+        following.cancel()
+
+
+async def _follow(announcer: Announcer, plan: Plan) -> None:
+    """Announce what the file says whenever it changes. One that cannot be read leaves things as they are."""
+    if plan.file == "-":
+        return
+    path = Path(plan.file)
+    known = _mark(path)
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        mark = _mark(path)
+        if mark in (known, None):
+            continue
+        known = mark
+        try:
+            announcer.change(read_agent(_read(plan.file), plan.ids, time.time()))
+        except WaypostError as error:
+            report_error(error, plan.file)
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}.", path=file) from None
+
+
+def _show(printer: Printer, announcer: Announcer, state: LaneState) -> None:
+    if printer.is_human:
+        reason = f"  {clean(state.reason)}" if state.reason else ""
+        printer.line(f"{state.state:<9}  {state.transport}{reason}")
+        return
+    printer.output = "jsonl"  # a stream has no end at which an array could be closed
+    printer.value(
+        without_none(
+            {
+                "agent_id": announcer.agent_id,
+                "transport": state.transport,
+                "state": state.state,
+                "at": to_rfc3339(state.at),
+                "expires_at": None if state.expires_at is None else to_rfc3339(state.expires_at),
+                "reason": state.reason or None,
+            }
+        )
+    )
