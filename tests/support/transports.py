@@ -25,6 +25,7 @@ from waypost.transports.http import HttpTransport
 from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
+from waypost.transports.websocket import WebSocketTransport
 
 A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
@@ -142,8 +143,8 @@ async def mdns_bed() -> AsyncIterator[Bed]:
 
 
 @asynccontextmanager
-async def http_bed() -> AsyncIterator[Bed]:
-    """Clients of one registry in this process, on a real socket, and on the clock of the test."""
+async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIterator[Bed]:
+    """Clients of one registry in this process, on a real socket, and on the clock of the test. `make` is given its URL."""
     clock = ManualClock(time.time())
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
         settings = Settings(data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu")
@@ -155,7 +156,7 @@ async def http_bed() -> AsyncIterator[Bed]:
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
         url = application.base_url
-        bed = Bed(clock, lambda name: HttpTransport(httpx.AsyncClient(base_url=url), clock), relays=False)
+        bed = Bed(clock, lambda name: make(url, clock), relays=False)
         try:
             yield bed
         finally:
@@ -166,9 +167,18 @@ async def http_bed() -> AsyncIterator[Bed]:
             await application.stop()
 
 
+def http_bed() -> AbstractAsyncContextManager[Bed]:
+    return registry_bed(lambda url, clock: HttpTransport(httpx.AsyncClient(base_url=url), clock))
+
+
+def socket_bed() -> AbstractAsyncContextManager[Bed]:
+    return registry_bed(lambda url, clock: WebSocketTransport(url, clock, random=random.Random(url)))
+
+
 BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {
     "http": http_bed,
     "memory": memory_bed,
     "mdns": mdns_bed,
     "udp": udp_bed,
+    "ws": socket_bed,
 }

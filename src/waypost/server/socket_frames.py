@@ -11,8 +11,8 @@ import logging
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
-from websockets.frames import Frame
+from websockets.exceptions import InvalidState, PayloadTooBig
+from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 
 from waypost import limits
@@ -21,9 +21,11 @@ from waypost.server.tls import tls_extension
 _log = logging.getLogger("waypost.frames")
 _log.setLevel(logging.WARNING)  # below it every path would be told with its query
 
+NOT_A_FRAME = 1002
 NOT_UTF8 = 1007
 FLOOD = 1008
 SILENT = 4408
+_NO_LENGTH = 1 << 63
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -78,6 +80,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.end(NOT_UTF8, "the text is not UTF-8")
             return
         super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        """A length with its top bit set is no length (RFC 6455 §5.2); the parser takes it for a very large one."""
+        fault = self.conn.parser_exc
+        if isinstance(fault, PayloadTooBig) and (fault.size or 0) >= _NO_LENGTH:
+            self.conn.data_to_send()
+            told = Frame(Opcode.CLOSE, Close(NOT_A_FRAME, "the length of a frame has its top bit set").serialize())
+            self.transport.write(told.serialize(mask=False))
+        super().handle_parser_exception()
 
     # --- The heartbeat ---------------------------------------------------------------------------
 

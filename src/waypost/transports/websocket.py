@@ -108,7 +108,12 @@ class WebSocketTransport:
             self._announced.pop(agent_id, None)
         else:
             self._announced[agent_id] = message
-        return Ack(True, find_instant(told.expires_at))
+        return Ack(True, self._ends(find_instant(told.expires_at), ttl))
+
+    def _ends(self, told: float | None, ttl: int) -> float:
+        """By the own clock, which may not be the registry's."""
+        mine = self._clock.now() + ttl
+        return mine if told is None else min(mine, told)
 
     async def withdraw(self, agent_id: str) -> None:
         """By the word `shutdown`, which counts within a session of the owner (P-19)."""
