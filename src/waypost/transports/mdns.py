@@ -112,7 +112,7 @@ class MdnsTransport(RecordUpdateListener):
                 hint="Name an interface that is up and can do multicast.",
             ) from None
         zeroconf = self._zeroconf.zeroconf
-        self._guard = Guard(interfaces, self._clock)
+        self._guard = Guard(interfaces)
         self._guard.stand_before(zeroconf)
         self._publisher = Publisher(zeroconf, _addresses(interfaces, self._ipv6), self._service, self._random)
         zeroconf.async_add_listener(self, None)

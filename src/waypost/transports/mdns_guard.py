@@ -20,7 +20,6 @@ from zeroconf import Zeroconf
 
 from waypost.transports.interfaces import Interface
 from waypost.transports.pace import Door
-from waypost.transports.port import Clock
 
 log = logging.getLogger("waypost.transports")
 
@@ -45,10 +44,9 @@ _FILTER = (
 
 
 class Guard:
-    def __init__(self, interfaces: Sequence[Interface], clock: Clock) -> None:
+    def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.source = ""
         self._interfaces = interfaces
-        self._clock = clock
         self._door = Door()
 
     def stand_before(self, zeroconf: Zeroconf) -> None:
@@ -60,7 +58,7 @@ class Guard:
     def lets_in(self, address: str) -> bool:
         if not any(interface.is_on_link(address) for interface in self._interfaces):
             return False
-        return self._door.lets_in(address, self._clock.now())
+        return self._door.lets_in(address, asyncio.get_running_loop().time())
 
 
 class _Guarded(asyncio.DatagramProtocol):

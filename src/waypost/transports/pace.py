@@ -30,7 +30,10 @@ class Pace:
 
 
 class Door:
-    """What is let in from the network before anything is read: so much of one source, so much in all."""
+    """What is let in from the network before anything is read: so much of one source, so much in all.
+
+    It counts load, not leases: its time is that of the event loop, whatever clock a test moves.
+    """
 
     def __init__(self) -> None:
         self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)

@@ -135,7 +135,7 @@ class UdpTransport:
 
     def _received(self, data: bytes, source: Address, via: UdpSockets) -> None:
         now = self._clock.now()
-        if not self._door.lets_in(_pace_name(source), now):
+        if not self._door.lets_in(_pace_name(source), asyncio.get_running_loop().time()):
             return
         try:
             self._take(data, source, via, now)
@@ -191,7 +191,7 @@ class UdpTransport:
     async def _may_answer(self, source: Address) -> bool:
         """Ten a second for each source. Whoever has more to say waits for its turn, some seconds at most."""
         for _ in range(int(QUERY_SECONDS * limits.ANSWERS_PER_SECOND)):
-            if self._pace.take(_pace_name(source), self._clock.now()):
+            if self._pace.take(_pace_name(source), asyncio.get_running_loop().time()):
                 return True
             await asyncio.sleep(1 / limits.ANSWERS_PER_SECOND)
         return False

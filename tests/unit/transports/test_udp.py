@@ -149,7 +149,9 @@ async def test_a_source_gets_at_most_ten_answers_a_second(
     await stranger.hear(0.1)
     for number in range(40):
         stranger.say(padded(dump_json({**json.loads(QUERY), "query_id": str(number)})))
-    assert len(_agents(await stranger.hear(1.0))) == limits.ANSWERS_PER_SECOND
+    began = time.monotonic()
+    answers = len(_agents(await stranger.hear(1.0)))
+    assert limits.ANSWERS_PER_SECOND <= answers <= limits.ANSWERS_PER_SECOND * (2 + time.monotonic() - began)
 
 
 async def test_rubbish_stops_nothing(agent: UdpTransport, stranger: Stranger, clock: ManualClock) -> None:
@@ -179,16 +181,17 @@ async def test_a_flood_of_one_process_is_cut_off_and_others_are_heard(
 
     agent.serve(None, hear)
     flood = dump_json(signed(clock))
-    for _ in range(10):
+    began = time.monotonic()
+    for _ in range(50):
         for _ in range(100):
             stranger.say(flood)
-        await asyncio.sleep(0)
-        await quietly(0.02)
+        await quietly(0.01)
+    most = limits.HEARD_BURST + limits.HEARD_PER_SECOND * (time.monotonic() - began)
     other = Stranger(port)
     other.say(dump_json(signed(clock, B)))
     await eventually(lambda: B in heard)
     other.close()
-    assert heard.count(A) <= limits.HEARD_BURST
+    assert heard.count(A) <= most
 
 
 async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, clock: ManualClock, port: int) -> None:
