@@ -215,12 +215,13 @@ class AnnounceFace:
 
     async def _one(self, call: Call) -> AnyResponse:
         view = await self._views.get(call.principal, call.id)
-        return list_answer(call, view.body, None)
+        return list_answer(call, view.body, view.changed_at)
 
     async def _revocations(self, call: Call) -> AnyResponse:
         """P-14. What is revoked is for all readers to know: they may have cached it."""
-        rows = [row.told() for row in await self._registry.trust.revocations() if row.kind in ("key", "agent")]
-        return list_answer(call, dump_json({"protocol_version": _VERSION, "revoked": rows}), None)
+        found = [row for row in await self._registry.trust.revocations() if row.kind in ("key", "agent")]
+        body = dump_json({"protocol_version": _VERSION, "revoked": [row.told() for row in found]})
+        return list_answer(call, body, max((row.revoked_at for row in found), default=None))
 
     async def _delete(self, call: Call) -> AnyResponse:
         """Withdraw, by the owner; again is the same as once."""

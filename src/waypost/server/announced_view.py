@@ -40,6 +40,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     signed: bool
     body: bytes  # a Response
     ends: float | None = None
+    changed_at: float = 0.0
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,13 +130,27 @@ class AnnouncedViews:
             dump_json(agent), signatures, version=_VERSION, expires_at=None if ends is None else to_rfc3339(ends)
         )
         signed = signatures.signature is not None
-        return View(registration.revision, registration.id, agent["agent_id"], _capabilities(agent), signed, body, ends)
+        return View(
+            registration.revision,
+            registration.id,
+            agent["agent_id"],
+            _capabilities(agent),
+            signed,
+            body,
+            ends,
+            _changed_at(registration),
+        )
 
     def _derive(self, registration: Registration) -> JsonObject:
         """Nobody signed it, and its id is the UUID that is kept beside the record."""
         agent = self._renderer.document(registration, "announce", self._registry.clock.now())
         dialect = registration.sources[0].dialect if registration.sources else "profile"
         return {**agent, "metadata": {**agent.get("metadata", {}), _DERIVED: dialect}}
+
+
+def _changed_at(registration: Registration) -> float:
+    """A lease that runs on is a change of the answer."""
+    return max(registration.changed_at, registration.renewed_at if expiry_of(registration) is not None else 0.0)
 
 
 def read_source(document: bytes) -> tuple[JsonObject, Signatures]:

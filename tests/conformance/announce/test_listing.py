@@ -188,6 +188,8 @@ async def test_what_did_not_change_is_not_sent_again(tmp_path: Path) -> None:
             first = await bob.get(path)
             again = await bob.get(path, headers={"If-None-Match": first.headers["etag"]})
             assert (again.status_code, again.content) == (304, b"")
+            since = {"If-Modified-Since": first.headers["last-modified"]}
+            assert (await bob.get(path, headers=since)).status_code == 304
         before = (await bob.get("/agents")).headers["etag"]
         changed = announcement(
             key("k1"), seq=2, at=NOW, agent_id=IDS[1], agent_name="agent-01", capabilities={"metrics": "9"}
