@@ -20,6 +20,7 @@ from websockets.typing import Subprotocol
 from support.service import Bench, service
 from waypost.server.listening import Server, bind
 from waypost.server.socket_frames import SocketProtocol
+from waypost.server.websocket import Sockets
 
 ANSWER_SECONDS = 20.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
@@ -172,6 +173,7 @@ class SocketBench:
     """A service in this process, on a real socket and on the clock of the test."""
 
     bench: Bench
+    sockets: Sockets
     url: str
     opened: list[ClientConnection] = field(default_factory=list)
 
@@ -209,7 +211,7 @@ async def socket_service(
     port = bound.getsockname()[1]
     async with service(data, **{"trust_mode": "tofu", "port": port, **settings}) as bench:
         sockets = bench.application.service.sockets
-        assert sockets is not None
+        assert isinstance(sockets, Sockets)
         for name, value in (("recheck_seconds", recheck_seconds), ("stall_seconds", stall_seconds)):
             if value is not None:
                 setattr(sockets, name, value)
@@ -218,7 +220,7 @@ async def socket_service(
         server.config.ws = protocol
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
-        made = SocketBench(bench, bench.application.base_url)
+        made = SocketBench(bench, sockets, bench.application.base_url)
         try:
             yield made
         finally:
