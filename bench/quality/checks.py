@@ -237,6 +237,7 @@ def _attempts(agent: Registration, words: list[str]) -> list[tuple[str, Registra
     once = attacks.saying(agent, said)
     return [
         ("31 tags that people ask for", agent, attacks.with_tags(agent, words)),
+        ("ten words 3 times", once, attacks.repeating(agent, said, 3)),  # few enough to pass for prose
         ("ten words 20 times", once, attacks.repeating(agent, said)),
         ("ten words in every example", once, attacks.repeating_in_examples(agent, said)),
         ("ten words that nobody sees", agent, attacks.hiding(agent, said)),

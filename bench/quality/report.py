@@ -36,6 +36,7 @@ GOALS: tuple[tuple[str, Path_, float, bool], ...] = (  # text, figure, bound, at
     ("eight skills: first for each", ("checks", "eight skills", "first"), 100, True),
     ("eight skills: the example is named", ("checks", "eight skills", "example_named"), 100, True),
     ("31 added tags: questions on which they pay", ("checks", "cheats", "31 tags that people ask for", "raised"), 0, False),
+    ("ten words 3 times: pay more than once", ("checks", "cheats", "ten words 3 times", "raised"), 0, False),
     ("ten words 20 times: pay more than once", ("checks", "cheats", "ten words 20 times", "raised"), 0, False),
     ("ten words in every example: pay more than once", ("checks", "cheats", "ten words in every example", "raised"), 0, False),
     ("ten words that nobody sees: pay", ("checks", "cheats", "ten words that nobody sees", "raised"), 0, False),

@@ -42,7 +42,9 @@ TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
 EXAMPLES: Final = (6.0, 10.0)
 SHRINK: Final = 4.0
 K1: Final = 2.0
-COUNTED: Final = 3  # times that a field may say a term; once more makes the field longer and nothing else
+COUNTED: Final = (
+    3  # times that a field may say a term, as prose does (so up to three may pay); more only makes it longer
+)
 SAID: Final = 256  # added to the impact of a term that the description says
 
 _HASH_CACHE: Final = 262_144
