@@ -133,14 +133,14 @@ class UdpTransport:
 
     # --- What comes in ---------------------------------------------------------------------------
 
-    def _received(self, data: bytes, source: Address, via: UdpSockets) -> None:
-        now = self._clock.now()
+    def _received(self, data: bytes, source: Address, via: UdpSockets) -> bool:
         if not self._door.lets_in(_pace_name(source), asyncio.get_running_loop().time()):
-            return
+            return False
         try:
-            self._take(data, source, via, now)
+            self._take(data, source, via, self._clock.now())
         except WaypostError as error:
             log.debug("udp: a datagram of %s came to nothing: %s", source[0], error)
+        return True
 
     def _take(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
         read = parse_datagram(data)

@@ -11,13 +11,14 @@ import errno
 import socket
 from collections.abc import Callable
 
+from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.transports.interfaces import Interface
 
 Address = tuple[str, int]
-Received = Callable[[bytes, Address, "UdpSockets"], None]
+Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether there is work to do
 _READ_BYTES = 65_535
-_AT_ONCE = 64  # datagrams read in one turn of the event loop, so that a flood leaves time for others
+_READ_AT_ONCE = 64  # in one turn of the event loop, so that a flood leaves time for others
 _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
 
@@ -53,7 +54,8 @@ class UdpSockets:
             each.close()
 
     def _read(self, each: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        work = 0
+        for _ in range(_READ_AT_ONCE):
             try:
                 data, source = each.recvfrom(_READ_BYTES)
             except (BlockingIOError, InterruptedError):
@@ -61,7 +63,9 @@ class UdpSockets:
             except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
                 continue
             if self.interface.is_on_link(source[0]):
-                self._received(data, source, self)
+                work += self._received(data, source, self)
+            if work >= limits.HEARD_AT_ONCE:
+                return
 
 
 def open_sockets(interface: Interface, port: int, to: str, received: Received) -> UdpSockets:
