@@ -16,11 +16,13 @@ from typing import Any
 import httpx
 
 from support.announce import announcement, key
+from support.bus import nats_server
 from waypost.app import build
 from waypost.model.json import JsonObject
 from waypost.server.listening import Server, bind
 from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.bus import BusTransport
 from waypost.transports.http import HttpTransport
 from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Sighting, Transport
@@ -143,6 +145,18 @@ async def mdns_bed() -> AsyncIterator[Bed]:
 
 
 @asynccontextmanager
+async def bus_bed() -> AsyncIterator[Bed]:
+    """A NATS server of its own."""
+    clock = ManualClock(time.time())
+    with nats_server() as server:
+        bed = Bed(clock, lambda name: BusTransport(server.url, clock, random=random.Random(name)))
+        try:
+            yield bed
+        finally:
+            await bed.close()
+
+
+@asynccontextmanager
 async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIterator[Bed]:
     """Clients of one registry in this process, on a real socket, and on the clock of the test. `make` is given its URL."""
     clock = ManualClock(time.time())
@@ -176,6 +190,7 @@ def socket_bed() -> AbstractAsyncContextManager[Bed]:
 
 
 BEDS: dict[str, Callable[[], AbstractAsyncContextManager[Bed]]] = {
+    "bus": bus_bed,
     "http": http_bed,
     "memory": memory_bed,
     "mdns": mdns_bed,

@@ -72,12 +72,13 @@ class Station:
     async def receive(self, message: JsonObject, source: str) -> list[JsonObject]:
         """What goes back to the source alone. What is wrong with a message ends with it."""
         try:
-            return await self._receive(message, source)
+            return await self.take(message, source)
         except WaypostError as error:
             log.debug("%s: a message of %s came to nothing: %s", self.name, source, error)
             return []
 
-    async def _receive(self, message: JsonObject, source: str) -> list[JsonObject]:
+    async def take(self, message: JsonObject, source: str) -> list[JsonObject]:
+        """As `receive`, and what is wrong with the message is raised."""
         kind = kind_of_message(message)
         now = self._clock.now()
         reading = self._negotiation.read(source, message.get("protocol_version"), now)

@@ -1,0 +1,127 @@
+"""A connection to NATS (extra `bus`) that stays: it is made again whenever it is lost, with its subscriptions.
+
+Nothing that NATS raises leaves this module, only errors of Waypost. The bus carries and stores nothing: what is sent while
+there is no connection is refused, so that nothing old goes out later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+from waypost import limits
+from waypost.errors import ConfigurationError, Unavailable, WaypostError
+
+try:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.errors import Error as NatsError
+except ImportError as error:
+    raise ConfigurationError(
+        "The bus needs the package nats-py.", path="bus", hint="Install it with `pip install 'waypost[bus]'`."
+    ) from error
+
+log = logging.getLogger("waypost.transports")
+
+Received: TypeAlias = Callable[[bytes, str], Awaitable[None]]  # a message, and the inbox of who sent it
+_FAILURES = (NatsError, OSError, TimeoutError)
+
+
+class BusConnection:
+    def __init__(self, url: str, came_back: Callable[[], Awaitable[None]]) -> None:
+        """`url`: nats:// or tls://, with user and password where the bus asks for them; several divided by commas."""
+        self._servers = [each.strip() for each in url.split(",") if each.strip()]
+        self._came_back = came_back
+        self._client: Client | None = None
+        self.inbox = ""
+
+    @property
+    def is_up(self) -> bool:
+        return self._client is not None and self._client.is_connected
+
+    async def open(self) -> None:
+        client = Client()
+        try:
+            async with asyncio.timeout(limits.BUS_OPEN_SECONDS):
+                await client.connect(
+                    list(self._servers),
+                    name="waypost",
+                    connect_timeout=limits.BUS_OPEN_SECONDS,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=1,
+                    ping_interval=limits.BUS_PING_SECONDS,
+                    error_cb=self._failed,
+                    disconnected_cb=self._lost,
+                    reconnected_cb=self._back,
+                )
+        except _FAILURES as error:
+            reason = str(client.last_error or error) or type(error).__name__
+            with suppress(*_FAILURES):
+                await client.close()
+            raise _unreachable(reason) from None
+        self._client = client
+        self.inbox = client.new_inbox()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(*_FAILURES):
+                await client.close()
+
+    async def subscribe(self, subject: str, received: Received, group: str = "") -> None:
+        async def take(message: Msg) -> None:
+            await received(message.data, message.reply)
+
+        try:
+            await self._up().subscribe(
+                subject,
+                queue=group,
+                cb=take,
+                pending_msgs_limit=limits.BUS_PENDING,
+                pending_bytes_limit=limits.BUS_PENDING_BYTES,
+            )
+        except _FAILURES as error:
+            raise _unreachable(str(error)) from None
+
+    async def send(self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        try:
+            await self._up().publish(subject, data, reply=reply, headers=headers)
+        except _FAILURES as error:
+            raise _unreachable(str(error)) from None
+
+    async def settle(self) -> None:
+        """Until the bus has taken what was sent."""
+        try:
+            await self._up().flush(limits.BUS_OPEN_SECONDS)
+        except _FAILURES as error:
+            raise _unreachable(str(error)) from None
+        self._up()
+
+    def _up(self) -> Client:
+        if self._client is None or not self._client.is_connected:
+            raise _unreachable("there is no connection")
+        return self._client
+
+    # --- What NATS tells -------------------------------------------------------------------------
+
+    async def _failed(self, error: Exception) -> None:
+        log.debug("bus: %s", error)
+
+    async def _lost(self) -> None:
+        if self._client is not None:
+            log.warning("bus: the connection is lost; it is tried again until it is back")
+
+    async def _back(self) -> None:
+        log.info("bus: the connection is back")
+        try:
+            await self._came_back()
+        except WaypostError as error:
+            log.warning("bus: %s", error)
+
+
+def _unreachable(reason: str) -> Unavailable:
+    told = reason.removeprefix("nats: ").rstrip(".")
+    return Unavailable(f"The bus cannot be used: {told}.", path="bus", hint="Is its address right, and is it running?")

