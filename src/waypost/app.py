@@ -77,7 +77,7 @@ from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower
-from waypost.transports.lan import make_mdns, make_udp
+from waypost.transports.lan import make_bus, make_mdns, make_udp
 from waypost.transports.port import Transport
 from waypost.trust import tokens
 from waypost.workers.board import Board, Place
@@ -390,7 +390,7 @@ def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: s
 
 
 def _lan(settings: Settings, registry: Registry, renderer: Renderer, outgoing: Outgoing) -> Lan | None:
-    """What listens on the LAN, in the process that writes."""
+    """What listens on the LAN and on the bus, in the process that writes."""
     transports: list[Transport] = []
     if settings.mdns:
         transports.append(
@@ -403,6 +403,9 @@ def _lan(settings: Settings, registry: Registry, renderer: Renderer, outgoing: O
         )
     if settings.udp:
         transports.append(make_udp(settings.udp_interface, registry.clock, settings.udp_port))
+    if settings.bus is not None:
+        group = settings.bus_group
+        transports.append(make_bus(settings.bus, registry.clock, topic=settings.bus_topic, group=group))
     if not transports:
         return None
     lan = Lan(

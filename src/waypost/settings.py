@@ -357,6 +357,22 @@ SERVICE_SETTINGS = (
         doc="The port for UDP broadcast.",
     ),
     Setting(
+        name="bus",
+        kind="text",
+        doc="The bus (NATS) on which to hear announcements and answer queries: nats://HOST:PORT, several divided by commas.",
+    ),
+    Setting(
+        name="bus_topic",
+        kind="text",
+        default="/topic/discovery",
+        doc="The topic of announcements on the bus.",
+    ),
+    Setting(
+        name="bus_group",
+        kind="text",
+        doc="A name that is common to registries with the same agents: one of them answers each query on the bus.",
+    ),
+    Setting(
         name="confusable_names",
         kind="text",
         default="mark",
@@ -471,6 +487,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     udp: bool = False
     udp_interface: str | None = None
     udp_port: int = limits.UDP_PORT
+    bus: str | None = None
+    bus_topic: str = "/topic/discovery"
+    bus_group: str | None = None
     confusable_names: str = "mark"
     samples: bool = False
     log_level: str = "info"
@@ -505,6 +524,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def _check_needs(self) -> None:
         needs: tuple[tuple[str, tuple[str, ...]], ...] = (
             ("mdns_publish", ("mdns",)),
+            ("bus_group", ("bus",)),
             ("tls_key", ("tls_cert",)),
             ("client_ca", ("tls_cert",)),
             ("crl", ("client_ca",)),

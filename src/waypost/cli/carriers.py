@@ -13,7 +13,7 @@ from waypost import limits
 from waypost.cli.session import Session
 from waypost.client.registries import transport_of
 from waypost.settings import Connection, load_connection
-from waypost.transports.lan import has_mdns, make_mdns, make_udp
+from waypost.transports.lan import has_mdns, make_bus, make_mdns, make_udp
 from waypost.transports.port import Clock, Transport
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,19 +27,21 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
     udp: bool | None = None
     interface: tuple[str, ...] = ()
     udp_port: int = limits.UDP_PORT
+    bus: tuple[str, ...] = ()
     registry: tuple[str, ...] = ()
 
     @property
     def is_named(self) -> bool:
-        return bool(self.mdns or self.udp or self.registry)
+        return bool(self.mdns or self.udp or self.bus or self.registry)
 
     def lan(self, clock: Clock, *, mdns: bool, udp: bool) -> list[Transport]:
-        """`mdns` and `udp`: where nothing was said."""
+        """Those of the LAN, and buses. `mdns` and `udp`: where nothing was said."""
         made: list[Transport] = []
         if mdns if self.mdns is None else self.mdns:
             made.append(make_mdns(self.interface, clock))
         if udp if self.udp is None else self.udp:
             made += [make_udp(each, clock, self.udp_port) for each in self.interface or (None,)]
+        made += [make_bus(each, clock) for each in self.bus]
         return made
 
     def registries(self, session: Session, clock: Clock) -> list[Transport]:
@@ -53,7 +55,7 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carrier_options(function: Function) -> Function:
-    """`--mdns`, `--udp`, `--interface`, `--udp-port`, `--registry`."""
+    """`--mdns`, `--udp`, `--interface`, `--udp-port`, `--bus`, `--registry`."""
     options = (
         click.option("--mdns/--no-mdns", default=None, help="Use mDNS.  [default: if the extra lan is installed]"),
         click.option("--udp/--no-udp", default=None, help="Use UDP broadcast."),
@@ -70,6 +72,7 @@ def carrier_options(function: Function) -> Function:
             show_default=True,
             help="The port for UDP broadcast.",
         ),
+        click.option("--bus", multiple=True, metavar="URL", help="A bus to use, such as nats://127.0.0.1:4222."),
         click.option("--registry", multiple=True, metavar="URL", help="A registry to use too."),
     )
     for option in reversed(options):

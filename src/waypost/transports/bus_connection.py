@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from waypost import limits
 from waypost.errors import ConfigurationError, Unavailable, WaypostError
+from waypost.wire.announce_bus import servers_of
 
 try:
     from nats.aio.client import Client
@@ -33,7 +34,7 @@ _FAILURES = (NatsError, OSError, TimeoutError)
 class BusConnection:
     def __init__(self, url: str, came_back: Callable[[], Awaitable[None]]) -> None:
         """`url`: nats:// or tls://, with user and password where the bus asks for them; several divided by commas."""
-        self._servers = [each.strip() for each in url.split(",") if each.strip()]
+        self._servers = servers_of(url)
         self._came_back = came_back
         self._client: Client | None = None
         self.inbox = ""

@@ -1,4 +1,5 @@
-"""The transports of the LAN, by what an operator or a user says of them. mDNS is loaded when it is wanted: it is an extra."""
+"""The transports of the LAN and the bus, by what an operator or a user says of them. mDNS and the bus are loaded when they are
+wanted: they are extras."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from waypost import limits
 from waypost.transports.interfaces import find_way_out
 from waypost.transports.port import Clock, Transport
 from waypost.transports.udp import UdpTransport
+from waypost.wire.announce_bus import TOPIC
 
 
 def has_mdns() -> bool:
@@ -31,3 +33,10 @@ def make_mdns(
 
 def make_udp(interface: str | None, clock: Clock, port: int = limits.UDP_PORT) -> Transport:
     return UdpTransport([interface or find_way_out()], clock, port=port)
+
+
+def make_bus(address: str, clock: Clock, *, topic: str = TOPIC, group: str | None = None) -> Transport:
+    """Raises a ConfigurationError that names the extra where it is missing."""
+    from waypost.transports.bus import BusTransport
+
+    return BusTransport(address, clock, topic=topic, group=group or "")

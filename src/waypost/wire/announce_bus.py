@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from urllib.parse import urlsplit
 
 from waypost.errors import ConfigurationError, InvalidDocument
 from waypost.model.json import JsonObject
@@ -29,6 +30,26 @@ def subject_of(topic: str) -> str:
             hint=f"Write it like {TOPIC}.",
         )
     return topic.strip("/").replace("/", ".")
+
+
+def servers_of(address: str) -> list[str]:
+    """One server or several of the same bus, divided by commas."""
+    servers = [each.strip() for each in address.split(",") if each.strip()]
+    if not servers or not all(map(_is_server, servers)):
+        raise ConfigurationError(
+            "The address of a bus is nats://HOST:PORT, or tls:// instead.",
+            path="bus",
+            hint="Write it like nats://127.0.0.1:4222; several servers are divided by commas.",
+        )
+    return servers
+
+
+def _is_server(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def check_group(group: str) -> str:
