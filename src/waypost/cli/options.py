@@ -28,6 +28,8 @@ _METAVARS = {
     "host": "ADDRESS",
     "allow_cidrs": "RANGE",
     "resolver": "HOST:PORT",
+    "mdns_interfaces": "NAME|ADDRESS",
+    "udp_interface": "NAME|ADDRESS",
     "fetch_ca": "FILE",
     "ca": "FILE",
     "cert": "FILE",

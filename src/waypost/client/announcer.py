@@ -60,13 +60,15 @@ class Announcer:
         sequence: Counter | None = None,
         ttl: int | None = None,
         suppress: Suppress = "keepalive",
+        legacy_salt: bool = False,
         clock: Clock | None = None,
         random: randomness.Random | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_state: Told | None = None,
     ) -> None:
         """`ttl`: seconds; without it 10 on a LAN, 120 in a registry. `suppress`: what becomes of the entry in the registry
-        while the LAN carries: `keepalive`, or `strict` to take it away."""
+        while the LAN carries: `keepalive`, or `strict` to take it away. `legacy_salt`: RSA as the first implementation of the
+        protocol wants it."""
         self.rollback: Rollback = begin(suppress)
         self.states: dict[str, LaneState] = {}
         self._clock = clock or WallClock()
@@ -75,7 +77,7 @@ class Announcer:
         self._on_state = on_state
         only_datagrams = all(transport.name == "udp" for transport in transports)
         self._signed = SignedAgent(
-            dict(agent), key, sequence or CountedSequence(), previous=previous, small=only_datagrams
+            dict(agent), key, sequence or CountedSequence(), previous=previous, small=only_datagrams, older=legacy_salt
         )
         self._lanes = _lanes(transports, ttl)
         self._rolls = {lane.is_lan for lane in self._lanes} == {True, False}

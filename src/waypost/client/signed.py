@@ -14,6 +14,8 @@ from waypost.wire.announce_ladder import compact, fit
 from waypost.wire.announce_txt import write_inline
 from waypost.wire.announce_udp import datagrams
 
+_KEPT_PART = 0.8  # of the time between two signatures: the next turn may come a little late
+
 
 class _Message(msgspec.Struct, frozen=True):
     message: JsonObject
@@ -22,14 +24,23 @@ class _Message(msgspec.Struct, frozen=True):
 
 class SignedAgent:
     def __init__(
-        self, agent: JsonObject, key: PrivateKey, sequence: Sequence, *, previous: PrivateKey | None, small: bool
+        self,
+        agent: JsonObject,
+        key: PrivateKey,
+        sequence: Sequence,
+        *,
+        previous: PrivateKey | None,
+        small: bool,
+        older: bool = False,
     ) -> None:
-        """`small`: nobody but listeners of datagrams hears it, so one datagram is what it should fit into (P-23)."""
+        """`small`: nobody but listeners of datagrams hears it, so one datagram is what it should fit into (P-23). `older`: with
+        the salt that the first implementation asks for."""
         self._agent = agent
         self._key = key
         self._previous = previous
         self._sequence = sequence
         self._prefers_small = small
+        self._for_older = older
         self._kept: dict[str, _Message] = {}  # `whole`, `small`
 
     @property
@@ -57,7 +68,7 @@ class SignedAgent:
 
     def _fresh(self, size: str, now: float) -> JsonObject:
         kept = self._kept.get(size)
-        if kept is None or not 0 <= now - kept.signed_at < limits.RESIGN_SECONDS / 2:
+        if kept is None or not 0 <= now - kept.signed_at < limits.RESIGN_SECONDS * _KEPT_PART:
             kept = self._kept[size] = _Message(self._make(size, now), now)
         return kept.message
 
@@ -69,7 +80,7 @@ class SignedAgent:
     def _sign(self, agent: JsonObject, now: float) -> JsonObject:
         stamps = {"__seq": self._sequence.next(now), "__iat": to_rfc3339(now)}
         said = {**agent, "metadata": {**(agent.get("metadata") or {}), **stamps}}
-        return sign_announcement(said, self._key, self._previous)
+        return sign_announcement(said, self._key, self._previous, older_readers=self._for_older)
 
 
 def _fits(message: JsonObject, carrier: str) -> bool:

@@ -180,6 +180,22 @@ def _announcements(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "info", told, "bind_subject", "Set bind_subject to hold each token to its own agent.")
 
 
+def _lan(deployment: Deployment) -> Iterator[Finding]:
+    settings, layer = deployment.settings, "LAN"
+    for name, word in (("mdns", "mDNS"), ("udp", "UDP broadcast")):
+        if not getattr(settings, name):
+            continue
+        if settings.trust_mode == "tofu":
+            told = f"Announcements by {word} are heard, and trust_mode is tofu: any neighbour may register agents."
+            yield _finding(layer, "warning", told, name, "Use allowlist-tofu, and `waypost allow add`.")
+        else:
+            told = f"Announcements by {word} are heard; the gate for all announcements applies."
+            yield _finding(layer, "ok", told, name)
+    if settings.mdns_publish:
+        told = "Public agents are told to the whole LAN by mDNS, also where reading needs a token."
+        yield _finding(layer, "info", told, "mdns_publish", "Leave it out if neighbours should not see them.")
+
+
 def _verdicts(deployment: Deployment) -> Iterator[Finding]:
     running = deployment.running
     if running is None:
@@ -323,6 +339,7 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[Finding]], ...]] = (
     _client_certificates,
     _issuers,
     _announcements,
+    _lan,
     _verdicts,
     _rates,
     _quotas,

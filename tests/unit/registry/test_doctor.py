@@ -50,6 +50,13 @@ def test_a_hardened_deployment_misses_nothing() -> None:
     assert [each for each in findings if each.severity != "ok"] == []
 
 
+def test_listeners_on_the_lan_are_named_and_first_use_there_is_a_warning() -> None:
+    findings = found(mdns=True, udp=True, mdns_publish=True, legacy_canon=True)
+    told = {(each.severity, each.setting) for each in findings if each.layer in ("LAN", "announcements")}
+    assert told >= {("ok", "mdns"), ("ok", "udp"), ("info", "mdns_publish"), ("warning", "legacy_canon")}
+    assert ("warning", "LAN", "udp") in missing(udp=True, trust_mode="tofu")
+
+
 def test_an_open_service_is_told_so() -> None:
     assert missing(open=True) == {("warning", "authentication", "open")}
 

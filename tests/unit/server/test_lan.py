@@ -10,10 +10,11 @@ import pytest
 
 from support.announce import AGENT_ID, announce, announcement, key
 from support.service import NOW, service
-from support.transports import Watched, eventually, free_udp_port
+from support.transports import Watched, eventually, free_udp_port, said
 from waypost.errors import ConfigurationError
-from waypost.net.clock import ManualClock
+from waypost.server.lan import Lan
 from waypost.settings import Settings
+from waypost.testing import ManualClock, MemoryNetwork
 from waypost.transports.udp import UdpTransport
 from waypost.wire.announce import AgentQuery, parse_wanted
 
@@ -137,6 +138,32 @@ async def test_a_record_that_was_not_announced_is_not_taken_over_from_the_lan(tm
         found = (await ada.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}")).json()
         assert found["name"] == "Held"
         await transport.close()
+
+
+async def test_public_agents_are_told_to_the_lan_as_they_were_signed_and_private_ones_never(tmp_path: Path) -> None:
+    private = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+    async with service(tmp_path, trust_mode="tofu") as bench:
+        network, watched = MemoryNetwork(bench.clock), Watched()
+        listener, carrier = network.transport("listener"), network.transport("registry", name="mdns")
+        lan = Lan(bench.registry, bench.application.renderer, [carrier], publish=True)
+        await lan.start()
+        await listener.open()
+        await listener.subscribe(watched)
+        ada = bench.as_("ada")
+        message = announcement(key("a"), seq=1, at=NOW)
+        assert (await announce(ada, message)).is_success
+        hidden = announcement(key("b"), seq=1, at=NOW, agent_id=private)
+        assert (await announce(ada, hidden, headers={"Waypost-Visibility": "private"})).is_success
+        await lan.publish()
+        await eventually(lambda: watched.kinds(AGENT_ID) == ["added"])
+        await network.settle()
+        assert watched.kinds(private) == []
+        assert said(watched.sightings[0].message) == message
+        assert (await ada.delete(f"/agents/{AGENT_ID}")).status_code == 204
+        await lan.publish()
+        assert await listener.query(METRICS, timeout=0.05) == []
+        await lan.stop()
+        await listener.close()
 
 
 def test_publishing_on_the_lan_needs_the_lan(tmp_path: Path) -> None:

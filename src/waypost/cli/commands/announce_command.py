@@ -38,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     transports: list[Transport]
     ttl: int | None
     suppress: Suppress
+    legacy_salt: bool
 
 
 @click.command(
@@ -62,10 +63,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     show_default=True,
     help="What becomes of the registry's entry while the LAN carries: kept alive, or taken away.",
 )
+@click.option("--legacy-salt", is_flag=True, help="Sign with RSA as the first implementation of the protocol reads it.")
 @carrier_options
 @with_session
 def command(
-    session: Session, file: str, key: Path | None, ttl: int | None, suppress: Suppress, **carriers: Any
+    session: Session,
+    file: str,
+    key: Path | None,
+    ttl: int | None,
+    suppress: Suppress,
+    legacy_salt: bool,
+    **carriers: Any,
 ) -> None:
     """Announce the agent in FILE (any dialect, or a bare agent object), signed, until interrupted.
 
@@ -88,6 +96,7 @@ def command(
         transports=transports,
         ttl=ttl,
         suppress=suppress,
+        legacy_salt=legacy_salt,
     )
     asyncio.run(_announce(session.printer(), plan))
 
@@ -98,6 +107,7 @@ async def _announce(printer: Printer, plan: Plan) -> None:
         plan.transports,
         ttl=plan.ttl,
         suppress=plan.suppress,
+        legacy_salt=plan.legacy_salt,
         on_state=lambda state: _show(printer, announcer, state),
     )
     ended = asyncio.Event()
