@@ -17,6 +17,7 @@ from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, 
 from waypost.model.json import dump_json
 from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
+from waypost.server.socket_frames import SocketProtocol
 from waypost.server.tls import tls_extension
 
 SOCKET_PATH = b"/ws"
@@ -83,6 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_is_over()
         self._check_head()
+        self.limit_concurrency = limits.CONNECTIONS + SocketProtocol.alive
         super().on_headers_complete()
 
     def _head_is_over(self) -> None:

@@ -31,6 +31,7 @@ _NO_LENGTH = 1 << 63
 class SocketProtocol(WebSocketsSansIOProtocol):
     ping_seconds: float = limits.SOCKET_PING_SECONDS
     silence_seconds: float = limits.SOCKET_SILENCE_SECONDS
+    alive: int = 0  # of this process: sessions have a bound of their own, and take no place of a request
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -46,6 +47,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if tls is not None and hasattr(self, "scope"):  # a handshake that is none has no scope
             extensions: dict[Any, Any] = tls_extension(tls)
             self.scope["extensions"]["tls"] = extensions
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        SocketProtocol.alive += 1
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        SocketProtocol.alive -= 1
+        super().connection_lost(exc)
 
     # --- What comes in ---------------------------------------------------------------------------
 
