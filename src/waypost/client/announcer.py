@@ -75,9 +75,9 @@ class Announcer:
         self._random = random or randomness.SystemRandom()
         self._pause = pause
         self._on_state = on_state
-        only_datagrams = all(transport.name == "udp" for transport in transports)
+        names = [transport.name for transport in transports]
         self._signed = SignedAgent(
-            dict(agent), key, sequence or CountedSequence(), previous=previous, small=only_datagrams, older=legacy_salt
+            dict(agent), key, sequence or CountedSequence(), previous=previous, carriers=names, older=legacy_salt
         )
         self._lanes = _lanes(transports, ttl)
         self._rolls = {lane.is_lan for lane in self._lanes} == {True, False}
@@ -200,7 +200,8 @@ class Announcer:
                 await self._say_goodbye(lane)
             except (WaypostError, OSError) as error:
                 log.debug("%s: the goodbye was not heard: %s", lane.name, error)
-            self._note(lane, "withdrawn", Ack(True))
+            if lane.name in self.states and self.states[lane.name].state == "announced":
+                self._note(lane, "withdrawn", Ack(True))
         await lane.transport.close()
 
     async def _say_goodbye(self, lane: _Lane) -> None:
@@ -228,6 +229,7 @@ class Announcer:
         self.rollback = before.after("failed" if failed else "looped" if looped else "silent")
         if self.rollback.state != before.state:
             log.info("announcing: %s → %s", before.state, self.rollback.state)
+            self._signed.refresh()
             self._wake_all(but=lane)
 
     def _wake_all(self, but: _Lane | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from waypost import limits
@@ -14,6 +16,8 @@ from waypost.wire.announce_ladder import compact, fit
 from waypost.wire.announce_txt import write_inline
 from waypost.wire.announce_udp import datagrams
 
+_TIGHT = ("mdns", "udp")
+_DESCRIPTION_CHARS = 200
 _KEPT_PART = 0.8  # of the time between two signatures: the next turn may come a little late
 
 
@@ -30,18 +34,22 @@ class SignedAgent:
         sequence: Sequence,
         *,
         previous: PrivateKey | None,
-        small: bool,
+        carriers: Iterable[str],
         older: bool = False,
     ) -> None:
-        """`small`: nobody but listeners of datagrams hears it, so one datagram is what it should fit into (P-23). `older`: with
-        the salt that the first implementation asks for."""
+        """`carriers`: the names of the transports that it goes out by. `older`: with the salt that the first implementation
+        asks for."""
         self._agent = agent
         self._key = key
         self._previous = previous
         self._sequence = sequence
-        self._prefers_small = small
+        names = set(carriers)
+        self._tight = sorted(names & set(_TIGHT))
+        self._prefers_small = names == {
+            "udp"
+        }  # nobody else hears it, so one datagram is what it should fit into (P-23)
         self._for_older = older
-        self._kept: dict[str, _Message] = {}  # `whole`, `small`
+        self._kept: _Message | None = None
 
     @property
     def agent_id(self) -> str:
@@ -49,38 +57,49 @@ class SignedAgent:
 
     def change(self, agent: JsonObject) -> None:
         self._agent = agent
-        self._kept.clear()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """What is said next is signed anew."""
+        self._kept = None
 
     def message(self, carrier: str, now: float) -> JsonObject:
-        """Signed within the last minute. All carriers say the same, but for one that cannot take it whole."""
-        whole = self._fresh("whole", now)
-        if carrier not in ("mdns", "udp"):
-            return whole
-        is_large = len(dump_json(whole)) > limits.DATAGRAM_BYTES
-        if (self._prefers_small and is_large) or not _fits(whole, carrier):
-            return self._fresh("small", now)
-        return whole
+        """Signed within the last minute, for a registry each time: there it must be newer than what was heard elsewhere. All
+        carriers with little room say the same, so that nobody hears two contents."""
+        if carrier not in _TIGHT:
+            return self._sign(self._agent, now)
+        kept = self._kept
+        if kept is None or not 0 <= now - kept.signed_at < limits.RESIGN_SECONDS * _KEPT_PART:
+            kept = self._kept = _Message(self._fitting(now), now)
+        return kept.message
 
     def goodbye(self, now: float) -> JsonObject:
         """P-19: signed, under a sequence of its own, and short."""
         bare = compact(self._agent)
         return self._sign({**bare, "metadata": {**bare.get("metadata", {}), "__state": "shutdown"}}, now)
 
-    def _fresh(self, size: str, now: float) -> JsonObject:
-        kept = self._kept.get(size)
-        if kept is None or not 0 <= now - kept.signed_at < limits.RESIGN_SECONDS * _KEPT_PART:
-            kept = self._kept[size] = _Message(self._make(size, now), now)
-        return kept.message
-
-    def _make(self, size: str, now: float) -> JsonObject:
-        if size == "whole":
-            return self._sign(self._agent, now)
+    def _fitting(self, now: float) -> JsonObject:
+        """The whole agent, or one without what only registries use, or a compact one."""
+        for agent in (self._agent, modest(self._agent)):
+            message = self._sign(agent, now)
+            is_large = len(dump_json(message)) > limits.DATAGRAM_BYTES
+            if not (self._prefers_small and is_large) and all(_fits(message, carrier) for carrier in self._tight):
+                return message
         return fit(self._agent, lambda agent: self._sign(agent, now), "udp").message
 
     def _sign(self, agent: JsonObject, now: float) -> JsonObject:
         stamps = {"__seq": self._sequence.next(now), "__iat": to_rfc3339(now)}
         said = {**agent, "metadata": {**(agent.get("metadata") or {}), **stamps}}
         return sign_announcement(said, self._key, self._previous, older_readers=self._for_older)
+
+
+def modest(agent: JsonObject) -> JsonObject:
+    """With its name and the head of its description, which people look for; without the rest of its metadata."""
+    bare = {name: value for name, value in agent.items() if name != "metadata"}
+    description = (agent.get("metadata") or {}).get("description")
+    if not isinstance(description, str):
+        return bare
+    return {**bare, "metadata": {"description": description[:_DESCRIPTION_CHARS]}}
 
 
 def _fits(message: JsonObject, carrier: str) -> bool:

@@ -15,6 +15,7 @@ from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
+from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.registry.announced import Wish
 from waypost.registry.engine import Registry
@@ -28,6 +29,7 @@ from waypost.wire.announce import AgentQuery, response_message
 log = logging.getLogger("waypost.lan")
 
 _ANSWERS = 50
+_CARRIERS = ("mdns", "udp", "bus")
 
 
 class Lan:
@@ -66,12 +68,15 @@ class Lan:
         """Register what is announced, or raise the refusal, which nobody is told. Nothing is ever sent back."""
         document = dump_json(message)
         dialect, decoded = self._registry.decode(document, dialect="announce")
+        held = await self._find(decoded.record.id)
+        if held is not None and _came_elsewhere(held) and not is_goodbye(message):
+            return None
         await self._registry.publish(
             Publication(
                 dialect=dialect,
                 document=document,
                 decoded=decoded,
-                principal=await self._principal(decoded.record.id, how),
+                principal=_principal(held, how),
                 via=how.transport,
                 gated=True,
             )
@@ -83,21 +88,12 @@ class Lan:
             self._note(agent_id, self._registry.clock.now() + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
         return None
 
-    async def _principal(self, record_id: str, how: Heard) -> Principal:
-        """Who it is written as. A record that was announced is its key's to change, whoever owns it; others are not."""
-        entry = self._registry.catalogue.find(self._registry.catalogue.resolve(record_id) or record_id)
-        subject = LAN_SUBJECT
-        if entry is not None and entry.owner != LAN_SUBJECT:
-            found = await self._registry.registrations([entry.id])
-            if found and found[0].source("announce") is not None:
-                subject = entry.owner
-        return Principal(
-            subject=subject,
-            scopes=frozenset((SCOPE_WRITE,)),
-            via=LAN_VIA,
-            credential=how.transport,
-            address=how.source,
-        )
+    async def _find(self, record_id: str) -> Registration | None:
+        catalogue = self._registry.catalogue
+        catalogue.expire(self._registry.clock.now())
+        known = catalogue.resolve(record_id)
+        found = await self._registry.registrations([known]) if known is not None else []
+        return found[0] if found else None
 
     def _note(self, agent_id: str, until: float) -> None:
         if len(self._local) >= limits.DIRECTORY_AGENTS:
@@ -169,3 +165,22 @@ class Lan:
         signed_at = find_instant(metadata.get("__iat")) if isinstance(metadata, dict) else None
         is_fresh = signed_at is not None and now - signed_at < limits.ANNOUNCE_PAST_SECONDS
         return is_fresh and self._local.get(agent_id_of(message), 0.0) <= now
+
+
+def _came_elsewhere(held: Registration) -> bool:
+    """What an agent tells the registry itself is more than what fits on a LAN, and is kept alive there. It is not replaced
+    by what is heard, but for a goodbye; when it ends, the LAN counts again."""
+    source = held.source("announce")
+    return source is not None and source.via not in _CARRIERS
+
+
+def _principal(held: Registration | None, how: Heard) -> Principal:
+    """Who it is written as. A record that was announced is its key's to change, whoever owns it; others are not."""
+    is_announced = held is not None and held.source("announce") is not None
+    return Principal(
+        subject=held.owner if held is not None and is_announced else LAN_SUBJECT,
+        scopes=frozenset((SCOPE_WRITE,)),
+        via=LAN_VIA,
+        credential=how.transport,
+        address=how.source,
+    )

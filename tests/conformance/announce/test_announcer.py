@@ -14,8 +14,9 @@ from support.announce import AGENT_ID, agent, key
 from support.transports import Watched, eventually
 from waypost import Announcer, Finder
 from waypost.client.identity import CountedSequence, SequenceFile, load_identity
+from waypost.client.signed import SignedAgent
 from waypost.errors import InvalidKey, Unavailable
-from waypost.model.json import JsonObject
+from waypost.model.json import JsonObject, dump_json
 from waypost.testing import ManualClock, MemoryNetwork
 from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Hear, OnSighting
 from waypost.wire.announce import AgentQuery
@@ -204,6 +205,24 @@ def test_an_agent_that_names_another_key_is_refused(tmp_path: Path) -> None:
     identity = load_identity(json.dumps(foreign).encode(), tmp_path, now=NOW)
     with pytest.raises(InvalidKey):
         Announcer.of(identity, [])._signed.message("http", NOW)
+
+
+def test_carriers_with_little_room_hear_the_same_and_people_find_its_name_in_it() -> None:
+    large = agent(metadata={"description": "Plans. " * 100, "org.waypost.record": "x" * 2000})
+    signed = SignedAgent(large, key("a"), CountedSequence(), previous=None, carriers=["mdns", "udp", "http"])
+    whole, lan = signed.message("http", NOW), signed.message("mdns", NOW)
+    assert whole["agent"]["metadata"]["description"] == "Plans. " * 100
+    assert signed.message("udp", NOW + 40) is lan
+    assert lan["agent"]["agent_name"] == "data-processor"
+    assert len(lan["agent"]["metadata"]["description"]) == 200
+    assert signed.message("udp", NOW + 50) is not lan
+
+
+@pytest.mark.req("ANN-31")
+def test_an_agent_that_only_datagrams_carry_fits_into_one() -> None:
+    large = agent(metadata={"description": "Plans. " * 100})
+    signed = SignedAgent(large, key("a"), CountedSequence(), previous=None, carriers=["udp"])
+    assert len(dump_json(signed.message("udp", NOW))) <= 512
 
 
 # --- Finding --------------------------------------------------------------------------------------

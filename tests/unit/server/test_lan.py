@@ -104,19 +104,29 @@ async def test_a_query_on_the_lan_is_answered_with_what_anybody_may_read(tmp_pat
 
 
 async def test_one_agent_may_come_by_the_lan_and_by_http(tmp_path: Path) -> None:
-    """Whoever announces it with a token and the same key owns it from then on; its key goes on renewing it on the LAN."""
+    """Whoever announces it with a token and the same key owns it from then on. What it told the registry itself stays until
+    that runs out or the agent says goodbye."""
     settings = lan(trust_mode="tofu")
     async with service(tmp_path, **settings) as bench:
         transport, ada = end(settings, bench.clock), bench.as_("ada")
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
         await eventually(lambda: len(bench.registry.catalogue) == 1)
-        assert (await announce(ada, announcement(key("a"), seq=2, at=NOW))).status_code == 200
-        await transport.announce(announcement(key("a"), seq=3, at=NOW, capabilities={"new": "1"}), 30)
+        whole = announcement(key("a"), seq=2, at=NOW, metadata={"description": "All of it."})
+        assert (await announce(ada, whole)).status_code == 200
+        await transport.announce(announcement(key("a"), seq=3, at=NOW), 30)
+        await asyncio.sleep(0.3)
+        kept = (await ada.get(f"/agents/{AGENT_ID}")).json()["agent"]
+        assert kept["metadata"]["description"] == "All of it."
+        bench.clock.advance(121)
+        await transport.announce(announcement(key("a"), seq=4, at=bench.clock.now()), 30)
         for _ in range(200):
-            if (await ada.get(f"/agents/{AGENT_ID}")).json()["agent"]["capabilities"] == {"new": "1"}:
+            found = await ada.get(f"/agents/{AGENT_ID}")
+            if found.is_success:
                 break
             await asyncio.sleep(0.02)
+        assert "description" not in found.json()["agent"]["metadata"]
+        assert (await announce(ada, announcement(key("a"), seq=5, at=bench.clock.now()))).status_code == 200
         assert (await ada.delete(f"/agents/{AGENT_ID}")).status_code == 204
         await transport.close()
 
