@@ -22,7 +22,7 @@ from waypost.model.json import JsonObject
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict
 from waypost.transports.port import Sighting, SightingKind
-from waypost.trust.admission import Admitted, Announcement, Terms, admit
+from waypost.trust.admission import PINNED, Admitted, Announcement, Terms, admit
 from waypost.trust.announced import read_announced
 from waypost.trust.pins import Pin
 from waypost.trust.replay import Stamp
@@ -30,6 +30,7 @@ from waypost.wire.announce import AgentQuery
 
 FIRST_USE = Terms(mode="tofu", authenticated=False)
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_SEEN_FIRST = "the key was seen first by this listener; nothing else binds it to the id"
 _STAMPS = ("__seq", "__iat")
 
 
@@ -128,7 +129,8 @@ class Directory:
         if is_goodbye(message):
             _check_goodbye(said, before, admitted)
             return self.remove(agent_id, now)
-        fresh = _Seen(message, source, capabilities, admitted.verdicts, said.stamp.iat, ttl, now + ttl)
+        verdicts = self._weighed(agent_id, admitted.verdicts)
+        fresh = _Seen(message, source, capabilities, verdicts, said.stamp.iat, ttl, now + ttl)
         self._seen[agent_id] = fresh
         if seen is None:
             return self._sighting("added", agent_id, fresh, now)
@@ -137,6 +139,15 @@ class Directory:
         if seen.suspect or _content(seen.message) != _content(message):
             return self._sighting("updated", agent_id, fresh, now)
         return None
+
+    def _weighed(self, agent_id: str, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+        """A key that was only seen first here is the same as before, and nobody's word for whose it is (L1)."""
+        if self._provisioned(agent_id) is not None:
+            return verdicts
+        return tuple(
+            msgspec.structs.replace(each, state="unknown", reason=_SEEN_FIRST) if each.check == PINNED else each
+            for each in verdicts
+        )
 
     def _keep_pin(self, agent_id: str, pin: Pin | None) -> None:
         if pin is None:

@@ -46,7 +46,8 @@ def test_first_sight_is_added_and_carries_message_source_and_verdicts() -> None:
     assert isinstance(found, Sighting)
     assert (found.kind, found.agent_id, found.message) == ("added", AGENT_ID, said())
     assert (found.transport, found.source, found.ttl, found.at) == ("udp", "10.0.0.1:9", 10, NOW)
-    assert [verdict.check for verdict in found.verdicts] == ["announce-signature", "key-pinned"]
+    told = [(verdict.check, verdict.state) for verdict in found.verdicts]
+    assert told == [("announce-signature", "passed"), ("key-pinned", "unknown")]
 
 
 def test_the_same_words_again_only_move_the_time() -> None:
@@ -165,6 +166,8 @@ def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
     with pytest.raises(KeyConflict):
         listener.hear(said(signer=TWO))
     assert listener.hear(said()) == "added"
+    told = listener.directory.sightings(now=NOW)[0].verdicts
+    assert [verdict.state for verdict in told] == ["passed", "passed"]
 
 
 def test_what_is_revoked_is_not_believed() -> None:
