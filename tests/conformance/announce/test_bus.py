@@ -1,0 +1,153 @@
+"""Announcements over a bus (announce.md §6.6), and the criteria of §11 that it can show: 2 and 7."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from support.announce import AGENT_ID, announce, announcement, key
+from support.bus import NatsServer, nats_server
+from support.service import NOW, service
+from support.transports import BEDS, A, B, Bed, C, Watched, eventually, quietly, said
+from waypost.client.finder import Finder
+from waypost.model.json import dump_json, parse_object
+from waypost.testing import ManualClock
+from waypost.transports.bus import BusTransport
+from waypost.trust.canonical import canonical
+from waypost.wire.announce import AgentQuery, parse_wanted
+from waypost.wire.announce_bus import TOPIC, subject_of
+
+METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+ANYTHING_ELSE = AgentQuery(wanted=(parse_wanted("unheard-of"),))
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with nats_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[Bed]:
+    async with BEDS["bus"]() as made:
+        yield made
+
+
+@pytest.mark.req("ANN-38", "ANN-7")
+async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None:
+    """Criterion 2."""
+    alice, bob, carol = await bed.open("alice"), await bed.open("bob"), await bed.open("carol")
+    first, second = bed.message(), bed.message(B, capabilities={"metrics": "2.0", "logs": "1"})
+    await alice.announce(first, 60)
+    await bob.announce(second, 60)
+    await bob.announce(bed.message(C, capabilities={"logs": "1.0"}), 60)
+    found = {each["agent"]["agent_id"]: each for each in await carol.query(METRICS, timeout=1.0)}
+    assert {agent_id: said(message) for agent_id, message in found.items()} == {A: first, B: second}
+    assert canonical(found[A]["agent"]) == canonical(first["agent"])
+    assert await carol.query(ANYTHING_ELSE, timeout=0.5) == []
+
+
+@pytest.mark.req("ANN-38", "ANN-41")
+async def test_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(bed: Bed) -> None:
+    """Criterion 7."""
+    alice, bob = await bed.open("alice"), await bed.open("bob")
+    watched = Watched()
+    await bob.subscribe(watched)
+    await alice.announce(bed.message(), 30)
+    await eventually(lambda: watched.kinds() == ["added"])
+    bed.clock.advance(29)
+    assert len(await bob.query(METRICS, timeout=0.5)) == 1
+    await alice.close()
+    bed.clock.advance(60)
+    await eventually(lambda: watched.kinds() == ["added", "expired"])
+    assert await bob.query(METRICS, timeout=0.5) == []
+    await quietly()
+    assert watched.kinds() == ["added", "expired"]
+
+
+@pytest.mark.req("ANN-38", "ANN-5")
+async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: NatsServer) -> None:
+    clock = ManualClock(time.time())
+    alice = BusTransport(server.url, clock)
+    await alice.open()
+    client = await nats.connect(server.url)
+    subject = subject_of(TOPIC)
+    assert subject == "topic.discovery"
+    topic = await client.subscribe(subject)
+    inbox = await client.subscribe("_INBOX.mine")
+    await client.flush()
+    message = announcement(key("a"), seq=1, at=clock.now())
+    await alice.announce(message, 60)
+    published = await topic.next_msg(5)
+    assert said(parse_object(published.data)) == message
+    assert published.headers is not None
+    assert published.headers["Agent-Id"] == AGENT_ID
+    asked = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q7"}
+    await client.publish(subject, dump_json({**asked, "reply_to": "_INBOX.mine"}))
+    answers = [await inbox.next_msg(5), await client.request(subject, dump_json(asked), timeout=5)]
+    for answer in answers:
+        told = parse_object(answer.data)
+        assert (said(told), told["matched"], told["query_id"]) == (message, True, "q7")
+    await topic.unsubscribe()
+    topic = await client.subscribe(subject)
+    await client.publish(subject, dump_json(asked))
+    await topic.next_msg(5)
+    assert parse_object((await topic.next_msg(5)).data)["matched"] is True
+    await client.close()
+    await alice.close()
+
+
+@pytest.mark.req("ANN-38")
+async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
+    tmp_path: Path, server: NatsServer
+) -> None:
+    """B2, B4: signature, key, sequence and owner count as they do over HTTP."""
+    owned = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+    async with service(tmp_path, bus=server.url, trust_mode="tofu") as bench:
+        ada = bench.as_("ada")
+        assert (await announce(ada, announcement(key("b"), seq=5, at=NOW, agent_id=owned))).is_success
+        transport = BusTransport(server.url, bench.clock)
+        await transport.open()
+        evil = {"evil": "1"}
+        broken = announcement(key("b"), seq=9, at=NOW, agent_id=owned)
+        broken["agent"]["capabilities"] = evil
+        for message in (
+            broken,
+            announcement(key("mallory"), seq=9, at=NOW, agent_id=owned, capabilities=evil),
+            announcement(key("b"), seq=4, at=NOW, agent_id=owned, capabilities=evil),
+            announcement(key("a"), seq=1, at=NOW),
+        ):
+            await transport.announce(message, 30)
+        await eventually(lambda: len(bench.registry.catalogue) == 2)
+        assert (await ada.get(f"/agents/{owned}")).json()["agent"]["capabilities"] == {"metrics": "2.0"}
+        judged = (await bench.admin().get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
+        assert [document["via"] for document in judged["documents"]] == ["bus"]
+        assert judged["trust"]["level"] == "verified"
+        await transport.close()
+        asking = BusTransport(server.url, bench.clock)
+        async with Finder([asking], clock=bench.clock) as finder:
+            found = await finder.find("metrics", seconds=1.0)
+            assert [(each.agent_id, each.transports, each.trust) for each in found] == [
+                (AGENT_ID, ("bus",), "verified")
+            ]
+        bench.clock.advance(31)
+        assert (await ada.get(f"/agents/{AGENT_ID}")).status_code == 404
+
+
+@pytest.mark.req("ANN-38")
+async def test_the_allow_list_holds_on_the_bus(tmp_path: Path, server: NatsServer) -> None:
+    async with service(tmp_path, bus=server.url) as bench:
+        transport = BusTransport(server.url, bench.clock)
+        await transport.open()
+        await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
+        await asyncio.sleep(0.3)
+        assert len(bench.registry.catalogue) == 0
+        assert (await bench.admin().post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
+        await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
+        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await transport.close()
