@@ -40,6 +40,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
             source = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
             return False
+        if isinstance(source, ipaddress.IPv6Address) and source.ipv4_mapped is not None:
+            source = source.ipv4_mapped  # as a socket of both kinds tells it
         if isinstance(source, ipaddress.IPv4Address):
             return source in self.network
         return source.is_link_local or source.is_loopback or source in self.v6
