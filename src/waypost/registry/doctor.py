@@ -182,11 +182,16 @@ def _announcements(deployment: Deployment) -> Iterator[Finding]:
 
 def _lan(deployment: Deployment) -> Iterator[Finding]:
     settings, layer = deployment.settings, "LAN"
-    for name, word in (("mdns", "mDNS"), ("udp", "UDP broadcast")):
+    ways = (
+        ("mdns", "mDNS", "any neighbour"),
+        ("udp", "UDP broadcast", "any neighbour"),
+        ("bus", "the bus", "who reaches it"),
+    )
+    for name, word, who in ways:
         if not getattr(settings, name):
             continue
         if settings.trust_mode == "tofu":
-            told = f"Announcements by {word} are heard, and trust_mode is tofu: any neighbour may register agents."
+            told = f"Announcements by {word} are heard, and trust_mode is tofu: {who} may register agents."
             yield _finding(layer, "warning", told, name, "Use allowlist-tofu, and `waypost allow add`.")
         else:
             told = f"Announcements by {word} are heard; the gate for all announcements applies."

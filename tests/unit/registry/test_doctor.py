@@ -55,6 +55,7 @@ def test_listeners_on_the_lan_are_named_and_first_use_there_is_a_warning() -> No
     told = {(each.severity, each.setting) for each in findings if each.layer in ("LAN", "announcements")}
     assert told >= {("ok", "mdns"), ("ok", "udp"), ("info", "mdns_publish"), ("warning", "legacy_canon")}
     assert ("warning", "LAN", "udp") in missing(udp=True, trust_mode="tofu")
+    assert ("warning", "LAN", "bus") in missing(bus="nats://127.0.0.1:4222", trust_mode="tofu")
 
 
 def test_an_open_service_is_told_so() -> None:
