@@ -97,7 +97,7 @@ def test_an_agent_is_seen_within_two_seconds_and_gone_within_its_ttl_after_a_kil
             assert (state["transport"], state["state"]) == ("udp", "announced")
             first = seen.next()
             assert time.monotonic() - announced < 2
-            assert (first["type"], first["agent_id"], first["trust"]) == ("added", AGENT_ID, "verified")
+            assert (first["type"], first["agent_id"], first["trust"]) == ("added", AGENT_ID, "self_asserted")
             announcing.kill()
             killed = time.monotonic()
         assert seen.next(TTL_SECONDS + 3)["type"] == "expired"

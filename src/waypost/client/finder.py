@@ -37,7 +37,7 @@ class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
     agent: JsonObject
     message: JsonObject  # the Announce or Response, with its signature
     transports: tuple[str, ...]  # where it was found
-    trust: Literal["verified", "unsigned"]  # `unsigned`: a registry tells of it, and nobody signed that
+    trust: Literal["verified", "signed", "unsigned"]  # `signed`: by the key that was seen first
     verdicts: tuple[Verdict, ...] = ()
     is_stale: bool = False
 
@@ -189,9 +189,16 @@ class Finder:
             agent=answer.message["agent"],
             message=answer.message,
             transports=where,
-            trust="verified" if verdicts else "unsigned",
+            trust=self._trust_of(agent_id, verdicts),
             verdicts=verdicts,
         )
+
+    def _trust_of(self, agent_id: str, verdicts: tuple[Verdict, ...]) -> Literal["verified", "signed", "unsigned"]:
+        """A key that was only seen first is nobody's word for whose it is."""
+        if not verdicts:
+            return "unsigned"
+        pin = self._trust.pin_of(agent_id)
+        return "verified" if pin is not None and pin.provisioned else "signed"
 
     def _remember(self, found: FoundAgent) -> None:
         if len(self._where) > 2 * limits.FOUND_QUERIES * limits.ANSWERS_OF_QUERY:

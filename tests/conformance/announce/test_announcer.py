@@ -239,8 +239,8 @@ async def test_a_finder_asks_everybody_once_and_merges_by_agent() -> None:
         await turns(pauses, 2)
         found = {each.agent_id: each for each in await finder.find("metrics", seconds=0.2)}
         assert {name: (each.transports, each.trust) for name, each in found.items()} == {
-            AGENT_ID: (("memory",), "verified"),
-            other: (("http",), "verified"),
+            AGENT_ID: (("memory",), "signed"),
+            other: (("http",), "signed"),
         }
         registry.fails = True
         assert len(await finder.find("metrics", seconds=0.2)) == 2
