@@ -113,6 +113,22 @@ async def test_a_spoofer_on_the_link_takes_nobodys_place(hosts: Hosts) -> None:
     assert watched.kinds() == ["added"]
 
 
+async def test_a_host_of_both_kinds_hears_one_that_speaks_ipv4_alone(net: Lan) -> None:
+    clock = ManualClock(time.time())
+    makers = _makers(clock)
+    old, new = makers["mdns-v4"]("old"), makers["mdns"]("new")
+    for host, end in enumerate((old, new)):
+        with net.entered(host):
+            await end.open()
+    watched = Watched()
+    await new.subscribe(watched)
+    await old.announce(signed(clock), 10)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert watched.sightings[0].source == "10.77.0.1"
+    await old.close()
+    await new.close()
+
+
 def test_the_namespaces_are_removed() -> None:
     with lan(1) as made:
         names = (*made.hosts, made.hub)

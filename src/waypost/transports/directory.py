@@ -154,8 +154,12 @@ class Directory:
             return
         self._pins[agent_id] = pin
         self._pins.move_to_end(agent_id)
-        if len(self._pins) > 2 * self._most:
-            self._pins.popitem(last=False)
+        while len(self._pins) > 2 * self._most:
+            oldest = next(iter(self._pins))
+            if oldest in self._seen:  # who is there keeps its key, however many others come and go
+                self._pins.move_to_end(oldest)
+            else:
+                del self._pins[oldest]
 
     def _sighting(self, kind: SightingKind, agent_id: str, seen: _Seen, now: float, source: str = "") -> Sighting:
         return Sighting(

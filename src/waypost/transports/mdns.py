@@ -205,20 +205,18 @@ class MdnsTransport(RecordUpdateListener):
             if known is not None and known.agent_id:
                 self._listening.goodbye(known.agent_id, source)
             return
-        now = self._clock.now()
+        now, ttl = self._clock.now(), min(ttl, limits.ANNOUNCED_TTL_SECONDS[1])
         if known is None or known.data != data:
             known = self._read(name, data)
-            if known is None:
-                return
         known.expires_at, known.refresh_at, known.is_asked = now + ttl, now + ttl * _REFRESH_PART, False
         if self._publisher is not None and self._publisher.is_own(name, data):
             self._echoed_at = now
         if known.message is not None:
             self._take_message(known, source, ttl)
 
-    def _read(self, name: str, data: bytes) -> _Text | None:
+    def _read(self, name: str, data: bytes) -> _Text:
         if name not in self._texts and len(self._texts) >= limits.DIRECTORY_AGENTS:
-            return None
+            del self._texts[next(iter(self._texts))]  # the oldest name; who is there says it again
         known = self._texts[name] = _Text(data)
         try:
             read = read_txt(data)

@@ -69,9 +69,10 @@ class _Guarded(asyncio.DatagramProtocol):
         self._inner = inner
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        if not self._guard.lets_in(addr[0]):
+        source = addr[0].removeprefix("::ffff:")  # how a socket of both kinds tells of IPv4
+        if not self._guard.lets_in(source):
             return
-        self._guard.source = addr[0]
+        self._guard.source = source
         try:
             self._inner.datagram_received(data, addr)
         finally:

@@ -188,6 +188,19 @@ def test_a_full_directory_takes_nobody_new_and_loses_nobody() -> None:
     assert listener.hear(said(agent_id=ids[3])) == "added"
 
 
+def test_who_is_there_keeps_its_key_however_many_others_come_and_go() -> None:
+    """L1."""
+    listener = Listener(most=3)
+    listener.hear(said(1), ttl=100)
+    for number in range(20):
+        agent_id = str(uuid.UUID(int=number, version=4))
+        listener.hear(said(1, agent_id=agent_id))
+        listener.hear(said(2, agent_id=agent_id, metadata={"__state": "shutdown"}))
+    with pytest.raises(KeyConflict):
+        listener.hear(said(9, signer=TWO))
+    assert listener.known() == [said(1)]
+
+
 def test_questions_are_answered_from_what_is_known() -> None:
     listener = Listener()
     other = str(uuid.UUID(int=7, version=4))

@@ -139,6 +139,18 @@ async def test_a_goodbye_that_anybody_can_send_only_makes_suspect(
     await eventually(lambda: watched.kinds() == ["added", "suspect", "expired"])
 
 
+async def test_a_record_that_wants_to_live_for_ever_lives_an_hour(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """P-7."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    shout(f"long.{service}", text_of(signed(clock)), 2**31 - 1)
+    await eventually(lambda: watched.kinds() == ["added"])
+    assert watched.sightings[0].ttl == 3600
+
+
 async def test_a_packet_that_crossed_a_router_is_dropped(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
