@@ -88,7 +88,12 @@ VERIFICATION: dict[str, Any] = {
             "type": "array",
             "items": {
                 **TRUST,
-                "properties": {**TRUST["properties"], "dialect": DIALECT, "received_at": _TIME, "via": {"type": "string"}},
+                "properties": {
+                    **TRUST["properties"],
+                    "dialect": DIALECT,
+                    "received_at": _TIME,
+                    "via": {"type": "string"},
+                },
             },
         },
         "checked_at": _TIME,
