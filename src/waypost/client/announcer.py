@@ -172,14 +172,15 @@ class Announcer:
         return min(lane.period, limits.ANNOUNCE_RETRY_SECONDS * 2.0 ** min(lane.failures - 1, 8))
 
     async def _announce(self, lane: _Lane) -> Ack:
-        now = self._clock.now()
+        lane.is_sent = False
         try:
             if not lane.is_open:
                 await lane.transport.open()
                 lane.is_open = True
-            message = self._signed.message(lane.transport.name, now)
-            lane.sent_at = now
-            return await lane.transport.announce(message, lane.ttl)
+            message = self._signed.message(lane.transport.name, self._clock.now())
+            ack = await lane.transport.announce(message, lane.ttl)
+            lane.is_sent = ack.accepted
+            return ack
         except WaypostError as error:
             return Ack(False, reason=error.message)
         except OSError as error:
@@ -217,10 +218,12 @@ class Announcer:
 
     def _listen_back(self, lane: _Lane) -> None:
         """Before the next announcement: did the last one come back?"""
-        if lane.sent_at is None or lane.failures or not isinstance(lane.transport, Echoing):
+        if not isinstance(lane.transport, Echoing):
             return
         echoed = lane.transport.echoed_at()
-        self._roll(lane, failed=False, looped=echoed is not None and echoed >= lane.sent_at)
+        if lane.is_sent:
+            self._roll(lane, failed=False, looped=echoed != lane.echoed_at)
+        lane.echoed_at = echoed
 
     def _roll(self, lane: _Lane, *, failed: bool, looped: bool = False) -> None:
         if not self._rolls or lane is not self._guide:
@@ -273,7 +276,8 @@ class _Lane:
         self.wake = asyncio.Event()
         self.is_open = False
         self.failures = 0
-        self.sent_at: float | None = None
+        self.is_sent = False
+        self.echoed_at: float | None = None  # as it was before the last announcement, by the transport's own clock
 
 
 def _lanes(transports: Sequence[Transport], ttl: int | None) -> list[_Lane]:
