@@ -130,6 +130,14 @@ def test_a_record_that_does_not_add_up_is_refused(record: bytes) -> None:
         read_txt(record)
 
 
+@given(st.integers(1, 90))
+def test_a_chunk_that_was_changed_is_noticed(at: int) -> None:
+    record = bytearray(GOOD)
+    record[-at] ^= 1
+    with pytest.raises(InvalidDocument, match="add up"):
+        read_txt(bytes(record))
+
+
 @given(st.integers(0, len(GOOD) - 1))
 def test_a_truncated_record_is_never_taken_for_the_message(cut: int) -> None:
     with pytest.raises(WaypostError):
