@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ _PATIENCE_SECONDS = 10.0
 
 
 class NatsServer:
-    def __init__(self) -> None:
+    def __init__(self, config: Path | None = None) -> None:
+        """`config`: a file of more settings."""
+        self._config = [] if config is None else ["-c", str(config)]
         with socket.socket() as asked:
             asked.bind(("127.0.0.1", 0))
             self.port = int(asked.getsockname()[1])
@@ -28,13 +31,20 @@ class NatsServer:
     def start(self) -> None:
         """On the same port each time."""
         self._process = subprocess.Popen(
-            [_program(), "-a", "127.0.0.1", "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [_program(), "-a", "127.0.0.1", "-p", str(self.port), *self._config],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not self._answers():
             assert self._process.poll() is None, "the server ended at once"
             assert time.monotonic() < deadline, "the server does not answer"
             time.sleep(0.02)
+
+    def reload(self) -> None:
+        """Read the file of settings again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -48,8 +58,8 @@ class NatsServer:
 
 
 @contextmanager
-def nats_server() -> Iterator[NatsServer]:
-    server = NatsServer()
+def nats_server(config: Path | None = None) -> Iterator[NatsServer]:
+    server = NatsServer(config)
     server.start()
     try:
         yield server

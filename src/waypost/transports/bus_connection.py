@@ -37,6 +37,8 @@ class BusConnection:
         self._servers = servers_of(url)
         self._came_back = came_back
         self._client: Client | None = None
+        self._subscriptions: list[tuple[str, Received, str]] = []
+        self._again: asyncio.Task[None] | None = None
         self.inbox = ""
 
     @property
@@ -44,6 +46,19 @@ class BusConnection:
         return self._client is not None and self._client.is_connected
 
     async def open(self) -> None:
+        self._client = await self._connect()
+        self.inbox = self._client.new_inbox()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if self._again is not None:
+            self._again.cancel()
+        self._subscriptions.clear()
+        if client is not None:
+            with suppress(*_FAILURES):
+                await client.close()
+
+    async def _connect(self) -> Client:
         client = Client()
         try:
             async with asyncio.timeout(limits.BUS_OPEN_SECONDS):
@@ -57,27 +72,25 @@ class BusConnection:
                     error_cb=self._failed,
                     disconnected_cb=self._lost,
                     reconnected_cb=self._back,
+                    closed_cb=self._closed,
                 )
         except _FAILURES as error:
-            reason = str(client.last_error or error) or type(error).__name__
+            reason = str(client.last_error or error) or "it does not answer"
             with suppress(*_FAILURES):
                 await client.close()
             raise _unreachable(reason) from None
-        self._client = client
-        self.inbox = client.new_inbox()
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(*_FAILURES):
-                await client.close()
+        return client
 
     async def subscribe(self, subject: str, received: Received, group: str = "") -> None:
+        await self._subscribe(self._up(), subject, received, group)
+        self._subscriptions.append((subject, received, group))
+
+    async def _subscribe(self, client: Client, subject: str, received: Received, group: str) -> None:
         async def take(message: Msg) -> None:
             await received(message.data, message.reply)
 
         try:
-            await self._up().subscribe(
+            await client.subscribe(
                 subject,
                 queue=group,
                 cb=take,
@@ -109,11 +122,41 @@ class BusConnection:
     # --- What NATS tells -------------------------------------------------------------------------
 
     async def _failed(self, error: Exception) -> None:
-        log.debug("bus: %s", error)
+        """Most of it is told where it matters; what the bus forbids is told nowhere else."""
+        is_denied = "permissions violation" in str(error).lower()
+        log.log(logging.WARNING if is_denied else logging.DEBUG, "bus: %s", error)
 
     async def _lost(self) -> None:
-        if self._client is not None:
+        if self._client is not None and self._again is None:
             log.warning("bus: the connection is lost; it is tried again until it is back")
+
+    async def _closed(self) -> None:
+        """The bus turned us out, as when its users change; the library gives up then."""
+        if self._client is not None and self._again is None:
+            self._again = asyncio.get_running_loop().create_task(self._come_again())
+
+    async def _come_again(self) -> None:
+        while True:
+            await asyncio.sleep(limits.BUS_AGAIN_SECONDS)
+            try:
+                client = await self._connect()
+            except WaypostError as error:
+                log.debug("bus: %s", error)
+                continue
+            if await self._resume(client):
+                self._client, self._again = client, None
+                await self._back()
+                return
+            await client.close()
+
+    async def _resume(self, client: Client) -> bool:
+        try:
+            for subject, received, group in self._subscriptions:
+                await self._subscribe(client, subject, received, group)
+        except WaypostError as error:
+            log.debug("bus: %s", error)
+            return False
+        return True
 
     async def _back(self) -> None:
         log.info("bus: the connection is back")
@@ -125,4 +168,8 @@ class BusConnection:
 
 def _unreachable(reason: str) -> Unavailable:
     told = reason.removeprefix("nats: ").rstrip(".")
-    return Unavailable(f"The bus cannot be used: {told}.", path="bus", hint="Is its address right, and is it running?")
+    return Unavailable(
+        f"The bus cannot be used: {told}.",
+        path="bus",
+        hint="Is its address right, with user and password, and is it running?",
+    )

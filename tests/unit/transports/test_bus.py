@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import nats
 import pytest
@@ -96,6 +97,33 @@ async def test_a_restart_of_the_bus_loses_nobody(server: NatsServer, clock: Manu
         assert (await alice.announce(signed(clock, C), 60)).accepted
         await eventually(lambda: watched.kinds(C) == ["added"])
         assert {found["agent"]["agent_id"] for found in await bob.query(METRICS, timeout=1.0)} == {A, B, C}
+
+
+async def test_who_was_turned_out_comes_again(tmp_path: Path, clock: ManualClock) -> None:
+    config = tmp_path / "nats.conf"
+
+    def admit(password: str) -> None:
+        config.write_text(f'authorization {{ user: ada, password: "{password}" }}\n')
+
+    admit("first")
+    with nats_server(config) as server:
+        url = server.url.replace("nats://", "nats://ada:first@")
+        alice, bob = BusTransport(url, clock), BusTransport(url, clock)
+        await alice.open()
+        await bob.open()
+        watched = Watched()
+        await bob.subscribe(watched)
+        admit("second")
+        server.reload()
+        await eventually(lambda: not alice._connection.is_up and not bob._connection.is_up)
+        assert not (await alice.announce(signed(clock), 60)).accepted
+        admit("first")
+        server.reload()
+        await eventually(lambda: watched.kinds() == ["added"], seconds=30)
+        await alice.announce(signed(clock, B), 60)
+        await eventually(lambda: watched.kinds(B) == ["added"])
+        await alice.close()
+        await bob.close()
 
 
 async def test_a_bus_that_is_not_there_is_told_with_its_setting(clock: ManualClock) -> None:
