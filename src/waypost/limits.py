@@ -298,6 +298,7 @@ FOUND_SECONDS: Final = 300  # P-31: a positive answer, and never past its ttl
 NOT_FOUND_SECONDS: Final = 5  # P-31
 FOUND_QUERIES: Final = 1024  # questions whose answers are kept
 BUS_OPEN_SECONDS: Final = 5  # for a connection to the bus, and for its word that it took a message
+BUS_AGAIN_SECONDS: Final = 1  # before a bus that turned us out is tried again
 BUS_PING_SECONDS: Final = 20  # a bus that is silent so long, twice, is taken for gone
 BUS_PENDING: Final = 8192  # messages of one subscription that wait to be read; beyond it they are dropped
 BUS_PENDING_BYTES: Final = 8 * MIB
