@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
+import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -11,10 +13,11 @@ import pytest
 
 from support.netns import INTERFACE, Lan, lan, left_over
 from support.transports import A, B, Bed, Watched, eventually, quietly, said, signed
+from waypost.model.json import dump_json
 from waypost.testing import ManualClock
 from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Transport
-from waypost.transports.udp import UdpTransport
+from waypost.transports.udp import PORT, UdpTransport
 from waypost.wire.announce import AgentQuery
 
 Make = Callable[[str], Transport]
@@ -111,6 +114,27 @@ async def test_a_spoofer_on_the_link_takes_nobodys_place(hosts: Hosts) -> None:
     await mallory.announce(hosts.message(B), 30)
     await eventually(lambda: watched.kinds(B) == ["added"])
     assert watched.kinds() == ["added"]
+
+
+async def test_a_source_that_is_not_of_the_link_is_not_heard(net: Lan) -> None:
+    """L2."""
+    clock = ManualClock(time.time())
+    bob = _makers(clock)["udp"]("bob")
+    watched = Watched()
+    with net.entered(0):
+        await bob.open()
+        await bob.subscribe(watched)
+    with net.entered(1), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        subprocess.run(net.command(1, "ip", "address", "add", "10.99.0.9/32", "dev", INTERFACE), check=True)
+        sender.bind(("10.99.0.9", 0))
+        sender.sendto(dump_json(signed(clock)), ("10.77.0.255", PORT))
+    with net.entered(1), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.sendto(dump_json(signed(clock, B)), ("10.77.0.255", PORT))
+    await eventually(lambda: watched.kinds(B) == ["added"])
+    assert watched.kinds(A) == []
+    await bob.close()
 
 
 async def test_a_host_of_both_kinds_hears_one_that_speaks_ipv4_alone(net: Lan) -> None:
