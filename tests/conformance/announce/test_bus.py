@@ -132,9 +132,7 @@ async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
         asking = BusTransport(server.url, bench.clock)
         async with Finder([asking], clock=bench.clock) as finder:
             found = await finder.find("metrics", seconds=1.0)
-            assert [(each.agent_id, each.transports, each.trust) for each in found] == [
-                (AGENT_ID, ("bus",), "verified")
-            ]
+            assert [(each.agent_id, each.transports, each.trust) for each in found] == [(AGENT_ID, ("bus",), "signed")]
         bench.clock.advance(31)
         assert (await ada.get(f"/agents/{AGENT_ID}")).status_code == 404
 
