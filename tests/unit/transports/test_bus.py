@@ -101,29 +101,19 @@ async def test_a_restart_of_the_bus_loses_nobody(server: NatsServer, clock: Manu
 
 async def test_who_was_turned_out_comes_again(tmp_path: Path, clock: ManualClock) -> None:
     config = tmp_path / "nats.conf"
-
-    def admit(password: str) -> None:
-        config.write_text(f'authorization {{ user: ada, password: "{password}" }}\n')
-
-    admit("first")
+    config.write_text("max_connections: 10\n")
     with nats_server(config) as server:
-        url = server.url.replace("nats://", "nats://ada:first@")
-        alice, bob = BusTransport(url, clock), BusTransport(url, clock)
-        await alice.open()
-        await bob.open()
-        watched = Watched()
-        await bob.subscribe(watched)
-        admit("second")
-        server.reload()
-        await eventually(lambda: not alice._connection.is_up and not bob._connection.is_up)
-        assert not (await alice.announce(signed(clock), 60)).accepted
-        admit("first")
-        server.reload()
-        await eventually(lambda: watched.kinds() == ["added"], seconds=30)
-        await alice.announce(signed(clock, B), 60)
-        await eventually(lambda: watched.kinds(B) == ["added"])
-        await alice.close()
-        await bob.close()
+        async with ends(server, clock, "", "") as (alice, bob):
+            watched = Watched()
+            await bob.subscribe(watched)
+            config.write_text("max_connections: 1\n")
+            server.reload()
+            await eventually(lambda: not (alice._connection.is_up and bob._connection.is_up))
+            config.write_text("max_connections: 10\n")
+            server.reload()
+            await eventually(lambda: alice._connection.is_up and bob._connection.is_up, seconds=20)
+            assert (await alice.announce(signed(clock), 60)).accepted
+            await eventually(lambda: watched.kinds() == ["added"])
 
 
 async def test_a_bus_that_is_not_there_is_told_with_its_setting(clock: ManualClock) -> None:
