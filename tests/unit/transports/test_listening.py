@@ -1,0 +1,105 @@
+"""Subscribers and own announcements: who is told, and for how long one answers for oneself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.announce import announcement, key
+from support.transports import A, B, Watched, eventually
+from waypost import limits
+from waypost.errors import QuotaExceeded
+from waypost.testing import ManualClock
+from waypost.transports.directory import Directory
+from waypost.transports.listening import Listening
+from waypost.transports.own import Own
+from waypost.transports.port import Sighting
+from waypost.wire.announce import AgentQuery
+
+NOW = 1_780_000_000.0
+
+
+def said(agent_id: str = A, seq: int = 1, **members: object) -> dict[str, object]:
+    return announcement(key(agent_id), seq=seq, at=NOW, agent_id=agent_id, **members)
+
+
+async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way() -> None:
+    listening = Listening(Directory("test"), ManualClock(NOW))
+    told: list[str] = []
+
+    def callback(sighting: Sighting) -> None:
+        told.append(sighting.agent_id)
+        subscriber.close()
+
+    subscriber = listening.subscribe(callback, None)
+    witness = Watched()
+    listening.subscribe(witness, None)
+    listening.hear(said(), "a", 10)
+    listening.hear(said(B), "a", 10)
+    await eventually(lambda: len(witness.sightings) == 2)
+    assert told == [A]
+    listening.close()
+
+
+async def test_nothing_is_judged_or_kept_while_nobody_listens() -> None:
+    listening = Listening(Directory("test"), ManualClock(NOW))
+    listening.hear(said(), "a", 10)
+    assert len(listening.directory) == 0
+    listening.subscribe(Watched(), None).close()
+    listening.hear(said(), "a", 10)
+    assert len(listening.directory) == 0
+    listening.close()
+
+
+async def test_after_the_end_of_listening_no_timer_is_left() -> None:
+    clock = ManualClock(NOW)
+    listening = Listening(Directory("test"), clock)
+    watched = Watched()
+    listening.subscribe(watched, None)
+    listening.hear(said(), "a", 10)
+    listening.close()
+    clock.advance(60)
+    await asyncio.sleep(2 * limits.DIRECTORY_SWEEP_SECONDS)
+    assert watched.sightings == []
+
+
+def test_one_answers_for_oneself_until_the_ttl_ends() -> None:
+    own = Own()
+    assert own.put(said(), 10, NOW) == NOW + 10
+    assert [message["ttl"] for message in own.matching(AgentQuery(), NOW + 4)] == [6]
+    assert own.matching(AgentQuery(), NOW + 10) == []
+    assert own.first(NOW + 10) is None
+    assert own.find(A, NOW + 10) is None
+    own.put(said(seq=2), 10, NOW + 9)
+    assert own.find(A, NOW + 18) == said(seq=2)
+    assert own.holds(said(seq=2))
+    assert not own.holds(said(seq=1))
+
+
+def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
+    own = Own()
+    own.put(said(), 10, NOW)
+    own.put(said(seq=2, metadata={"__state": "shutdown"}), 10, NOW)
+    assert own.matching(AgentQuery(), NOW) == []
+    own.put(said(seq=3), 10, NOW)
+    assert own.drop(A.upper())
+    assert not own.drop(A)
+    assert own.matching(AgentQuery(), NOW) == []
+
+
+def test_one_process_announces_at_most_a_thousand_agents() -> None:
+    own = Own()
+    message = said()
+    agent = message["agent"]
+    assert isinstance(agent, dict)
+
+    def numbered(number: int) -> dict[str, object]:
+        return {**message, "agent": {**agent, "agent_id": f"{number:08x}{A[8:]}"}}
+
+    for number in range(limits.OWN_AGENTS):
+        own.put(numbered(number), 10, NOW)
+    with pytest.raises(QuotaExceeded):
+        own.put(numbered(limits.OWN_AGENTS), 10, NOW)
+    own.put(numbered(3), 10, NOW)
+    own.put(numbered(limits.OWN_AGENTS), 10, NOW + 10)
