@@ -13,7 +13,7 @@ import pytest
 from support.announce import AGENT_ID, announce, announcement, key
 from support.bus import NatsServer, nats_server
 from support.service import NOW, service
-from support.transports import BEDS, A, B, Bed, C, Watched, eventually, quietly, said
+from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, eventually, quietly, said
 from waypost.client.finder import Finder
 from waypost.model.json import dump_json, parse_object
 from waypost.testing import ManualClock
@@ -83,21 +83,24 @@ async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: Nat
     await client.flush()
     message = announcement(key("a"), seq=1, at=clock.now())
     await alice.announce(message, 60)
-    published = await topic.next_msg(5)
+    published = await topic.next_msg(PATIENCE_SECONDS)
     assert said(parse_object(published.data)) == message
     assert published.headers is not None
     assert published.headers["Agent-Id"] == AGENT_ID
     asked = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q7"}
     await client.publish(subject, dump_json({**asked, "reply_to": "_INBOX.mine"}))
-    answers = [await inbox.next_msg(5), await client.request(subject, dump_json(asked), timeout=5)]
+    answers = [
+        await inbox.next_msg(PATIENCE_SECONDS),
+        await client.request(subject, dump_json(asked), timeout=PATIENCE_SECONDS),
+    ]
     for answer in answers:
         told = parse_object(answer.data)
         assert (said(told), told["matched"], told["query_id"]) == (message, True, "q7")
     await topic.unsubscribe()
     topic = await client.subscribe(subject)
     await client.publish(subject, dump_json(asked))
-    await topic.next_msg(5)
-    assert parse_object((await topic.next_msg(5)).data)["matched"] is True
+    await topic.next_msg(PATIENCE_SECONDS)
+    assert parse_object((await topic.next_msg(PATIENCE_SECONDS)).data)["matched"] is True
     await client.close()
     await alice.close()
 
