@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from waypost.model.events import EventType
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
 
@@ -32,6 +33,6 @@ def version_of(registration: Registration) -> Version:
     )
 
 
-def replaced_version(before: Registration | None, after: Registration) -> Version | None:
-    """What a change puts into the history; None when the content stays."""
-    return None if before is None or before.etag == after.etag else version_of(before)
+def replaced_version(before: Registration | None, after: Registration, kind: EventType) -> Version | None:
+    """What a change puts into the history; None when the content stays. A renewal may bring newer signed words for it."""
+    return None if before is None or kind == "renewed" or before.etag == after.etag else version_of(before)

@@ -215,6 +215,7 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
     decoded = publication.decoded
     same_dialect = current.source(publication.dialect)
     visibility = _visibility(publication, current.visibility)
+    unchanged = False
     if same_dialect is not None:
         unchanged = visibility == current.visibility and not _judged_otherwise(publication, same_dialect)
         if unchanged and _same_document(publication.document, same_dialect):
@@ -246,6 +247,8 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
     )
     document = record_bytes(registration.record)
     registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
+    if unchanged and _says_the_same(registration, current):
+        return _said_again(registration, current, now)
     if level_of(verdicts_of(current)) != "verified":
         return _updated(publication, registration, current, document, now)
     before = None if same_dialect is None else _decode_again(same_dialect, now)
@@ -265,6 +268,23 @@ def _updated(
     action = "confirm" if publication.confirmed_by else "update"
     entry = entry_of_publication(publication, action, registration.id, registration.etag, now)
     return Decision(outcome="updated", change=change, audit=(entry,))
+
+
+def _says_the_same(after: Registration, before: Registration) -> bool:
+    """Whether an announcement was only signed anew, as agents do each minute: its time and signature differ, nothing else."""
+    if after.sources[0].dialect != "announce" or after.owner != before.owner:
+        return False
+    record = msgspec.structs.replace(
+        after.record, updated_at=before.record.updated_at, signature=before.record.signature
+    )
+    return record == before.record and after.aliases == before.aliases and after.hosted == before.hosted
+
+
+def _said_again(registration: Registration, current: Registration, now: float) -> Decision:
+    """A renewal that keeps the newest signed words. It is no version of its own, and no news to watchers."""
+    registration = msgspec.structs.replace(registration, changed_at=current.changed_at)
+    change = Change(type="renewed", at=now, registration=registration, before=current.scopes)
+    return Decision(outcome="refreshed", change=change)
 
 
 def _judged_otherwise(publication: Publication, source: Source) -> bool:

@@ -119,7 +119,7 @@ class MemoryStore:
         if after is not None:
             self._registrations[event.id] = after
             self._tombstones.pop(event.id, None)
-            self._keep_version(replaced_version(before, after), event.id)
+            self._keep_version(replaced_version(before, after, event.type), event.id)
         else:
             self._history.pop(event.id, None)
         if after is None or not is_renewal(before, after):

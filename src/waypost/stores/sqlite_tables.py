@@ -157,7 +157,7 @@ class Tables:
         else:
             entry = rows.entry_row(committed.entry, after)
             number = self._put(before, after, number, entry)
-            self._keep_version(replaced_version(before, after), event.id)
+            self._keep_version(replaced_version(before, after, event.type), event.id)
         self._bury(event.id, change.tombstone, held)
         self._failpoint("after_row")
         self._append(committed)

@@ -315,3 +315,25 @@ async def test_the_vector_of_the_specification_is_admitted_and_served_verbatim(t
         assert (shown["agent"], shown["signature"]) == (sent["agent"], sent["signature"])
         held = (await bench.admin().get("/api/v1/keys")).json()["keys"]
         assert held[0]["key_id"] == "sha256:a050837d85070582ccf7394b0988847cc312cb88259b894899f6f239cf1791a5"
+
+
+@pytest.mark.req("ANN-33")
+async def test_an_announcement_that_was_only_signed_anew_is_a_renewal_with_the_newest_signature(tmp_path: Path) -> None:
+    """Agents sign anew each minute: that must not crowd their history, nor look like news to those who watch."""
+    async with service(tmp_path) as bench:
+        await admit(bench)
+        alice = bench.as_("alice")
+        assert (await announce(alice, message(seq=1))).status_code == 200
+        begun = (await bench.admin().get("/api/v1/stats")).json()["revision"]
+        bench.clock.advance(20)
+        again = message(seq=2, at=NOW + 20)
+        answer = await announce(alice, again)
+        assert (answer.status_code, answer.json()["coalesced"]) == (200, True)
+        shown = (await alice.get(f"/agents/{AGENT_ID}")).json()
+        assert (shown["agent"], shown["signature"]) == (again["agent"], again["signature"])
+        changed = message(seq=3, at=NOW + 20, capabilities={"metrics": "3.0"})
+        assert (await announce(alice, changed)).json()["coalesced"] is False
+        events = await bench.registry.store.events(begun, 10)
+        assert [event.type for event in events] == ["renewed", "updated"]
+        versions = (await alice.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:history")).json()["versions"]
+        assert len(versions) == 2

@@ -153,6 +153,7 @@ async def test_where_reading_is_for_all_a_session_needs_no_token_to_ask(tmp_path
         assert (await anybody.announce(message()))["code"] == "ErrAuth"
 
 
+@pytest.mark.req("ANN-60")
 async def test_an_open_service_is_open_to_programs_and_not_to_pages_of_other_sites(tmp_path: Path) -> None:
     """W2."""
     async with socket_service(tmp_path, open=True, allowed_origins=("https://console.example",)) as bench:
@@ -163,6 +164,7 @@ async def test_an_open_service_is_open_to_programs_and_not_to_pages_of_other_sit
         await bench.session_with(None, headers={"Origin": bench.url})
 
 
+@pytest.mark.req("ANN-36")
 async def test_a_caller_has_a_bounded_number_of_sessions(tmp_path: Path) -> None:
     async with socket_service(tmp_path) as bench:
         opened = [await bench.session("alice") for _ in range(limits.SOCKETS_OF_PRINCIPAL)]
@@ -234,6 +236,7 @@ async def test_a_subscription_goes_on_from_its_cursor_without_gap_or_repetition(
         assert (await wrong.subscribe(cursor="no-cursor-of-ours"))[1]["code"] == "ErrMalformedPayload"
 
 
+@pytest.mark.req("ANN-36")
 async def test_what_a_caller_may_not_see_is_not_told_and_leaves_no_trace(tmp_path: Path) -> None:
     """W10."""
     async with socket_service(tmp_path) as bench:
@@ -252,6 +255,7 @@ async def test_what_a_caller_may_not_see_is_not_told_and_leaves_no_trace(tmp_pat
         assert (await watcher.query())[1]["count"] == 1
 
 
+@pytest.mark.req("ANN-36")
 async def test_a_session_has_a_bounded_number_of_subscriptions(tmp_path: Path) -> None:
     """W10."""
     async with socket_service(tmp_path) as bench:
@@ -261,6 +265,7 @@ async def test_a_session_has_a_bounded_number_of_subscriptions(tmp_path: Path) -
         assert (await watcher.subscribe())[1]["code"] == "ErrRateLimited"
 
 
+@pytest.mark.req("ANN-36")
 async def test_agents_of_other_dialects_are_told_of_as_well(tmp_path: Path) -> None:
     async with socket_service(tmp_path) as bench:
         watcher = await bench.session("watcher")
