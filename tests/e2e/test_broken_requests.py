@@ -176,6 +176,16 @@ def test_a_body_that_says_that_it_is_too_long_is_not_waited_for(server: RunningS
     complete(answer.problem)
 
 
+def test_a_client_that_asks_before_it_sends_is_told_no_at_once(server: RunningServer) -> None:
+    """H1."""
+    headers = (f"Content-Length: {limits.DOCUMENT_BYTES + 1}", "Expect: 100-continue")
+    with RawConnection(server.url) as connection:
+        connection.send(head(server, "POST /api/v1/agents", *headers))
+        received = connection.read_all()
+    assert re.findall(rb"HTTP/1\.1 (\d{3}) ", received) == [b"413"]
+    alive(server)
+
+
 def test_a_body_without_end_is_refused_before_it_is_read(server: RunningServer) -> None:
     part = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
     most = 64 * limits.MIB

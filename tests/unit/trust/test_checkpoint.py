@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
 import pytest
@@ -17,6 +18,10 @@ from waypost.trust.checkpoint import (
     sign_checkpoint,
     verify_checkpoint,
 )
+from waypost.trust.covered import adp_payload
+from waypost.trust.encodings import encode_base64url
+from waypost.trust.jose import NotSigned
+from waypost.trust.jws import own_key, sign, verify
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 RAW = PRIVATE.public_key().public_bytes_raw()
@@ -92,3 +97,19 @@ def test_another_key_of_the_same_name_is_another_signer() -> None:
 def test_what_is_not_a_signed_checkpoint_is_refused(note: str) -> None:
     with pytest.raises(InvalidDocument):
         parse_checkpoint(note)
+
+
+def test_a_signature_for_one_purpose_serves_no_other() -> None:
+    """C14: what one key of ours signs begins with what it is for, and each reader asks for its own beginning."""
+    token = sign(PRIVATE, {"sub": "alice"}, key_id="k")
+    head = token.rpartition(".")[0]
+    assert verify(own_key(PRIVATE.public_key()), token) == {"sub": "alice"}
+    signed = (head.encode(), CHECKPOINT.text().encode(), adp_payload("agents.example"), b'{"agent_id":"a"}')
+    assert [text[:6] for text in signed] == [b"eyJhbG", b"waypos", b"agent:", b'{"agen']
+
+    note = f"{head}\n\n\u2014 {KEY.name} " + base64.b64encode(KEY.key_id + PRIVATE.sign(head.encode())).decode() + "\n"
+    with pytest.raises((BadSignature, InvalidDocument)):
+        verify_checkpoint(note, KEY)
+    for text in signed[1:]:
+        with pytest.raises(NotSigned):
+            verify(own_key(PRIVATE.public_key()), f"{head}.{encode_base64url(PRIVATE.sign(text))}")
