@@ -1,5 +1,5 @@
 """Requests that try to be more than they are: paths, queries, headers and texts that another layer would read (THREATS H5,
-H6, H8, H12, H13, H15)."""
+H6, H8, H12…H15)."""
 
 from __future__ import annotations
 
@@ -130,6 +130,23 @@ async def test_a_problem_tells_nothing_of_the_inside(bench: Bench, tmp_path: Pat
     for answer in answers:
         assert 400 <= answer.status_code < 500 or "error" in answer.json(), answer.text[:200]
         assert [word for word in (*INSIDE, str(tmp_path)) if word in answer.text] == [], answer.text[:300]
+
+
+async def test_an_error_repeats_64_characters_at_most(bench: Bench) -> None:
+    """H14."""
+    long = "y" * 5000
+    sent: list[dict[str, Any]] = [
+        {"method": long},
+        {"method": "rtfs.registry.discover", "params": {"limit": long}},
+        {"method": "rtfs.registry.discover", "params": {"agent_id": "a", "version_constraint": long}},
+        {"method": "rtfs.registry.discover", "params": {"agent_id": "a", long: 1}},
+        {"method": "rtfs.registry.deregister", "params": {"agent_id": long}},
+        {"method": "rtfs.registry.register", "params": {"agent_card": {"agent_id": "a", "name": [long]}}},
+        {"method": "rtfs.registry.heartbeat", "params": [long]},
+    ]
+    for call in sent:
+        answer = await bench.admin().post("/rtfs", json={"jsonrpc": "2.0", "id": 1, **call})
+        assert "y" * 65 not in answer.text, answer.text[:300]
 
 
 async def test_what_a_caller_says_never_begins_a_line_of_the_log(

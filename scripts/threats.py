@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""The list of attacks (tests/threats.toml) as the table in SECURITY.md.
+
+scripts/threats.py            writes it, between the markers of the page
+scripts/threats.py --check    fails when the page says something else than the list
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "tests" / "threats.toml"
+PAGE = ROOT / "SECURITY.md"
+BLOCK = re.compile(r"(<!-- generated: threats -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Threat:
+    id: str
+    attack: str
+    tests: tuple[str, ...]  # `tests/…py::test_name`
+    missing: str = ""  # what these do not show
+
+
+def read_threats() -> list[Threat]:
+    rows = tomllib.loads(ROWS.read_text(encoding="utf-8"))
+    return [Threat(name, **{**row, "tests": tuple(row["tests"])}) for name, row in rows.items()]
+
+
+def rewritten(text: str) -> str:
+    """The page with the table as the list has it."""
+    lines = ["| | attack | tests | not shown |", "| --- | --- | --- | --- |"]
+    lines += [f"| {row.id} | {row.attack} | {len(row.tests)} | {row.missing} |" for row in read_threats()]
+    return BLOCK.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text)
+
+
+def main() -> int:
+    text = PAGE.read_text(encoding="utf-8")
+    if "--check" in sys.argv[1:]:
+        return int(text != rewritten(text))
+    PAGE.write_text(rewritten(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
