@@ -19,6 +19,7 @@ from waypost.search.ranker import HybridRanker
 METATOOL = public_set("metatool")
 CLONES = 200
 TARGETS = 4
+LAST = 20  # places that are looked at
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,28 @@ def test_two_hundred_clones_of_a_rival_do_not_push_out_the_target(market: Hybrid
         for _ in flooded(market, attacks.variants(rival, CLONES)):
             after += [target.id in ids(ask(market, each.text, limit=5)) for each in questions]
     assert sum(after) >= 0.95 * sum(before)
+
+
+@pytest.mark.req("PRO-57")
+def test_tags_that_many_ask_for_bring_no_agent_a_better_place(market: HybridRanker) -> None:
+    """R1: in fifty questions, among the twenty best, against the same agent without them."""
+    asked = random.Random(9).sample(METATOOL.questions, 50)
+    tags = attacks.popular_words(METATOOL.questions, 31)
+    compared = 0
+    for target, _ in targets():
+        (plain,) = attacks.copies(target, 1)
+        honest, stuffed = (
+            [place for _ in flooded(market, [each]) for place in places_of(market, each.id, asked)]
+            for each in (plain, attacks.with_tags(plain, tags))
+        )
+        assert [each.text for each, one, other in zip(asked, honest, stuffed, strict=True) if other < one] == []
+        compared += sum(place < LAST for place in honest)
+    assert compared >= 5
+
+
+def places_of(market: HybridRanker, agent_id: str, asked: list[Question]) -> list[int]:
+    found = [ids(ask(market, each.text, limit=LAST)) for each in asked]
+    return [places.index(agent_id) if agent_id in places else LAST for places in found]
 
 
 # --- What nobody else may see ---------------------------------------------------------------------
