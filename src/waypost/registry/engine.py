@@ -457,9 +457,11 @@ class Registry(Confirming):
     async def find(self, query: Query, principal: Principal) -> Findings:
         """Ranked candidates that the caller sees, and what was and was not applied."""
         await self.searchable()
+        self._index.questions += 1
+        if self.ranker.is_behind(audience(principal)):  # in a bulk load: what was acknowledged is found all the same
+            await asyncio.to_thread(self.ranker.prepare_for, audience(principal))
         now = self.clock.now()
         self.catalogue.expire(now)
-        self._index.questions += 1
         search = Search(query, self.catalogue, principal, now)
         ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)

@@ -69,6 +69,12 @@ class LateRanker:
     ) -> Ranking:
         return self.made.rank(query, audience, alive=alive, now=now, among=among)
 
+    def is_behind(self, audience: frozenset[str] | None) -> bool:
+        return self.made.is_behind(audience)
+
+    def prepare_for(self, audience: frozenset[str] | None) -> None:
+        self.made.prepare_for(audience)
+
     @property
     def pending(self) -> int:
         return self.made.pending if self._waiting is None else len(self._waiting)

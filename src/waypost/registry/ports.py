@@ -261,6 +261,14 @@ class Ranker(Protocol):
         that can be answers, where constraints leave few."""
         ...
 
+    def is_behind(self, audience: frozenset[str] | None) -> bool:
+        """Whether so much is fresh that `rank` would pass some of it over: `prepare_for` first."""
+        ...
+
+    def prepare_for(self, audience: frozenset[str] | None) -> None:
+        """Take in what is fresh and seen by this audience. Called in a thread."""
+        ...
+
     @property
     def pending(self) -> int:
         """Changes that a slower signal has not taken in yet. Answers include them all the same."""

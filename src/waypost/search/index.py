@@ -33,7 +33,7 @@ from waypost.search.waiting import Waiting
 
 _PREPARE_AT_ONCE: Final = 300  # by a question in the middle of a bulk load: it waits no longer than that takes
 _MADE_AT_ONCE: Final = 1024  # by the thread that folds: one segment of so many
-_STEP: Final = 16  # agents that it prepares before it gives way
+_STEP: Final = 32  # agents that are prepared before others come in: some 10 ms
 # A fold takes along every older segment that is not this many times larger than all it has: a row moves by some 20 µs, and
 # each segment costs every question as much as looking through ten thousand rows. While others work, only what is of like
 # size is merged.
@@ -179,6 +179,20 @@ class Index:
             fresh = self._waiting.seen_by(audience)
             self._absorb(fresh[:_PREPARE_AT_ONCE])
         return self._lives, max(0, len(fresh) - _PREPARE_AT_ONCE)
+
+    def is_behind(self, audience: frozenset[str] | None) -> bool:
+        """Whether more waits for this audience than a question prepares by itself."""
+        return self._waiting.count_seen_by(audience) > _PREPARE_AT_ONCE
+
+    def prepare_for(self, audience: frozenset[str] | None) -> None:
+        """Prepare what waits for an audience until a question does the rest. Called in a thread, by a question after a bulk
+        load: in small steps, so that changes come in between, and no more of them than wait now."""
+        for _ in range(self._waiting.count_seen_by(audience) // _STEP + 1):
+            with self._lock:
+                fresh = self._waiting.seen_by(audience)
+                if len(fresh) <= _PREPARE_AT_ONCE:
+                    return
+                self._absorb(fresh[-_STEP:])
 
     def _absorb(self, ids: Sequence[str]) -> None:
         """Prepare these. What any change replaces is dead at once, prepared or not."""

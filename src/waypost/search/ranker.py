@@ -100,6 +100,12 @@ class HybridRanker:
     def follow(self) -> int:
         return self.index.follow()
 
+    def is_behind(self, audience: frozenset[str] | None) -> bool:
+        return self.index.is_behind(audience)
+
+    def prepare_for(self, audience: frozenset[str] | None) -> None:
+        self.index.prepare_for(audience)
+
     def lacking(self, limit: int) -> list[str]:
         return self.index.lacking(limit)
 

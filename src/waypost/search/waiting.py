@@ -48,6 +48,12 @@ class Waiting:
     def clear(self) -> None:
         self._held, self._numbers = {}, {}
 
+    def count_seen_by(self, audience: frozenset[str] | None) -> int:
+        """How many these are at most: one that several of its scopes lead to counts for each."""
+        if audience is None:
+            return len(self._held)
+        return sum(len(self._numbers.get(scope, ())) for scope in audience)  # others may change it meanwhile
+
     def seen_by(self, audience: frozenset[str] | None) -> list[str]:
         """Ids of what an audience may see, the newest first. What it may not see takes none of its time."""
         if audience is None:
