@@ -320,12 +320,12 @@ class Catalogue:
 
     def resolve(self, key: str) -> str | None:
         """The canonical id behind a canonical id, a path-safe id or an alias."""
+        plain = unslug(key)  # whatever is found: an id that is there takes no fewer steps than one that is not
         if key in self._entries:
             return key
         known = self._aliases.get(key)
         if known is not None:
             return known
-        plain = unslug(key)
         if plain is not None:
             return plain if plain in self._entries else self._aliases.get(plain)
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.model.principal import Principal, audience
+from waypost.model.principal import PRIVATE, Principal, audience, record_scopes
 from waypost.model.query import FACETS, Overview, Suggestions
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.verdict import UNCHECKED, summary
@@ -41,11 +41,13 @@ class Reading:
     _domains: dict[str, str]
 
     def resolve(self, principal: Principal, key: str) -> Entry:
-        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it."""
+        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it.
+
+        Hidden and absent take the same steps, so that the time of a refusal tells nothing (THREATS V2)."""
         self.catalogue.expire(self.clock.now())
-        agent_id = self.catalogue.resolve(key)
-        entry = self.catalogue.find(agent_id) if agent_id is not None else None
-        if entry is None or not may_see(principal, entry.scopes):
+        entry = self.catalogue.find(self.catalogue.resolve(key) or key)
+        scopes = record_scopes(entry.owner, entry.visibility, entry.invitees) if entry else record_scopes("", PRIVATE)
+        if not may_see(principal, scopes) or entry is None:
             raise no_such_agent(key)
         return entry
 

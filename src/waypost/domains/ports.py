@@ -1,0 +1,57 @@
+"""What the procedures need of the net: answers of the DNS with what is proven of them, and documents with the certificate of
+the very connection that brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from waypost.registry.fetching import Fetched, Purpose
+
+RecordType = Literal["SVCB", "HTTPS", "TLSA", "TXT", "SRV", "A", "AAAA", "CNAME", "DS", "DNSKEY", "SOA", "NS"]
+Outcome = Literal["found", "nodata", "nxdomain", "failed"]
+Security = Literal["secure", "insecure", "bogus", "indeterminate"]
+
+
+class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to the DNS and its answer. `failed` is a server that fails, a timeout or a bogus answer: nothing follows
+    from it, least of all that there is no record (D3, C-11)."""
+
+    name: str  # as asked, lower case, without a final dot
+    type: RecordType
+    outcome: Outcome
+    security: Security
+    reason: str = ""  # why it failed, or why it is not secure
+    records: tuple[bytes, ...] = ()  # rdata in wire form, names in it not compressed
+    owner: str = ""  # where the records are, after CNAMEs
+    ttl: int = 0
+    server: str = ""  # who was asked
+    queries: int = 0  # sent for this answer; 0 when it was remembered
+    round_trips: int = 0  # one after another
+    took_ms: float = 0.0
+    validated: bool = True  # by us; False where the AD bit of a trusted resolver was taken for it
+
+
+class Dns(Protocol):
+    async def lookup(self, name: str, type: RecordType) -> Lookup:
+        """Never raises for what the DNS says or fails to say."""
+        ...
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answered a connection, before anything is asked of it."""
+
+    host: str
+    port: int
+    address: str
+    certificate: bytes | None = None  # DER; None without TLS
+    chain: tuple[bytes, ...] = ()  # leaf first, as verified, where it is known
+    tls_version: str = ""
+
+
+class DomainFetcher(Protocol):
+    async def fetch(self, url: str, purpose: Purpose, *, check: Callable[[Peer], None] | None = None) -> Fetched:
+        """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12)."""
+        ...
