@@ -1,0 +1,68 @@
+"""What a signature of AGP covers, and how it is written (adp.md §6.5, §6.7).
+
+Six texts with line feeds between them. A control character in one of the first five would let two messages share one
+input, so none is signed or verified (P-3); `content` comes last and may hold any text. Whose key it is, and when it was
+signed, is asked elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Protocol
+
+from waypost.errors import InvalidDocument
+
+PREFIX = "ed25519:"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_SIGNATURE = re.compile(r"ed25519:[A-Za-z0-9_-]{85}[AQgw]\Z")  # 64 bytes, no bits after the last one
+
+
+class SigningKey(Protocol):
+    def sign(self, data: bytes) -> bytes: ...
+
+
+class VerifyingKey(Protocol):
+    def verify(self, signature: bytes, data: bytes) -> bool: ...
+
+
+def signing_input(message_id: str, from_: str, to: str, kind: str, timestamp: str, content: str = "") -> bytes:
+    """The bytes that are signed (ADP-42). `kind` is the message's `type`; a missing content counts as empty."""
+    head = f"{message_id}\n{from_}\n{to}\n{kind}\n{timestamp}\n"
+    if head.count("\n") != 5 or _CONTROL.search(head.replace("\n", "")):
+        require_plain(id=message_id, **{"from": from_}, to=to, type=kind, timestamp=timestamp)
+    try:
+        return (head + content).encode()
+    except UnicodeEncodeError:
+        raise InvalidDocument(
+            "The content holds half of a surrogate pair.", path="$.body.content", hint="Send the whole character."
+        ) from None
+
+
+def require_plain(**members: str) -> None:
+    """Refuse control characters, by the name of the member that holds one (P-3 a)."""
+    for name, value in members.items():
+        if _CONTROL.search(value):
+            raise InvalidDocument(
+                f"The member {name!r} holds a control character.",
+                path=f"$.{name}",
+                hint="Only the content may hold line feeds: it comes last in what is signed.",
+            )
+
+
+def sign(key: SigningKey, covered: bytes) -> str:
+    """The signature as it is written (ADP-43)."""
+    return PREFIX + urlsafe_b64encode(key.sign(covered)).rstrip(b"=").decode("ascii")
+
+
+def verify(key: VerifyingKey, signature: str, covered: bytes) -> bool:
+    """Whether `key` signed it. A signature in any other form than ours never holds."""
+    raw = find_signature(signature)
+    return raw is not None and key.verify(raw, covered)
+
+
+def find_signature(text: object) -> bytes | None:
+    """The 64 bytes of a signature, or None for what is none."""
+    if not isinstance(text, str) or not _SIGNATURE.match(text):
+        return None
+    return urlsafe_b64decode(text[len(PREFIX) :] + "==")
