@@ -51,6 +51,7 @@ from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
 from waypost.server.home import HomeFace
+from waypost.server.hosted_keys import HostedKeys
 from waypost.server.hosts import Hosts
 from waypost.server.identity import service_record, service_registration
 from waypost.server.importing import ImportFace
@@ -186,6 +187,7 @@ def build(
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
     documents = DocumentFace(registry, renderer, self_record)
     own = OwnFace(registry, renderer, _minter(settings, token_key, clock))
+    own.keys = HostedKeys(data, identity_key, host)
     trail = AuditTrail(registry.store, identity.public_bytes_raw(), identity_key.sign)
     own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)

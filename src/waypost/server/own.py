@@ -24,6 +24,7 @@ from waypost.server.asgi import AnyResponse, Response, StreamingResponse, json_r
 from waypost.server.batch import line_answer, lines
 from waypost.server.conditional import http_date, not_modified, quote_etag, strong_etag
 from waypost.server.facets import facets_route, suggestions_tail
+from waypost.server.hosted_keys import HostedKeys
 from waypost.server.rates import Rates
 from waypost.server.reading import (
     FILTERS,
@@ -64,6 +65,7 @@ class OwnFace:
         self._renderer = renderer
         self._mint = mint
         self.rates: Rates | None = None
+        self.keys: HostedKeys | None = None  # of hosted domains, made where there is none
         self.workers: Callable[[], list[dict[str, Any]]] | None = None  # the processes of this service, when told
 
     def routes(self) -> list[Route]:
@@ -314,7 +316,10 @@ class OwnFace:
         if "domain" not in asked:
             raise InvalidParameter("domain is missing.", path="$.domain", hint="Name a domain, or null to end it.")
         domain = None if asked["domain"] is None else parse_domain(asked["domain"], "$.domain")
-        return json_response(receipt_json(await self._registry.host(call.principal, call.id, domain)))
+        receipt = await self._registry.host(call.principal, call.id, domain)
+        if domain is not None and self.keys is not None:
+            self.keys.ensure(domain)
+        return json_response(receipt_json(receipt))
 
     async def withdraw(self, call: Call) -> AnyResponse:
         await self._registry.withdraw(call.principal, call.id, read_if_match(call.request))

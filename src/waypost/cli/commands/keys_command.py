@@ -16,6 +16,7 @@ from waypost.cli.text import clean
 from waypost.client.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.server.hosted_keys import key_file
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.keys import KEY_ID
 from waypost.trust.signing import PrivateKey, sign_announcement
@@ -32,7 +33,14 @@ def command() -> None:
 # --- On this machine ------------------------------------------------------------------------------
 
 
-@command.command("new", epilog=example("waypost keys new", "waypost keys new --type p256 --out agent.pem"))
+@command.command(
+    "new",
+    epilog=example(
+        "waypost keys new",
+        "waypost keys new --type p256 --out agent.pem",
+        "waypost keys new --domain alice.example.com",
+    ),
+)
 @click.option("--type", "kind", type=click.Choice(list(_KINDS)), default="ed25519", show_default=True, help="Its kind.")
 @click.option(
     "--out",
@@ -40,10 +48,14 @@ def command() -> None:
     metavar="FILE",
     help=f"Where to write it.  [default: DATA/{KEY_FILE}]",
 )
+@click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
 @with_session
-def new(session: Session, kind: str, out: Path | None) -> None:
+def new(session: Session, kind: str, out: Path | None, domain: str | None) -> None:
     """Make a private key, in a file for its owner alone, and print its public half. A file that is there stays."""
-    path = out or session.settings().data / KEY_FILE
+    if domain is not None and (out is not None or kind != "ed25519"):
+        raise click.UsageError("--domain takes neither --out nor --type: ADP has Ed25519 keys only.")
+    data = session.settings().data
+    path = out or (data / KEY_FILE if domain is None else key_file(data, domain))
     key = make_key(_KINDS[kind])
     keep_key(path, key)
     _show_key(session.printer(), key, path)

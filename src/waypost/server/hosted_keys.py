@@ -1,0 +1,95 @@
+"""The keys that this service holds for the domains it answers for: one file each, for its owner alone.
+
+A key here says that the service may sign for the domain, not that it answers for it now: who asks has looked that up in the
+registry. The service's own name has the service's own key.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from pathlib import Path
+
+from waypost.errors import ConfigurationError, InvalidKey, InvalidParameter
+from waypost.model.names import parse_domain
+from waypost.server.files import stamp_of
+from waypost.trust.signing import SEED_BYTES, PrivateKey, load_private_key, new_key, private_key
+
+log = logging.getLogger("waypost.server")
+
+FOLDER = "keys/hosted"
+_KIND = "ed25519"  # the only kind that ADP has (ADP-26)
+_Stamp = tuple[int, int, int]
+
+
+def key_file(data: Path, domain: str) -> Path:
+    """Where the key of a domain is. The name is checked first: it becomes a path."""
+    return data / FOLDER / f"{parse_domain(domain, 'domain')}.pem"
+
+
+class HostedKeys:
+    def __init__(self, data: Path, own: object, own_host: str) -> None:
+        self._data = data
+        self._own = own if isinstance(own, PrivateKey) else private_key(own)
+        self._own_host = own_host.lower().rstrip(".")
+        self._read: dict[str, tuple[_Stamp, PrivateKey | None]] = {}
+
+    def key_of(self, domain: str) -> PrivateKey | None:
+        """The key to sign with for a domain; None when there is none, or none that can be used."""
+        if domain.lower().rstrip(".") == self._own_host:
+            return self._own
+        try:
+            path = key_file(self._data, domain)
+        except InvalidParameter:
+            return None
+        stamp = stamp_of(path)
+        if stamp is None:
+            self._read.pop(path.name, None)
+            return None
+        kept = self._read.get(path.name)
+        if kept is None or kept[0] != stamp:
+            kept = self._read[path.name] = (stamp, _load(path))
+        return kept[1]
+
+    def ensure(self, domain: str) -> PrivateKey | None:
+        """The key of a domain, made when there is none. One that is there stays, whatever it is."""
+        path = key_file(self._data, domain)
+        if domain.lower().rstrip(".") != self._own_host and not path.exists():
+            _make(path)
+        return self.key_of(domain)
+
+
+def _load(path: Path) -> PrivateKey | None:
+    try:
+        key = load_private_key(path.read_bytes(), str(path))
+    except (OSError, InvalidKey) as error:
+        log.warning("the key %s of a hosted domain cannot be used: %s", path.name, error)
+        return None
+    if key.public.kind != _KIND:
+        log.warning("the key %s of a hosted domain is %s; ADP takes %s only", path.name, key.public.kind, _KIND)
+        return None
+    return key
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all, and never over one that another process made meanwhile."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(new_key(_KIND, secrets.token_bytes(SEED_BYTES[_KIND])).pem())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The key {path.name} cannot be written: {error.strerror}.",
+            path="data",
+            hint="Name a folder that you may write to with --data or WAYPOST_DATA.",
+        ) from None
