@@ -32,6 +32,7 @@ from waypost.registry.engine import Options, Registry
 from waypost.registry.following import FollowingRegistry
 from waypost.registry.gate import GateOptions
 from waypost.registry.importing import Importer
+from waypost.registry.keeping import Keeper
 from waypost.registry.ports import Clock, Ranker, Store
 from waypost.registry.publication import Publication
 from waypost.registry.trail import AuditTrail
@@ -75,6 +76,8 @@ from waypost.server.verifying import VerifyingFace
 from waypost.server.watch import WatchFace
 from waypost.server.websocket import Sockets
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
+from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.stores.keeper_sqlite import SqliteKeeper
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower
@@ -114,9 +117,11 @@ class Application(msgspec.Struct, kw_only=True):
     issuers: Issuers | None = None  # outside ones
     asking: asyncio.Task[None] | None = None  # for their keys
     lan: Lan | None = None  # of the process that writes
+    keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
 
     async def start(self) -> None:
         await self.registry.start()
+        await self.keeper.open()
         if self.lan is not None:
             try:
                 await self.lan.start()
@@ -157,6 +162,7 @@ class Application(msgspec.Struct, kw_only=True):
                 await self.reporter.report()
         if self.upstream is not None:
             self.upstream.close()
+        await self.keeper.close()
         await self.registry.stop()
 
 
@@ -179,6 +185,7 @@ def build(
     token_key = _key(data / _TOKEN_KEY)
     models = Models(settings)
     registry = _registry(settings, clock, store, place, models)
+    keeper = _keeper(settings)
     registry.judge_certificates(
         AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=registry.trust.is_revoked)
     )
@@ -277,6 +284,7 @@ def build(
         app=service,
         tls=make_tls(settings),
         issuers=issuers,
+        keeper=keeper,
         lan=_lan(settings, registry, renderer, outgoing) if place is None or place.writes else None,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
@@ -449,6 +457,13 @@ def _store(settings: Settings) -> Store:
     if settings.store == "memory":
         return MemoryStore()
     return SqliteStore(settings.data)
+
+
+def _keeper(settings: Settings) -> Keeper:
+    """Every process of a service has one, of the same file."""
+    if settings.store == "memory":
+        return MemoryKeeper()
+    return SqliteKeeper(settings.data)
 
 
 def _minter(settings: Settings, key: Any, clock: Clock) -> Callable[[str, tuple[str, ...], int, str], tuple[str, str]]:

@@ -1,0 +1,85 @@
+"""The reference keeper: a dictionary of sorted keys, nothing after the process. Says by its brevity what a keeper must do."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from waypost.registry.keeping import ANYTHING, Kept, Write
+from waypost.stores.outcome import closed_refusal
+
+_SWEEP_EVERY = 256  # commits; what has expired is forgotten then
+
+
+class MemoryKeeper:
+    def __init__(self) -> None:
+        self._things: dict[str, dict[str, Kept]] = {}
+        self._keys: dict[str, list[str]] = {}  # of each kind, sorted
+        self._commits = 0
+        self._open = False
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+
+    async def commit(self, writes: Sequence[Write], now: float) -> bool:
+        if not self._open:
+            raise closed_refusal()
+        for write in writes:
+            if write.expected != ANYTHING and self._value(write.kind, write.key, now) != write.expected:
+                return False
+        for write in writes:
+            self._put(write)
+        self._commits += 1
+        if self._commits % _SWEEP_EVERY == 0:
+            self._sweep(now)
+        return True
+
+    def _put(self, write: Write) -> None:
+        things = self._things.setdefault(write.kind, {})
+        keys = self._keys.setdefault(write.kind, [])
+        if write.value is None:
+            if things.pop(write.key, None) is not None:
+                del keys[bisect_left(keys, write.key)]
+            return
+        if write.key not in things:
+            insort(keys, write.key)
+        things[write.key] = Kept(key=write.key, value=write.value, expires_at=write.expires_at)
+
+    def _sweep(self, now: float) -> None:
+        for kind, things in self._things.items():
+            for key in [key for key, kept in things.items() if _is_over(kept, now)]:
+                self._put(Write(kind=kind, key=key, value=None))
+
+    async def get(self, kind: str, key: str, now: float) -> bytes | None:
+        return self._value(kind, key, now)
+
+    def _value(self, kind: str, key: str, now: float) -> bytes | None:
+        if not self._open:
+            raise closed_refusal()
+        kept = self._things.get(kind, {}).get(key)
+        return None if kept is None or _is_over(kept, now) else kept.value
+
+    async def scan(self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100) -> list[Kept]:
+        return list(islice(self._found(kind, now, prefix, after), limit))
+
+    async def count(self, kind: str, now: float, *, prefix: str = "") -> int:
+        return sum(1 for _ in self._found(kind, now, prefix, ""))
+
+    def _found(self, kind: str, now: float, prefix: str, after: str) -> Iterator[Kept]:
+        if not self._open:
+            raise closed_refusal()
+        keys = self._keys.get(kind, [])
+        for key in islice(keys, max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0), None):
+            if not key.startswith(prefix):
+                return
+            kept = self._things[kind][key]
+            if not _is_over(kept, now):
+                yield kept
+
+
+def _is_over(kept: Kept, now: float) -> bool:
+    return kept.expires_at is not None and kept.expires_at <= now

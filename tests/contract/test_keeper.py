@@ -1,0 +1,239 @@
+"""One suite for every keeper: tasks, mailboxes, swarms and invitations rely on what is said here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from waypost.errors import StorageFull, StoreUnavailable
+from waypost.registry.keeping import Keeper, Write
+from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.stores.keeper_sqlite import KEEPER_FILE, SqliteKeeper
+
+NOW = 1_000.0
+
+
+def put(key: str, value: bytes, kind: str = "task", **members: object) -> Write:
+    return Write(kind=kind, key=key, value=value, **members)  # type: ignore[arg-type]
+
+
+def drop(key: str, kind: str = "task") -> Write:
+    return Write(kind=kind, key=key, value=None)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Keeper]:
+    made: Keeper = MemoryKeeper() if request.param == "memory" else SqliteKeeper(tmp_path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_what_is_kept_comes_back_and_what_is_removed_does_not(keeper: Keeper) -> None:
+    assert await keeper.commit([put("a", b"one"), put("a", b"other", kind="swarm")], NOW)
+    assert await keeper.get("task", "a", NOW) == b"one"
+    assert await keeper.get("swarm", "a", NOW) == b"other"
+    assert await keeper.commit([drop("a")], NOW)
+    assert await keeper.get("task", "a", NOW) is None
+    assert await keeper.get("swarm", "a", NOW) == b"other"
+
+
+async def test_removing_what_is_not_there_is_no_fault(keeper: Keeper) -> None:
+    assert await keeper.commit([drop("nobody")], NOW)
+
+
+async def test_a_commit_that_expects_something_else_writes_nothing(keeper: Keeper) -> None:
+    await keeper.commit([put("a", b"one")], NOW)
+    assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=b"two")], NOW)
+    assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=None)], NOW)
+    assert await keeper.get("task", "b", NOW) is None
+    assert await keeper.get("task", "a", NOW) == b"one"
+    assert await keeper.commit([put("b", b"two", expected=None), put("a", b"three", expected=b"one")], NOW)
+    assert await keeper.get("task", "a", NOW) == b"three"
+
+
+async def test_of_many_who_race_for_one_thing_one_has_it(keeper: Keeper) -> None:
+    won = await asyncio.gather(*(keeper.commit([put("a", b"%d" % n, expected=None)], NOW) for n in range(50)))
+    assert sum(won) == 1
+    assert await keeper.get("task", "a", NOW) == b"%d" % won.index(True)
+
+
+async def test_what_has_expired_is_not_there(keeper: Keeper) -> None:
+    await keeper.commit([put("a", b"one", expires_at=NOW + 10), put("b", b"two")], NOW)
+    assert await keeper.get("task", "a", NOW + 9.9) == b"one"
+    assert await keeper.get("task", "a", NOW + 10) is None
+    assert [kept.key for kept in await keeper.scan("task", NOW + 10)] == ["b"]
+    assert await keeper.count("task", NOW + 10) == 1
+    assert await keeper.commit([put("a", b"new", expected=None)], NOW + 10)
+    assert await keeper.get("task", "a", NOW + 100) == b"new"
+
+
+async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(keeper: Keeper) -> None:
+    await keeper.commit([put(key, key.encode()) for key in ("b/2", "a/1", "b/10", "c", "b/ü", "b")], NOW)
+    await keeper.commit([put("b/3", b"other", kind="swarm")], NOW)
+    assert [kept.key for kept in await keeper.scan("task", NOW)] == ["a/1", "b", "b/10", "b/2", "b/ü", "c"]
+    found = await keeper.scan("task", NOW, prefix="b/")
+    assert [(kept.key, kept.value) for kept in found] == [("b/10", b"b/10"), ("b/2", b"b/2"), ("b/ü", "b/ü".encode())]
+    assert [kept.key for kept in await keeper.scan("task", NOW, prefix="b/", after="b/10", limit=1)] == ["b/2"]
+    assert [kept.key for kept in await keeper.scan("task", NOW, after="b/2")] == ["b/ü", "c"]
+    assert await keeper.count("task", NOW, prefix="b/") == 3
+    assert await keeper.count("task", NOW) == 6
+
+
+async def test_many_writers_at_once_are_all_kept(keeper: Keeper) -> None:
+    done = await asyncio.gather(*(keeper.commit([put(f"{n:04}", b"x")], NOW) for n in range(700)))
+    assert all(done)
+    assert await keeper.count("task", NOW) == 700
+
+
+async def test_a_closed_keeper_says_so(keeper: Keeper) -> None:
+    await keeper.close()
+    with pytest.raises(StoreUnavailable):
+        await keeper.commit([put("a", b"one")], NOW)
+    with pytest.raises(StoreUnavailable):
+        await keeper.get("task", "a", NOW)
+    with pytest.raises(StoreUnavailable):
+        await keeper.scan("task", NOW)
+
+
+# --- The durable one ------------------------------------------------------------------------------
+
+
+async def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
+    keeper = SqliteKeeper(tmp_path)
+    await keeper.open()
+    await keeper.commit([put("a", b"one", expires_at=NOW + 5)], NOW)
+    await keeper.close()
+    again = SqliteKeeper(tmp_path)
+    await again.open()
+    assert await again.get("task", "a", NOW) == b"one"
+    await again.close()
+    assert (tmp_path / KEEPER_FILE).stat().st_mode & 0o077 == 0
+
+
+async def test_processes_share_one_file(tmp_path: Path) -> None:
+    """Every process of a service writes it itself: the file's lock orders them, and each sees what the others committed."""
+    first, second = SqliteKeeper(tmp_path), SqliteKeeper(tmp_path)
+    await first.open()
+    await second.open()
+    both = [keeper.commit([put(f"{n}", b"x", expected=None)], NOW) for n in range(40) for keeper in (first, second)]
+    assert sum(await asyncio.gather(*both)) == 40
+    assert await first.count("task", NOW) == await second.count("task", NOW) == 40
+    await first.commit([put("new", b"told")], NOW)
+    assert await second.get("task", "new", NOW) == b"told"
+    await first.close()
+    assert await second.commit([put("later", b"x")], NOW)
+    await second.close()
+
+
+async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> None:
+    keeper = SqliteKeeper(tmp_path, max_pages=40)
+    await keeper.open()
+    told = await asyncio.gather(
+        *(keeper.commit([put(f"{n:03}", os.urandom(8_000))], NOW) for n in range(10)), return_exceptions=True
+    )
+    assert set(told) == {True}
+    kept = len(told)
+    with pytest.raises(StorageFull):
+        await keeper.commit([put("large", os.urandom(160_000))], NOW)
+    assert await keeper.count("task", NOW) == kept
+    await keeper.commit([drop(f"{n:03}") for n in range(kept)], NOW)
+    assert await keeper.commit([put("again", b"x" * 8_000)], NOW)
+    await keeper.close()
+
+
+async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(tmp_path: Path) -> None:
+    failing = False
+
+    def failpoint(name: str) -> None:
+        if failing and name == "before_commit":
+            raise OSError(5, "Input/output error")
+
+    keeper = SqliteKeeper(tmp_path, failpoint=failpoint)
+    await keeper.open()
+    await keeper.commit([put("a", b"one")], NOW)
+    failing = True
+    told = await asyncio.gather(*(keeper.commit([put(f"{n}", b"x")], NOW) for n in range(5)), return_exceptions=True)
+    assert all(isinstance(each, StoreUnavailable) for each in told)
+    failing = False
+    with pytest.raises(StoreUnavailable):
+        await keeper.commit([put("b", b"two")], NOW)
+    assert await keeper.get("task", "a", NOW) == b"one"
+    assert await keeper.count("task", NOW) == 1
+    await keeper.close()
+
+
+async def test_a_changed_row_is_noticed_and_touches_nobody_else(tmp_path: Path) -> None:
+    keeper = SqliteKeeper(tmp_path)
+    await keeper.open()
+    await keeper.commit([put("a", b"one"), put("b", b"two")], NOW)
+    other = sqlite3.connect(tmp_path / KEEPER_FILE)
+    other.execute("UPDATE things SET value = ? WHERE key = 'a'", (b"own",))
+    other.commit()
+    other.close()
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await keeper.get("task", "a", NOW)
+    told = await asyncio.gather(
+        keeper.commit([put("a", b"x", expected=b"one")], NOW),
+        keeper.commit([put("c", b"three")], NOW),
+        return_exceptions=True,
+    )
+    assert isinstance(told[0], StoreUnavailable)
+    assert told[1] is True
+    await keeper.close()
+
+
+async def test_what_has_expired_leaves_the_file(tmp_path: Path) -> None:
+    keeper = SqliteKeeper(tmp_path)
+    await keeper.open()
+    await keeper.commit([put(f"{n}", b"x", expires_at=NOW + 1) for n in range(20)], NOW)
+    await keeper.commit([put("kept", b"x")], NOW + 2)
+    other = sqlite3.connect(tmp_path / KEEPER_FILE)
+    assert other.execute("SELECT count(*) FROM things").fetchone() == (1,)
+    other.close()
+    await keeper.close()
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from waypost.registry.keeping import Write
+from waypost.stores.keeper_sqlite import SqliteKeeper
+
+async def main():
+    keeper = SqliteKeeper(Path(sys.argv[1]))
+    await keeper.open()
+    async def one(number):
+        pair = [Write(kind=kind, key=str(number), value=b"x") for kind in ("left", "right")]
+        await keeper.commit(pair, 1000.0)
+        print(number, flush=True)
+    for start in range(0, 100000, 8):
+        await asyncio.gather(*(one(start + n) for n in range(8)))
+
+asyncio.run(main())
+"""
+
+
+async def test_no_answered_commit_is_lost_or_halved_by_a_kill(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    told = [process.stdout.readline().strip() for _ in range(100)]
+    process.send_signal(signal.SIGKILL)
+    told += process.stdout.read().split()
+    process.stdout.close()
+    process.wait()
+    keeper = SqliteKeeper(tmp_path)
+    await keeper.open()
+    left = {kept.key for kept in await keeper.scan("left", NOW, limit=100_000)}
+    right = {kept.key for kept in await keeper.scan("right", NOW, limit=100_000)}
+    await keeper.close()
+    assert left == right
+    assert set(told) <= left
