@@ -140,6 +140,7 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
 RENDERING_CACHE_BYTES: Final = 32 * MIB
+HOSTED_DOCUMENTS: Final = 256  # signed documents of hosted agents that are kept; a signature costs 50 µs
 SUMMARY_CACHE_BYTES: Final = (
     72 * MIB
 )  # the summaries of some 110,000 agents: whoever pages through them reads each once a page
@@ -206,6 +207,30 @@ FETCH_PACE_TARGETS: Final = 20_000  # addresses whose last check is remembered
 FETCH_DISCREET_SECONDS: Final = FETCH_TOTAL_SECONDS  # when a failure to connect is told to those who may not know why
 FETCH_ADDRESSES: Final = 16  # of one name; more are no server but a scan
 FETCH_FOUND: Final = 1000  # documents of one catalogue that one fetch takes in
+
+# --- The DNS -------------------------------------------------------------------------------------
+DNS_UDP_BYTES: Final = 1232  # what crosses every path without fragments (the DNS flag day of 2020)
+DNS_MESSAGE_BYTES: Final = 65_535  # what the length before a message over TCP can say
+DNS_RECORDS: Final = 2000  # of one message; more fit into 64 KiB, but into no zone that is meant well
+DNS_SECONDS: Final = 5.0  # for one look-up with all that it takes to prove it (D13)
+DNS_TRY_SECONDS: Final = 1.5  # for one answer over UDP, before the question is sent again
+DNS_TRIES: Final = 2  # of one question to one server
+DNS_AT_ONCE: Final = 200  # questions on the way in one process: each has a socket of its own
+DNS_IDLE_SECONDS: Final = 10.0  # how long a connection to a resolver is kept for the next question
+DNS_CACHE_ANSWERS: Final = 20_000  # messages and verdicts that are remembered
+DNS_TTL_LEAST: Final = 5  # D14: a record that changes faster is asked for no more often
+DNS_TTL_MOST: Final = 86_400  # D14: nobody holds on to what was withdrawn for longer than a day
+DNS_QUERIES: Final = 64  # for one look-up: a chain of eight zones takes sixteen
+DNS_ALIASES: Final = 8  # D1: links of CNAME and DNAME
+DNS_LABELS: Final = 24  # of a name whose chain of trust is walked; each may cost two questions
+DNS_AHEAD: Final = 6  # zones above a name whose keys are asked for before it is known that they are needed
+DNSSEC_SIGNATURES: Final = 8  # D13: verified for one set of records, whatever it brings along (CVE-2023-50387)
+DNSSEC_SIGNATURES_ALL: Final = 64  # for one look-up; a chain of eight zones takes some thirty
+DNSSEC_COLLIDING_KEYS: Final = 4  # D13: keys of one zone with the same tag and algorithm
+DNSSEC_NSEC3_ITERATIONS: Final = 150  # D13: more is treated as not signed (RFC 9276 §3.2)
+DNSSEC_NSEC3_HASHES: Final = 256  # names hashed for one look-up (CVE-2023-50868)
+DNSSEC_DENIALS: Final = 16  # NSEC or NSEC3 records of one answer that are looked at; four are enough for any proof
+DNSSEC_ANCHORS_BYTES: Final = 256 * KIB  # a file of trust anchors
 
 # --- Domain proofs -------------------------------------------------------------------------------
 PROOF_TTL_SECONDS: Final = 7 * 86_400  # a zone is changed by people, who have weekends
@@ -293,6 +318,7 @@ ANSWERS_OF_QUERY: Final = 1000  # that one question collects
 RESIGN_SECONDS: Final = 60  # P-16: an announcer signs anew at least so often
 ROTATION_TOLD_SECONDS: Final = 7 * 86_400  # P-13: how long an announcer shows that the key before vouches for its key
 ANNOUNCE_JITTER: Final = 0.1  # P-21: of the time between two announcements, so that agents do not fall into step
+ECHO_SECONDS: Final = 1.0  # for an own announcement to come back; three that did not, and a period, are less than a ttl
 ANNOUNCE_RETRY_SECONDS: Final = 5  # after a failure; doubled up to the usual time
 FOUND_SECONDS: Final = 300  # P-31: a positive answer, and never past its ttl
 NOT_FOUND_SECONDS: Final = 5  # P-31

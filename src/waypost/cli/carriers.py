@@ -11,10 +11,11 @@ import msgspec
 
 from waypost import limits
 from waypost.cli.session import Session
-from waypost.client.registries import transport_of
-from waypost.settings import Connection, load_connection
+from waypost.client.registries import plain_address, transport_of
+from waypost.settings import Connection
 from waypost.transports.lan import has_mdns, make_bus, make_mdns, make_udp
 from waypost.transports.port import Clock, Transport
+from waypost.wire.announce_bus import TOPIC
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _PROBE_SECONDS = 1.0
@@ -28,6 +29,7 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
     interface: tuple[str, ...] = ()
     udp_port: int = limits.UDP_PORT
     bus: tuple[str, ...] = ()
+    bus_topic: str = TOPIC
     registry: tuple[str, ...] = ()
 
     @property
@@ -41,13 +43,13 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
             made.append(make_mdns(self.interface, clock))
         if udp if self.udp is None else self.udp:
             made += [make_udp(each, clock, self.udp_port) for each in self.interface or (None,)]
-        made += [make_bus(each, clock) for each in self.bus]
+        made += [make_bus(each, clock, topic=self.bus_topic) for each in self.bus]
         return made
 
     def registries(self, session: Session, clock: Clock) -> list[Transport]:
         """Those that were named; else, where nothing was, the service of this machine if it answers."""
         if self.registry:
-            return [transport_of(_address(session, url), clock) for url in self.registry]
+            return [_registry(session, url, clock) for url in self.registry]
         address = session.connection()
         if address.named or (not self.is_named and _answers(address)):
             return [transport_of(address, clock)]
@@ -55,7 +57,7 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carrier_options(function: Function) -> Function:
-    """`--mdns`, `--udp`, `--interface`, `--udp-port`, `--bus`, `--registry`."""
+    """`--mdns`, `--udp`, `--interface`, `--udp-port`, `--bus`, `--bus-topic`, `--registry`."""
     options = (
         click.option("--mdns/--no-mdns", default=None, help="Use mDNS.  [default: if the extra lan is installed]"),
         click.option("--udp/--no-udp", default=None, help="Use UDP broadcast."),
@@ -73,7 +75,10 @@ def carrier_options(function: Function) -> Function:
             help="The port for UDP broadcast.",
         ),
         click.option("--bus", multiple=True, metavar="URL", help="A bus to use, such as nats://127.0.0.1:4222."),
-        click.option("--registry", multiple=True, metavar="URL", help="A registry to use too."),
+        click.option("--bus-topic", default=TOPIC, show_default=True, metavar="TOPIC", help="The topic on the bus."),
+        click.option(
+            "--registry", multiple=True, metavar="URL", help="A registry to use too; ws:// or wss:// for a WebSocket."
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -85,9 +90,9 @@ def default_mdns(carriers: Carriers) -> bool:
     return not carriers.is_named and has_mdns()
 
 
-def _address(session: Session, url: str) -> Connection:
-    flags = {"server": url, "token": session.token, "timeout": session.timeout, "data": session.data}
-    return load_connection(flags, config=session.config)
+def _registry(session: Session, url: str, clock: Clock) -> Transport:
+    plain, is_socket = plain_address(url)
+    return transport_of(msgspec.structs.replace(session, server=plain).connection(), clock, is_socket=is_socket)
 
 
 def _answers(address: Connection) -> bool:

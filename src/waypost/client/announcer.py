@@ -32,6 +32,7 @@ from waypost.wire.announce_rollback import Rollback, Suppress, begin
 log = logging.getLogger("waypost.announcer")
 
 Told = Callable[["LaneState"], None]
+_JITTER = (1 - limits.ANNOUNCE_JITTER, 1 + limits.ANNOUNCE_JITTER)
 
 
 class WallClock:
@@ -151,36 +152,33 @@ class Announcer:
         while True:
             lane.wake.clear()
             seconds = await self._turn(lane)
-            await self._wait(
-                lane, seconds * self._random.uniform(1 - limits.ANNOUNCE_JITTER, 1 + limits.ANNOUNCE_JITTER)
-            )
+            if seconds > 0:
+                await self._wait(lane, seconds * self._random.uniform(*_JITTER))
 
     async def _turn(self, lane: _Lane) -> float:
         """One announcement, or none where the state says so. How long until the next."""
         if self._rolls and not lane.is_lan and not self.rollback.uses_registry:
             await self._suppress(lane)
             return lane.period
-        self._listen_back(lane)
+        echoed_before = lane.echoed_at()
         ack = await self._announce(lane)
         if ack.accepted:
             lane.failures = 0
             self._note(lane, "announced", ack)
-            return lane.period
+            is_followed = self._rolls and lane is self._guide
+            return await self._listen_back(lane, echoed_before) if is_followed else lane.period
         lane.failures += 1
         self._note(lane, "failed", ack)
         self._roll(lane, failed=True)
         return min(lane.period, limits.ANNOUNCE_RETRY_SECONDS * 2.0 ** min(lane.failures - 1, 8))
 
     async def _announce(self, lane: _Lane) -> Ack:
-        lane.is_sent = False
         try:
             if not lane.is_open:
                 await lane.transport.open()
                 lane.is_open = True
             message = self._signed.message(lane.transport.name, self._clock.now())
-            ack = await lane.transport.announce(message, lane.ttl)
-            lane.is_sent = ack.accepted
-            return ack
+            return await lane.transport.announce(message, lane.ttl)
         except WaypostError as error:
             return Ack(False, reason=error.message)
         except OSError as error:
@@ -216,14 +214,15 @@ class Announcer:
 
     # --- The way back ----------------------------------------------------------------------------
 
-    def _listen_back(self, lane: _Lane) -> None:
-        """Before the next announcement: did the last one come back?"""
-        if not isinstance(lane.transport, Echoing):
-            return
-        echoed = lane.transport.echoed_at()
-        if lane.is_sent:
-            self._roll(lane, failed=False, looped=echoed != lane.echoed_at)
-        lane.echoed_at = echoed
+    async def _listen_back(self, lane: _Lane, before: float | None) -> float:
+        """Did the announcement come back? One that did not is repeated at once, so that a LAN that is lost is noticed
+        within the time that others still believe in. How long until the next."""
+        await self._wait(lane, limits.ECHO_SECONDS)
+        looped = lane.echoed_at() != before
+        if not looped and lane.wake.is_set():  # it was interrupted, and is said again anyway
+            return 0.0
+        self._roll(lane, failed=False, looped=looped)
+        return 0.0 if self.rollback.is_doubtful else lane.period - limits.ECHO_SECONDS
 
     def _roll(self, lane: _Lane, *, failed: bool, looped: bool = False) -> None:
         if not self._rolls or lane is not self._guide:
@@ -276,8 +275,10 @@ class _Lane:
         self.wake = asyncio.Event()
         self.is_open = False
         self.failures = 0
-        self.is_sent = False
-        self.echoed_at: float | None = None  # as it was before the last announcement, by the transport's own clock
+
+    def echoed_at(self) -> float | None:
+        """When an own word last came back, by the transport's own clock."""
+        return self.transport.echoed_at() if isinstance(self.transport, Echoing) else None
 
 
 def _lanes(transports: Sequence[Transport], ttl: int | None) -> list[_Lane]:

@@ -18,7 +18,8 @@ try:
 except ImportError:  # a system without it has its interfaces told by address and prefix
     fcntl = None  # type: ignore[assignment]
 
-_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+_SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8913, 0x8915, 0x891B
+_UP_AND_RUNNING = 0x01 | 0x40
 _NAME_BYTES = 15
 _IF_INET6 = Path("/proc/net/if_inet6")
 
@@ -33,6 +34,19 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broadcast(self) -> str:
         return str(self.network.broadcast_address)
+
+    def carries(self, socket_number: int) -> bool:
+        """Whether the link is up and its cable plugged in, asked through a socket that is on it. Where the system does not
+        tell, it is taken to be."""
+        if fcntl is None or sys.platform != "linux" or not self.name:
+            return True
+        asked = struct.pack("256s", self.name.encode()[:_NAME_BYTES])
+        try:
+            answer = fcntl.ioctl(socket_number, _SIOCGIFFLAGS, asked)
+        except OSError:  # the interface is gone
+            return False
+        (flags,) = struct.unpack("H", answer[16:18])
+        return bool(flags & _UP_AND_RUNNING == _UP_AND_RUNNING)
 
     def is_on_link(self, address: str) -> bool:
         """Whether a source can be a neighbour (THREATS L2)."""

@@ -135,6 +135,8 @@ class MdnsTransport(RecordUpdateListener):
         publisher = self._publisher
         if publisher is None:
             return Ack(False, reason="The transport is closed.")
+        if self._guard is not None and self._guard.is_cut():
+            return Ack(False, reason="The link is down.")
         try:
             text = make_text(message, self._pointer)
             until = self._own.put(message, ttl, self._clock.now())

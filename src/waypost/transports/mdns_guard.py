@@ -48,11 +48,17 @@ class Guard:
         self.source = ""
         self._interfaces = interfaces
         self._door = Door()
+        self._asked = -1  # a socket, by which the state of links is asked for
+
+    def is_cut(self) -> bool:
+        """Whether no link carries: nothing that is sent would reach anybody."""
+        return self._asked >= 0 and not any(interface.carries(self._asked) for interface in self._interfaces)
 
     def stand_before(self, zeroconf: Zeroconf) -> None:
         """Once its sockets are open."""
         for reader, protocol in zip(zeroconf.engine.readers, zeroconf.engine.protocols, strict=True):
             narrow(reader.transport.get_extra_info("socket"))
+            self._asked = reader.transport.get_extra_info("socket").fileno()
             reader.transport.set_protocol(_Guarded(self, protocol))
 
     def lets_in(self, address: str) -> bool:

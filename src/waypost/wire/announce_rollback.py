@@ -34,6 +34,11 @@ class Rollback(msgspec.Struct, frozen=True):
     def uses_registry(self) -> bool:
         return self.state != "LOCAL"
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether something was lost, and it is not yet clear that the LAN does not carry."""
+        return self.lost > 0 and self.state != "REGISTRY"
+
     def after(self, outcome: Outcome) -> Rollback:
         """The state after one announcement on the LAN."""
         if outcome == "looped":
