@@ -232,6 +232,26 @@ DNSSEC_NSEC3_HASHES: Final = 256  # names hashed for one look-up (CVE-2023-50868
 DNSSEC_DENIALS: Final = 16  # NSEC or NSEC3 records of one answer that are looked at; four are enough for any proof
 DNSSEC_ANCHORS_BYTES: Final = 256 * KIB  # a file of trust anchors
 
+# --- From a domain to an agent (adp.md, dns-aid.md AID-26) -----------------------------------------
+SVCB_PARAMS: Final = 64  # of one record; unbound's limit (D6)
+SVCB_RECORDS: Final = 64  # of one name that are read; as many agents as a list of aliases may name (D12)
+SVCB_TARGETS: Final = 4  # servers that are tried one after another
+ALIAS_CHAIN: Final = 8  # aliases one after another, CNAMEs not counted (D1)
+AGENT_TXT_RECORDS: Final = 16  # at one name that are read
+DESCRIPTOR_BYTES: Final = 256_000
+DESCRIPTOR_SECONDS: Final = 12.0
+INDEX_BYTES: Final = MIB
+INDEX_AGENTS: Final = 500
+INDEX_AT_ONCE: Final = 8  # agents of one organisation that are resolved side by side
+ORGANISATION_AGENTS: Final = 64  # of one organisation that one call registers
+DOCUMENT_TTL_SECONDS: Final = 3600  # where a document does not say how long it holds (ADP-31)
+DOCUMENT_TTL_MAX_SECONDS: Final = 86_400
+TLSA_RECORDS: Final = 32  # of one name that are compared
+RESOLUTIONS_KEPT: Final = 1000  # of the service, in memory, for as long as they hold
+RESOLUTIONS_AT_ONCE: Final = 64  # beyond it callers wait: each holds sockets
+RECHECK_SECONDS: Final = 86_400  # between two looks at the domain of an agent that came from there
+RECHECKS_AT_ONCE: Final = 8
+
 # --- Domain proofs -------------------------------------------------------------------------------
 PROOF_TTL_SECONDS: Final = 7 * 86_400  # a zone is changed by people, who have weekends
 PROOF_CLAIMS: Final = 32  # subjects that claim one domain
@@ -333,6 +353,21 @@ REPEATED_MESSAGES: Final = 4096  # of those that are remembered for it
 ATTEMPT_PAUSES_SECONDS: Final = (0.1, 0.5)  # B3: three tries
 PARKED_MESSAGES: Final = 64  # that were set aside, the last of them: a MiB at most
 PARKED_SECONDS: Final = 30  # until the same bytes are worth a try again
+
+# --- Pages ---------------------------------------------------------------------------------------
+PAGE_SESSION_SECONDS: Final = 12 * 3600  # a working day, then a person signs in again
+PAGE_TOKEN_CHARS: Final = 2500  # sealed, it fits into the 4096 bytes that browsers keep of a cookie
+SIGN_IN_CODE_SECONDS: Final = 600  # between reading a link in a terminal and opening it
+SIGN_IN_CODES: Final = 1000  # redeemed codes that are remembered; each was made by this machine
+PAGE_AGENTS: Final = 25  # in a list, and in what a search shows
+PAGE_CHANGES: Final = 12  # beside the catalogue; all of them are on the page of changes
+PAGE_CHANGES_KEPT: Final = 60  # for each audience, one for each agent
+PAGE_AUDIENCES: Final = 1000  # whose latest changes are kept: private ones each have their own
+PAGE_FORM_BYTES: Final = 1 * MIB  # a document of the largest size, percent-encoded
+PAGE_CARDS: Final = 4096  # agents of which the written card is kept: some 2 KiB each
+PAGE_DOCUMENT_CHARS: Final = 60_000  # of a document that is shown on a page; the whole is a link away
+PAGE_FACETS: Final = 12  # values of a filter that are shown
+PAGE_EXAMPLES: Final = 12
 
 # --- Client --------------------------------------------------------------------------------------
 CLIENT_TIMEOUT_SECONDS: Final = 30.0
