@@ -53,6 +53,7 @@ from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
 from waypost.server.home import HomeFace
 from waypost.server.hosted_keys import HostedKeys
+from waypost.server.hosting import Hosting
 from waypost.server.hosts import Hosts
 from waypost.server.identity import service_record, service_registration
 from waypost.server.importing import ImportFace
@@ -192,9 +193,11 @@ def build(
     renderer, metrics = Renderer(base_url, host), Metrics()
     started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
-    documents = DocumentFace(registry, renderer, self_record)
+    keys = HostedKeys(data, identity_key, host)
+    hosting = Hosting(renderer, keys, self_record)
+    documents = DocumentFace(registry, renderer, self_record, hosting)
     own = OwnFace(registry, renderer, _minter(settings, token_key, clock))
-    own.keys = HostedKeys(data, identity_key, host)
+    own.keys = keys
     trail = AuditTrail(registry.store, identity.public_bytes_raw(), identity_key.sign)
     own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)

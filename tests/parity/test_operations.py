@@ -81,6 +81,9 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/",
             "/style.css",
             "/.well-known/agent.json",
+            "/.well-known/agent-capabilities.json",  # what `cap` of a zone names, and the same under a provider's name:
+            "/.well-known/agents/{id}.json",  # who resolves a domain has no token
+            "/.well-known/agent-capabilities/{id}.json",
             "/.well-known/agent-card.json",
             "/.well-known/agent-card",
             "/.well-known/ai-catalog.json",

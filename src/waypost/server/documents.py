@@ -1,6 +1,11 @@
-"""Read-only documents at well-known paths. A `Host` that equals a hosted agent's domain selects that agent."""
+"""Read-only documents at well-known paths. A `Host` that equals a hosted agent's domain selects that agent.
+
+An agent that is hosted and not public is answered as one that is not there (ADP-55), unless the request holds an invitation.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 from waypost.dialects import CODECS
 from waypost.dialects.ard_catalog import catalog, host_entry
@@ -10,6 +15,7 @@ from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
+from waypost.server.hosting import CAPABILITIES, MEDIA_TYPE, PROVIDED, PROVIDED_CAPABILITIES, Hosting, Place
 from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering, told_metadata
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
@@ -19,14 +25,19 @@ _CATALOG_TYPE = b"application/ai-catalog+json"
 _CATALOG_MOST = 5000  # entries; a larger registry is searched, not downloaded
 _CACHE = (b"cache-control", b"public, max-age=300")
 _CORS = (b"access-control-allow-origin", b"*")
+_PRIVATE = (b"cache-control", b"private, no-store")
 _AUDIENCE = frozenset((PUBLIC,))
+_ADP = Body(schema=document_schema("adp"), content_type=CODECS["adp"].media_type)
+Invited = Callable[[Request, Registration], Awaitable[bool]]
 
 
 class DocumentFace:
-    def __init__(self, registry: Registry, renderer: Renderer, service: Registration) -> None:
+    def __init__(self, registry: Registry, renderer: Renderer, service: Registration, hosting: Hosting) -> None:
         self._registry = registry
         self._renderer = renderer
         self.service = service
+        self._hosting = hosting
+        self.invited: Invited | None = None  # who may see a private agent by what the request holds
         self._catalog: tuple[int, bytes] | None = None
 
     def routes(self) -> list[Route]:
@@ -37,7 +48,34 @@ class DocumentFace:
                 operation="document",
                 handler=self.adp,
                 summary="ADP document",
-                answers={200: Body(schema=document_schema("adp"), content_type=CODECS["adp"].media_type)},
+                answers={200: _ADP},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path=CAPABILITIES,
+                operation="document",
+                handler=self.capabilities,
+                summary="Capability document of a hosted agent, or of the service; its digest is `cap-sha256` of the zone",
+                answers={200: _ADP},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path=PROVIDED,
+                operation="document",
+                handler=self.provided,
+                summary="ADP document of the agent that is hosted under a domain whose TargetName is this service",
+                answers={200: _ADP},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path=PROVIDED_CAPABILITIES,
+                operation="document",
+                handler=self.provided_capabilities,
+                summary="Its capability document",
+                answers={200: _ADP},
                 open=True,
             ),
             Route(
@@ -62,13 +100,18 @@ class DocumentFace:
         ]
 
     async def hosted(self, request: Request) -> Registration | None:
-        """The agent that the Host header names, if the service answers for its domain and it is public."""
+        """The agent that the Host header names, if the service answers for its domain."""
         host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-        entry = self._registry.hosted(host) if host else None
-        if entry is None or entry.visibility != PUBLIC:
+        return await self.under(request, host) if host else None
+
+    async def under(self, request: Request, domain: str) -> Registration | None:
+        entry = self._registry.hosted(domain)
+        found = await self._registry.registrations((entry.id,)) if entry is not None else []
+        if not found:
             return None
-        found = await self._registry.registrations((entry.id,))
-        return found[0] if found else None
+        if found[0].visibility != PUBLIC and not (self.invited is not None and await self.invited(request, found[0])):
+            raise no_such_agent(domain)
+        return found[0]
 
     async def selected(self, call: Call) -> Registration:
         """`?agent=` first, then `Host`, else the service itself."""
@@ -81,8 +124,38 @@ class DocumentFace:
         return await self.hosted(call.request) or self.service
 
     async def adp(self, call: Call) -> AnyResponse:
-        registration = await self.hosted(call.request) or self.service
-        return self._answer(call, self._renderer.render(registration, "adp", self._registry.clock.now()))
+        return self._adp(call, await self.hosted(call.request) or self.service)
+
+    async def capabilities(self, call: Call) -> AnyResponse:
+        return self._adp(call, await self.hosted(call.request) or self.service, whole=False)
+
+    async def provided(self, call: Call) -> AnyResponse:
+        return self._adp(call, await self._provided(call), "provider")
+
+    async def provided_capabilities(self, call: Call) -> AnyResponse:
+        return self._adp(call, await self._provided(call), "provider", whole=False)
+
+    async def _provided(self, call: Call) -> Registration:
+        """The agent whose domain points here by its TargetName, so that `Host` names the service (ADP-7, C-7)."""
+        found = await self.under(call.request, call.id)
+        if found is None:
+            raise no_such_agent(call.id)
+        return found
+
+    def _adp(self, call: Call, registration: Registration, place: Place = "domain", *, whole: bool = True) -> Response:
+        hosted = self._hosting.of(registration, self._registry.clock.now(), place)
+        body, etag = (hosted.body, hosted.etag) if whole else (hosted.capabilities, hosted.capabilities_etag)
+        headers = [
+            (b"etag", etag.encode()),
+            (b"last-modified", http_date(hosted.changed_at)),
+            (TRUST_HEADER, hosted.trust.encode()),
+            (b"vary", b"Host"),
+            _CACHE if registration.visibility == PUBLIC else _PRIVATE,
+            _CORS,
+        ]
+        if not_modified(call.request, etag, hosted.changed_at):
+            return Response(304, headers=headers)
+        return Response(200, body, content_type=MEDIA_TYPE, headers=headers)
 
     async def a2a(self, call: Call) -> AnyResponse:
         registration = await self.selected(call)

@@ -52,6 +52,14 @@ class HostedKeys:
             kept = self._read[path.name] = (stamp, _load(path))
         return kept[1]
 
+    def changed_at(self, domain: str) -> float:
+        """When the key of a domain became what it is; 0 for one that is not a file of its own."""
+        try:
+            stamp = stamp_of(key_file(self._data, domain))
+        except InvalidParameter:
+            return 0.0
+        return 0.0 if stamp is None else stamp[0] / 1e9
+
     def ensure(self, domain: str) -> PrivateKey | None:
         """The key of a domain, made when there is none. One that is there stays, whatever it is."""
         path = key_file(self._data, domain)

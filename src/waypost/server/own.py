@@ -317,9 +317,14 @@ class OwnFace:
             raise InvalidParameter("domain is missing.", path="$.domain", hint="Name a domain, or null to end it.")
         domain = None if asked["domain"] is None else parse_domain(asked["domain"], "$.domain")
         receipt = await self._registry.host(call.principal, call.id, domain)
-        if domain is not None and self.keys is not None:
+        if domain is not None and self.keys is not None and not await self._has_own_key(receipt.id):
             self.keys.ensure(domain)
         return json_response(receipt_json(receipt))
+
+    async def _has_own_key(self, agent_id: str) -> bool:
+        """An agent that came with an ADP document says itself which key is its own; another one would speak for nobody."""
+        found = await self._registry.registrations((agent_id,))
+        return bool(found) and found[0].source("adp") is not None
 
     async def withdraw(self, call: Call) -> AnyResponse:
         await self._registry.withdraw(call.principal, call.id, read_if_match(call.request))

@@ -90,8 +90,7 @@ async def test_a_hosted_agent_that_is_withdrawn_or_private_is_no_longer_served(t
     async with service(tmp_path) as bench:
         admin, anyone = bench.admin(), bench.anonymous()
         await admin.post("/api/v1/agents", json=ALICE, headers={"Waypost-Visibility": "private"})
-        found = await at(anyone, "/.well-known/agent.json", "alice.example.com")
-        assert found.json()["identity"]["name"] == "Waypost"
+        assert (await at(anyone, "/.well-known/agent.json", "alice.example.com")).status_code == 404
         await admin.post("/api/v1/agents", json=ALICE, headers={"Waypost-Visibility": "public"})
         assert (await at(anyone, "/.well-known/agent.json", "alice.example.com")).json() == ALICE
         await admin.delete("/api/v1/agents/agent:alice.example.com")

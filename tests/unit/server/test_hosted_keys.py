@@ -26,9 +26,11 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     keys = _keys(tmp_path)
     assert keys.key_of("alice.example.com") is None
     made = keys.ensure("alice.example.com")
-    assert made is not None and made.public.kind == "ed25519"
+    assert made is not None
+    assert made.public.kind == "ed25519"
     again = _keys(tmp_path).ensure("ALICE.example.com")
-    assert again is not None and again.public.key_id == made.public.key_id
+    assert again is not None
+    assert again.public.key_id == made.public.key_id
     path = key_file(tmp_path, "alice.example.com")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["alice.example.com.pem"]
@@ -42,7 +44,8 @@ def test_a_key_that_is_replaced_or_removed_counts_at_once(tmp_path: Path) -> Non
     fresh.write_bytes(other.pem())
     fresh.replace(path)
     found = keys.key_of("alice.example.com")
-    assert found is not None and found.public.key_id == other.public.key_id
+    assert found is not None
+    assert found.public.key_id == other.public.key_id
     path.unlink()
     assert keys.key_of("alice.example.com") is None
 

@@ -1,0 +1,158 @@
+"""Documents of the agents that this service answers for: an ADP document with the key that the service holds for the domain,
+and the capability document whose digest the domain's zone carries.
+
+A document that came as ADP is its publisher's alone and is given back as it came. What is written here is written anew from
+the record; the capability document holds nothing that changes by itself, because a client refuses it when a byte of it did
+(AID-14).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost import limits
+from waypost.dialects import CODECS
+from waypost.model.json import JsonObject, dump_json
+from waypost.model.names import domain_of
+from waypost.model.registration import Registration, verdicts_of
+from waypost.model.verdict import Level, level_of
+from waypost.server.conditional import strong_etag
+from waypost.server.hosted_keys import HostedKeys
+from waypost.server.rendering import Renderer, own_document
+from waypost.trust.encodings import encode_base64url
+from waypost.trust.signing import PrivateKey, adp_public_key
+
+Place = Literal["domain", "provider"]  # under the agent's own name, or under the service's
+MEDIA_TYPE = CODECS["adp"].media_type.encode()
+WELL_KNOWN = "/.well-known/agent.json"
+CAPABILITIES = "/.well-known/agent-capabilities.json"
+PROVIDED = (
+    "/.well-known/agents/{id}.json"  # where a domain's TargetName is this service, so that Host is not the agent's
+)
+PROVIDED_CAPABILITIES = "/.well-known/agent-capabilities/{id}.json"
+_STABLE = ("protocol", "identity", "endpoints", "capabilities", "security")
+_SECURITY: JsonObject = {
+    "tlsRequired": True,
+    "minProtocolVersion": "1.3",
+    "authMethods": ["pubkey", "bearer_token"],
+}
+_ACTING = (("tasks", "/agent/tasks"), ("swarm", "/agent/swarm/join"), ("webhook", "/agent/webhook"))
+
+
+class Hosted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served for one agent at one place."""
+
+    domain: str
+    body: bytes
+    etag: str  # in its field form
+    changed_at: float
+    trust: Level
+    capabilities: bytes
+    fingerprint: str | None = None  # of the key in the document, as far as it tells one
+    is_own: bool = False  # the bytes are the publisher's
+
+    @property
+    def digest(self) -> str:
+        """`cap-sha256`: of the bytes as they are served."""
+        return encode_base64url(hashlib.sha256(self.capabilities).digest())
+
+    @property
+    def capabilities_etag(self) -> str:
+        return strong_etag(self.capabilities, MEDIA_TYPE)
+
+
+class Hosting:
+    def __init__(self, renderer: Renderer, keys: HostedKeys, service: Registration) -> None:
+        self._renderer = renderer
+        self._keys = keys
+        self._service = service
+        self._kept: OrderedDict[tuple[str, str, Place], tuple[tuple[object, ...], Hosted]] = OrderedDict()
+
+    @property
+    def own_domain(self) -> str:
+        return self._renderer.host
+
+    def origin(self, domain: str) -> str:
+        """Where a hosted domain is reached. A service without TLS stands behind something that has it (ADP-52)."""
+        own = urlsplit(self._renderer.base_url)
+        if domain == self.own_domain:
+            return self._renderer.base_url
+        port = f":{own.port}" if own.scheme == "https" and own.port not in (None, 443) else ""
+        return f"https://{domain}{port}"
+
+    def of(self, registration: Registration, now: float, place: Place = "domain") -> Hosted:
+        domain = self.domain_of(registration)
+        key = self._keys.key_of(domain)
+        stamp = (registration.revision, registration.etag, None if key is None else key.public.key_id)
+        name = (registration.id, domain, place)
+        kept = self._kept.get(name)
+        if kept is not None and kept[0] == stamp:
+            self._kept.move_to_end(name)
+            return kept[1]
+        made = self._make(registration, domain, key, place, now)
+        self._kept[name] = (stamp, made)
+        while len(self._kept) > limits.HOSTED_DOCUMENTS:
+            self._kept.popitem(last=False)
+        return made
+
+    def domain_of(self, registration: Registration) -> str:
+        if registration is self._service:
+            return self.own_domain
+        return registration.hosted or domain_of(registration.id) or self.own_domain
+
+    def _make(
+        self, registration: Registration, domain: str, key: PrivateKey | None, place: Place, now: float
+    ) -> Hosted:
+        source = registration.source("adp")
+        own = own_document(source) if source is not None else None
+        document = self._renderer.document(registration, "adp", now)
+        if own is None:
+            document = self._signed(document, domain, key, place)
+        body = own if own is not None else dump_json(document)
+        stable = own if own is not None else dump_json({name: document[name] for name in _STABLE if name in document})
+        return Hosted(
+            domain=domain,
+            body=body,
+            etag=strong_etag(body, MEDIA_TYPE),
+            changed_at=max(registration.changed_at, self._keys.changed_at(domain)),
+            trust=level_of(verdicts_of(registration)),
+            capabilities=stable,
+            fingerprint=_fingerprint(document),
+            is_own=own is not None,
+        )
+
+    def _signed(self, document: JsonObject, domain: str, key: PrivateKey | None, place: Place) -> JsonObject:
+        """The document under its domain: its name, its addresses and, where the service holds it, the domain's key."""
+        identity = {**document["identity"], "id": f"agent:{domain}", "domain": domain}
+        endpoints = {**document["endpoints"], "wellKnown": self._well_known(domain, place)}
+        written = {**document, "identity": identity, "endpoints": endpoints}
+        if key is None:
+            return written
+        identity["publicKey"] = adp_public_key(key, domain)
+        security = document.get("security")
+        written["security"] = _SECURITY | (security if isinstance(security, dict) else {})
+        if place == "domain":
+            endpoints |= self._acting(domain)
+        return written
+
+    def _well_known(self, domain: str, place: Place) -> str:
+        if place == "provider":
+            return self._renderer.base_url + PROVIDED.replace("{id}", domain)
+        return f"{self.origin(domain)}{WELL_KNOWN}"
+
+    def _acting(self, domain: str) -> JsonObject:
+        """Where the service speaks for the agent: it holds the key, so nobody else can answer by it."""
+        origin = self.origin(domain)
+        chat = f"ws{origin.removeprefix('http')}/agent/chat"
+        return {"discovery": f"{origin}/", "chat": chat, **{name: f"{origin}{path}" for name, path in _ACTING}}
+
+
+def _fingerprint(document: JsonObject) -> str | None:
+    key = document.get("identity", {}).get("publicKey")
+    told = key.get("fingerprint") if isinstance(key, dict) else None
+    return told if isinstance(told, str) else None
