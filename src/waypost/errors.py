@@ -6,7 +6,8 @@
     │   ├── InvalidCall           a JSON-RPC request that is not one
     │   ├── InvalidDocument       a document breaks a rule of its dialect
     │   │   ├── InvalidCapability one capability of an otherwise good card
-    │   │   └── UnsupportedVersion a message of a version that is not spoken here
+    │   │   ├── UnsupportedVersion a message of a version that is not spoken here
+    │   │   └── UnsupportedType   a message of a type that is not spoken here
     │   ├── EndpointRejected      the address of an agent breaks the address policy
     │   ├── AddressDenied         an address that this service connects to for nobody
     │   ├── LoopDetected          a fetch that came from a fetch
@@ -20,13 +21,16 @@
     │   ├── UriTooLong            the query string is longer than `limits` allows
     │   ├── HeadTooLarge          the request line and the headers are longer than `limits` allows
     │   ├── TooSlow               the request did not arrive in the time that `limits` allows
+    │   │   └── HandshakeTimeout  a session was not opened in the time that `limits` allows
     │   ├── UnsupportedMediaType  the body's Content-Type is not one that is read here
     │   ├── NotAcceptable         no representation fits the Accept header
     │   ├── MethodNotAllowed      the path exists, the method does not
     │   ├── Misdirected           the request names a host that is not this service
     │   └── UpgradeRequired       the path is a WebSocket, and speaks version 13
     ├── Unauthorized              no credential, or one that does not hold
-    │   └── BadSignature          a document whose signature does not hold
+    │   ├── BadSignature          a document whose signature does not hold
+    │   ├── UnknownPeer           nothing tells the key of an agent that opens a session
+    │   └── FingerprintMismatch   an agent shows another key than the one that is known of it
     ├── Forbidden                 the credential holds, the right is missing
     │   ├── MissingScope          the token lacks a scope
     │   ├── NotOwner              the record belongs to another subject
@@ -42,6 +46,7 @@
     │   └── IdempotencyConflict   the key was used for another request
     ├── StaleMetadata             what is held is newer than what was sent
     │   └── Replayed              a signed message that was seen before, or is too old to be news
+    │       └── OutOfTime         a message of a conversation, signed too long ago or ahead of time
     ├── Gone                      it was here, and is past the time it is kept
     │   └── CursorTooOld          the change log no longer reaches back to the cursor
     ├── RateLimited               too many requests from one caller
@@ -114,6 +119,10 @@ class UnsupportedVersion(InvalidDocument):
     pass
 
 
+class UnsupportedType(InvalidDocument):
+    pass
+
+
 class EndpointRejected(InvalidRequest):
     pass
 
@@ -166,6 +175,10 @@ class TooSlow(InvalidRequest):
     pass
 
 
+class HandshakeTimeout(TooSlow):
+    pass
+
+
 class UnsupportedMediaType(InvalidRequest):
     pass
 
@@ -204,6 +217,14 @@ class BadSignature(Unauthorized):
     ) -> None:
         told = {"reason": "bad_signature"} | (details or {})
         super().__init__(message, path=path, hint=hint, retry_after=retry_after, details=told)
+
+
+class UnknownPeer(Unauthorized):
+    pass
+
+
+class FingerprintMismatch(Unauthorized):
+    pass
 
 
 class Forbidden(WaypostError):
@@ -263,6 +284,10 @@ class StaleMetadata(WaypostError):
 
 
 class Replayed(StaleMetadata):
+    pass
+
+
+class OutOfTime(Replayed):
     pass
 
 
@@ -333,6 +358,7 @@ CODES: dict[type[WaypostError], Codes] = {
     LoopDetected: Codes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
     InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
     UnsupportedVersion: Codes(400, -32001, "ErrUnsupportedVersion", 4426, 1, "INVALID_ARGUMENT", "Unsupported version"),
+    UnsupportedType: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported type"),
     UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
     InvalidKey: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid key"),
     InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
@@ -343,6 +369,7 @@ CODES: dict[type[WaypostError], Codes] = {
     UriTooLong: Codes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
     HeadTooLarge: Codes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
     TooSlow: Codes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),
+    HandshakeTimeout: Codes(408, -32600, "ErrMalformedPayload", 4408, 75, "INVALID_ARGUMENT", "Handshake timed out"),
     UnsupportedMediaType: Codes(
         415, -32600, "ErrMediaType", 1003, 1, "UNSUPPORTED_MEDIA_TYPE", "Unsupported media type"
     ),
@@ -352,6 +379,8 @@ CODES: dict[type[WaypostError], Codes] = {
     UpgradeRequired: Codes(426, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Upgrade required"),
     Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
     BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
+    UnknownPeer: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unknown peer"),
+    FingerprintMismatch: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Fingerprint mismatch"),
     Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
     MissingScope: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
     NotOwner: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
@@ -368,6 +397,7 @@ CODES: dict[type[WaypostError], Codes] = {
     StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
     # 409 would say that the id is bound to another key (ANN-35); here the proof is not good enough.
     Replayed: Codes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Replayed"),
+    OutOfTime: Codes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Out of time"),
     Gone: Codes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
     CursorTooOld: Codes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
     RateLimited: Codes(429, -32009, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Rate limited"),
@@ -389,3 +419,24 @@ def codes_of(error: WaypostError) -> Codes:
         if row is not None:
             return row
     return CODES[InternalError]
+
+
+# What an error is called in a conversation (adp.md §6.6); its close code is `ws_close`.
+AGP_CODES: dict[type[WaypostError], str] = {
+    InvalidRequest: "bad_message",
+    UnsupportedType: "unsupported_type",
+    Unauthorized: "not_authorized",
+    BadSignature: "bad_signature",
+    UnknownPeer: "unknown_peer",
+    FingerprintMismatch: "fingerprint_mismatch",
+    Forbidden: "not_authorized",
+    NotFound: "not_authorized",
+    Replayed: "replay",
+    OutOfTime: "stale_timestamp",
+    RateLimited: "rate_limited",
+    WaypostError: "internal",
+}
+
+
+def agp_code_of(error: WaypostError) -> str:
+    return next(AGP_CODES[kind] for kind in type(error).__mro__ if kind in AGP_CODES)

@@ -241,7 +241,6 @@ SVCB_TARGETS: Final = 4  # servers that are tried one after another
 ALIAS_CHAIN: Final = 8  # aliases one after another, CNAMEs not counted (D1)
 AGENT_TXT_RECORDS: Final = 16  # at one name that are read
 DESCRIPTOR_BYTES: Final = 256_000
-DESCRIPTOR_SECONDS: Final = 12.0
 INDEX_BYTES: Final = MIB
 INDEX_AGENTS: Final = 500
 INDEX_AT_ONCE: Final = 8  # agents of one organisation that are resolved side by side
