@@ -3,7 +3,7 @@ the very connection that brought them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -35,7 +35,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dns(Protocol):
-    async def lookup(self, name: str, type: RecordType) -> Lookup:
+    async def lookup(self, name: str, kind: RecordType, /) -> Lookup:
         """Never raises for what the DNS says or fails to say."""
         ...
 
@@ -51,7 +51,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     tls_version: str = ""
 
 
+Check = Callable[[Peer], Awaitable[None] | None]
+
+
 class DomainFetcher(Protocol):
-    async def fetch(self, url: str, purpose: Purpose, *, check: Callable[[Peer], None] | None = None) -> Fetched:
-        """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12)."""
+    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+        """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12). It may
+        be a coroutine: what it waits for goes side by side with the connection."""
         ...

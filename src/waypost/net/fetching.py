@@ -15,13 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import certifi
 import httpcore
 import msgspec
 
 from waypost import __version__, limits
-from waypost.errors import ConfigurationError, FetchFailed, RateLimited
+from waypost.domains.ports import Check
+from waypost.errors import FetchFailed, RateLimited
 from waypost.net.addresses import Address, AddressPolicy, denied
+from waypost.net.authorities import client_context
 from waypost.net.guarding import Allowance, GuardedNetwork, too_large
 from waypost.net.pacing import Crowd, Pace
 from waypost.net.resolution import Resolver
@@ -42,6 +43,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     redirects: int = 0
     https_only: bool = False
     accept: str = "application/json"
+    newest_tls: bool = False  # 1.3 and nothing before (ADP-52)
     connect_seconds: float = limits.FETCH_CONNECT_SECONDS
     total_seconds: float = limits.FETCH_TOTAL_SECONDS
 
@@ -56,12 +58,31 @@ BOUNDS: Final[dict[Purpose, Bounds]] = {
         body_bytes=limits.FETCH_PAGE_BYTES, redirects=limits.FETCH_REDIRECTS, accept="application/json, */*;q=0.5"
     ),
     "proof": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True, accept="text/plain"),
+    "descriptor": Bounds(
+        body_bytes=limits.DESCRIPTOR_BYTES,
+        https_only=True,
+        newest_tls=True,
+        accept="application/vnd.adp+json, application/json;q=0.9, */*;q=0.5",
+    ),
+    "index": Bounds(body_bytes=limits.INDEX_BYTES, https_only=True, newest_tls=True),
     "webhook": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True),
+    "task": Bounds(body_bytes=2 * limits.TASK_RESULT_BYTES, https_only=True),
 }
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for at a target; `headers` are ours, beside those that every request has."""
+
+    method: str = "GET"
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+_PLAIN: Final = Asked()
+
+
 class SafeFetcher:
-    """`Fetcher` of registry/fetching.py. One for a process: it holds who is being asked now."""
+    """`Fetcher` and `Sender` of registry/fetching.py. One for a process: it holds who is being asked now."""
 
     def __init__(
         self,
@@ -88,15 +109,50 @@ class SafeFetcher:
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         """Loading all authorities takes longer than a request; a service that asks nobody does without."""
-        return _tls_context(self._ca_file)
+        return client_context(self._ca_file)
 
-    async def fetch(self, url: str, purpose: Purpose) -> Fetched:
+    @cached_property
+    def _newest_tls(self) -> ssl.SSLContext:
+        context = client_context(self._ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+        """`check` sees who answered, after its handshake and before the request."""
         bounds = self._bounds[purpose]
-        target = parse_url(url, https_only=bounds.https_only)
+        target = parse_url(url, https_only=bounds.https_only or check is not None)
         async with self._place():
             try:
                 async with asyncio.timeout(bounds.total_seconds):
-                    return await self._follow(target, purpose, bounds)
+                    return await self._follow(target, purpose, bounds, check)
+            except TimeoutError:
+                raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
+
+    def check(self, url: str, purpose: Purpose) -> None:
+        """What can be said of an address without asking anybody: how it is written, and the number that it names."""
+        target = parse_url(url, https_only=self._bounds[purpose].https_only)
+        if target.origin == self._own_origin:
+            raise denied("own")
+        if target.address is not None:
+            self._policy.check(target.address, target.port)
+
+    async def send(
+        self,
+        url: str,
+        purpose: Purpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Fetched:
+        """One hop and no more: a redirect is an answer like any other."""
+        bounds = self._bounds[purpose]
+        target = parse_url(url, https_only=bounds.https_only)
+        asked = Asked(method=method, body=body, headers=tuple(headers))
+        async with self._place():
+            try:
+                async with asyncio.timeout(bounds.total_seconds):
+                    return await self._hop(target, purpose, bounds, asked=asked)
             except TimeoutError:
                 raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
 
@@ -111,10 +167,10 @@ class SafeFetcher:
         finally:
             self._waiting -= 1
 
-    async def _follow(self, target: Target, purpose: Purpose, bounds: Bounds) -> Fetched:
+    async def _follow(self, target: Target, purpose: Purpose, bounds: Bounds, check: Check | None) -> Fetched:
         """S6: each hop is checked as the first one was."""
         for _ in range(bounds.redirects + 1):
-            fetched = await self._hop(target, purpose, bounds)
+            fetched = await self._hop(target, purpose, bounds, check)
             location = fetched.headers.get("location")
             if fetched.status not in _REDIRECTS or not bounds.redirects or location is None:
                 return fetched
@@ -126,7 +182,9 @@ class SafeFetcher:
             target = there
         raise _failed("redirect", "It redirects again and again.", "Name the document's own address.")
 
-    async def _hop(self, target: Target, purpose: Purpose, bounds: Bounds) -> Fetched:
+    async def _hop(
+        self, target: Target, purpose: Purpose, bounds: Bounds, check: Check | None = None, asked: Asked = _PLAIN
+    ) -> Fetched:
         if target.origin == self._own_origin:
             raise denied("own")
         addresses = await self._addresses(target)
@@ -135,7 +193,7 @@ class SafeFetcher:
         self._keep_pace(addresses, target, purpose)
         async with AsyncExitStack() as stack:
             try:
-                fetched = await self._ask(target, addresses, bounds, stack)
+                fetched = await self._ask(target, addresses, bounds, stack, check, asked)
             except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError):
                 raise _failed("refused", "The other server cannot be reached.", "Does it run?") from None
             except httpcore.TimeoutException:
@@ -166,15 +224,21 @@ class SafeFetcher:
             self._pace.rest(key, limits.FETCH_HEALTH_PAUSE_SECONDS)
 
     async def _ask(
-        self, target: Target, addresses: Sequence[Address], bounds: Bounds, stack: AsyncExitStack
+        self,
+        target: Target,
+        addresses: Sequence[Address],
+        bounds: Bounds,
+        stack: AsyncExitStack,
+        check: Check | None,
+        asked: Asked = _PLAIN,
     ) -> Fetched:
         allowance = Allowance(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
         origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
-        network = GuardedNetwork(addresses, allowance, self._crowd, stack)
-        tls = self._tls if target.scheme == "https" else None
+        network = GuardedNetwork(addresses, allowance, self._crowd, stack, check)
+        tls = None if target.scheme == "http" else self._newest_tls if bounds.newest_tls else self._tls
         connection = httpcore.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=network)
         stack.push_async_callback(connection.aclose)
-        response = await connection.handle_async_request(_request(target, bounds))
+        response = await connection.handle_async_request(_request(target, bounds, asked))
         stack.push_async_callback(response.aclose)
         headers = _headers(response)
         body = b""
@@ -183,10 +247,11 @@ class SafeFetcher:
         return Fetched(url=str(target), status=response.status, headers=headers, body=body)
 
 
-def _request(target: Target, bounds: Bounds) -> httpcore.Request:
+def _request(target: Target, bounds: Bounds, asked: Asked) -> httpcore.Request:
     connect, total = bounds.connect_seconds, bounds.total_seconds
+    length = [(b"Content-Length", str(len(asked.body)).encode())] if asked.method != "GET" else []
     return httpcore.Request(
-        "GET",
+        asked.method,
         httpcore.URL(
             scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.target.encode()
         ),
@@ -197,7 +262,10 @@ def _request(target: Target, bounds: Bounds) -> httpcore.Request:
             (b"Accept-Encoding", b"identity"),
             (HOP_HEADER, b"1"),
             (b"Connection", b"close"),
+            *length,
+            *((name.encode("ascii"), value.encode("ascii")) for name, value in asked.headers),
         ],
+        content=asked.body or None,
         extensions={"timeout": {"connect": connect, "read": total, "write": connect, "pool": connect}},
     )
 
@@ -220,21 +288,6 @@ async def _body(response: httpcore.Response, headers: dict[str, str], most: int)
         if len(content) > most:
             raise too_large()
     return bytes(content)
-
-
-def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certifi.where())
-    context.load_default_certs()
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{ca_file} cannot be used as certificate authorities: {error.strerror or 'not PEM'}.",
-                path="fetch_ca",
-                hint="Name a PEM file.",
-            ) from None
-    return context
 
 
 def _failed(reason: str, message: str, hint: str | None) -> FetchFailed:

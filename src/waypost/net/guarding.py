@@ -6,6 +6,7 @@ given a network of our own, which ignores the name and knows the addresses.
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
 import ssl
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpcore
 
+from waypost.domains.ports import Check, Peer
 from waypost.errors import FetchFailed
 from waypost.net.addresses import Address
 from waypost.net.pacing import Crowd
@@ -37,12 +39,18 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     """Connects to the addresses given, in their order, whatever the host is called. `stack` keeps the places taken."""
 
     def __init__(
-        self, addresses: Sequence[Address], allowance: Allowance, crowd: Crowd[str], stack: AsyncExitStack
+        self,
+        addresses: Sequence[Address],
+        allowance: Allowance,
+        crowd: Crowd[str],
+        stack: AsyncExitStack,
+        check: Check | None = None,
     ) -> None:
         self._addresses = addresses[:_TRIES]
         self._allowance = allowance
         self._crowd = crowd
         self._stack = stack
+        self._check = check
         self._plain = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -62,7 +70,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
                 last = error
                 continue
             await self._check_peer(stream, address)
-            return GuardedStream(stream, self._allowance)
+            return GuardedStream(stream, self._allowance, self._check, (address, port))
         raise last or httpcore.ConnectError()
 
     async def _check_peer(self, stream: httpcore.AsyncNetworkStream, address: Address) -> None:
@@ -82,11 +90,19 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
 
 
 class GuardedStream(httpcore.AsyncNetworkStream):
-    """A stream that counts what is read."""
+    """A stream that counts what is read, and shows who is at its other end before anything is asked."""
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream, allowance: Allowance) -> None:
+    def __init__(
+        self,
+        inner: httpcore.AsyncNetworkStream,
+        allowance: Allowance,
+        check: Check | None = None,
+        address: tuple[Address, int] | None = None,
+    ) -> None:
         self._inner = inner
         self._allowance = allowance
+        self._check = check
+        self._address = address
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
         data = await self._inner.read(max_bytes, timeout)
@@ -114,10 +130,43 @@ class GuardedStream(httpcore.AsyncNetworkStream):
                 hint="Its certificate must be valid for the name; name a private authority in the setting fetch_ca.",
                 details={"reason": "tls"},
             ) from None
+        if self._check is not None:
+            await self._judge(stream, server_hostname or "")
         return GuardedStream(stream, self._allowance)
+
+    async def _judge(self, stream: httpcore.AsyncNetworkStream, host: str) -> None:
+        """Whatever is wrong with the peer, it is sent nothing (ADP-12)."""
+        try:
+            waiting = self._check(_peer(stream, host, self._address)) if self._check is not None else None
+            if inspect.isawaitable(waiting):
+                await waiting
+        except BaseException:
+            await stream.aclose()
+            raise
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
+
+
+def _peer(stream: httpcore.AsyncNetworkStream, host: str, address: tuple[Address, int] | None) -> Peer:
+    tls: ssl.SSLObject = stream.get_extra_info("ssl_object")
+    leaf = tls.getpeercert(binary_form=True)
+    number, port = address if address is not None else ("", 0)
+    return Peer(
+        host=host,
+        port=port,
+        address=str(number),
+        certificate=leaf,
+        chain=_verified_chain(tls) or ((leaf,) if leaf else ()),
+        tls_version=tls.version() or "",
+    )
+
+
+def _verified_chain(tls: ssl.SSLObject) -> tuple[bytes, ...]:
+    """The chain as it was verified. Public from Python 3.13 on; before, its twin below, or nothing."""
+    inner: Any = tls if hasattr(tls, "get_verified_chain") else getattr(tls, "_sslobj", None)
+    chain = inner.get_verified_chain() if hasattr(inner, "get_verified_chain") else ()
+    return tuple(one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in chain or ())
 
 
 def too_large() -> FetchFailed:

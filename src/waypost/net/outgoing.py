@@ -6,18 +6,22 @@ somebody is to be asked; a mistake in the settings is told at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from waypost.domains.ports import Check
 from waypost.net.addresses import AddressPolicy
+from waypost.net.clock import SystemClock
 from waypost.net.servers import SYSTEM, parse_servers
 from waypost.registry.fetching import Fetched, Purpose
 from waypost.trust.domains import Method
 
 if TYPE_CHECKING:
+    from waypost.domains.ports import Dns
     from waypost.net.fetching import SafeFetcher
     from waypost.net.proofs import PublishedProofs
 
@@ -33,7 +37,7 @@ class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outgoing:
-    """`Fetcher` of registry/fetching.py and `ProofLookup` of registry/domains.py."""
+    """`Fetcher` of registry/fetching.py, `DomainFetcher` of domains/ports.py and `ProofLookup` of registry/domains.py."""
 
     def __init__(self, options: OutgoingOptions) -> None:
         self._options = options
@@ -42,11 +46,34 @@ class Outgoing:
         if options.ca_file is not None:
             _ = self._parts
 
-    async def fetch(self, url: str, purpose: Purpose) -> Fetched:
-        return await self._parts[0].fetch(url, purpose)
+    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+        return await self._parts[0].fetch(url, purpose, check=check)
+
+    def check(self, url: str, purpose: Purpose) -> None:
+        self._parts[0].check(url, purpose)
+
+    async def send(
+        self,
+        url: str,
+        purpose: Purpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Fetched:
+        return await self._parts[0].send(url, purpose, method=method, body=body, headers=headers)
 
     async def lines(self, domain: str, method: Method, perspective: int) -> list[str]:
         return await self._parts[1].lines(domain, method, perspective)
+
+    @cached_property
+    def dns(self) -> Dns:
+        """Questions to the DNS with how far their answers are proven."""
+        from waypost.net.dns.upstreams import Upstreams
+        from waypost.net.dns.validating import ValidatingDns
+
+        upstreams = Upstreams(self._options.resolver, ca_file=self._options.ca_file)
+        return ValidatingDns(upstreams, clock=SystemClock().now)
 
     @cached_property
     def _parts(self) -> tuple[SafeFetcher, PublishedProofs]:
@@ -54,7 +81,7 @@ class Outgoing:
         from waypost.net.proofs import PublishedProofs
         from waypost.net.resolution import Resolver
 
-        resolver = Resolver(self._options.resolver)
+        resolver = Resolver(self._options.resolver, ca_file=self._options.ca_file)
         fetcher = SafeFetcher(
             self._policy, resolver, ca_file=self._options.ca_file, own_origin=self._options.own_origin
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
-Purpose = Literal["health", "card", "jwks", "peer", "proof", "webhook"]
+Purpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "descriptor", "index", "task"]
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,4 +27,24 @@ class Fetcher(Protocol):
     async def fetch(self, url: str, purpose: Purpose) -> Fetched:
         """Raises InvalidParameter for an address that is none, AddressDenied for one that is not asked, else FetchFailed
         with the reason as a word in its details."""
+        ...
+
+
+class Sender(Protocol):
+    """What is sent to an address that a stranger named: a result, a task. Nobody follows a redirect with it."""
+
+    def check(self, url: str, purpose: Purpose) -> None:
+        """Raises, without asking anybody, what `send` would raise for an address like this one."""
+        ...
+
+    async def send(
+        self,
+        url: str,
+        purpose: Purpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Fetched:
+        """Raises as `Fetcher.fetch`. `headers` are ours, never a caller's."""
         ...

@@ -89,7 +89,8 @@ def read_text(data: bytes) -> str:
 
 def write_text(text: str) -> bytes:
     """A text as character-strings of at most 255 octets; never broken inside a character."""
-    data, parts = text.encode(), []
+    data = text.encode()
+    parts: list[bytes] = []
     while data or not parts:
         end = min(len(data), _STRING_BYTES)
         while end < len(data) and data[end] & 0xC0 == 0x80:
