@@ -251,3 +251,11 @@ def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < ends
         time.sleep(0.01)
+
+
+def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx.Client) -> None:
+    """The answer comes before the body has ended; a connection that is closed at once would take it along."""
+    for _ in range(5):
+        answer = admin.post("/api/v1/agents", content=b"x" * 6_000_000)
+        assert answer.status_code == 413
+        assert answer.headers["connection"] == "close"

@@ -116,14 +116,29 @@ class Request:
             if part:
                 yield part
 
+    async def discard(self) -> None:
+        """Read on for a while, for nothing: a connection that is closed on somebody who still sends loses the answer too
+        (RFC 9112 §9.6). Who asks before sending has sent nothing."""
+        if not self.body_left or self.header(b"expect") is not None:
+            return
+        size = 0
+        try:
+            async with asyncio.timeout(limits.LINGER_SECONDS):
+                while self.body_left and size < limits.LINGER_BYTES:
+                    message = await self.receive()
+                    size += len(message.get("body", b""))
+                    self.body_left = message["type"] == "http.request" and bool(message.get("more_body"))
+        except TimeoutError:
+            return
+
     async def _part(self, most: int, size: int, ends: float) -> tuple[bytes, bool]:
         """The next part of a body of which `size` bytes were read, and whether more will come."""
         self.body_left = True
         message = await self._next(ends)
         part: bytes = message.get("body", b"")
+        self.body_left = bool(message.get("more_body"))
         if size + len(part) > most:
             raise _too_large(f"has more than {most} bytes", most)
-        self.body_left = bool(message.get("more_body"))
         return part, self.body_left
 
     async def _next(self, ends: float) -> Message:

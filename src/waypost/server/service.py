@@ -41,6 +41,7 @@ log = logging.getLogger("waypost.server")
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = (b"connection", b"close")
+_TOO_SLOW = 408
 _VARY = (b"vary", b"Authorization, Accept")
 
 
@@ -137,7 +138,9 @@ class Service:
         response.headers.append((b"x-request-id", request_id.encode()))
         response.headers.append(_NOSNIFF)
         if request.body_left:
-            response.headers.append(_CLOSE)  # what is still on its way is not worth reading
+            response.headers.append(_CLOSE)  # what is still on its way is not worth waiting for
+            if response.status != _TOO_SLOW:
+                await request.discard()
         method = request.method
         self._metrics.count(method, label, response.status)
         try:
