@@ -6,29 +6,36 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Sequence
-from functools import cached_property
+from pathlib import Path
 
-import dns.asyncresolver
 import dns.exception
 import dns.name
+import dns.rcode
+import dns.rdata
 import dns.rdatatype
-import dns.resolver
-from dns.nameserver import Do53Nameserver, Nameserver
 from dns.rdtypes.ANY.TXT import TXT
 
 from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.net.addresses import Address
-from waypost.net.servers import SYSTEM, parse_servers
+from waypost.net.dns.aliases import follow
+from waypost.net.dns.packet import Question
+from waypost.net.dns.upstreams import Upstreams
+from waypost.net.servers import SYSTEM
 
 
 class Resolver:
-    """`server` is `system`, or `HOST:PORT`; several, after commas, are perspectives that can be asked one by one."""
+    """`server` is what the setting `resolver` says; several, after commas, are perspectives that can be asked one by one."""
 
-    def __init__(self, server: str = SYSTEM, *, timeout_seconds: float = limits.FETCH_CONNECT_SECONDS) -> None:
+    def __init__(
+        self,
+        server: str = SYSTEM,
+        *,
+        timeout_seconds: float = limits.FETCH_CONNECT_SECONDS,
+        ca_file: Path | None = None,
+    ) -> None:
         self._timeout = timeout_seconds
-        self._named = parse_servers(server)
+        self._upstreams = Upstreams(server, ca_file=ca_file)
 
     async def addresses(self, name: str) -> list[Address]:
         """Every address of a name, from one look-up. FetchFailed when there is none, or too many to be a server."""
@@ -53,46 +60,30 @@ class Resolver:
             return []
 
     async def _ask(self, name: str, kind: dns.rdatatype.RdataType, perspective: int) -> list[bytes]:
-        resolver = self._perspectives[perspective % len(self._perspectives)]
         try:
-            answer = await resolver.resolve(
-                dns.name.from_text(name),
-                kind,
-                raise_on_no_answer=False,
-                search=False,
-                lifetime=self._timeout,
-            )
-        except dns.resolver.NXDOMAIN:
-            raise NoSuchName(*_no_address(name).args, path="url", details={"reason": "no_address"}) from None
-        except dns.exception.DNSException:
+            owner = dns.name.from_text(name)
+            question = Question(name=owner, type=kind, signatures=False, checking=False)
+            async with asyncio.timeout(self._timeout):
+                message = await self._upstreams.ask(question, perspective)
+        except (dns.exception.DNSException, FetchFailed, TimeoutError):
             raise _no_address(name) from None
-        rows = [] if answer.rrset is None else [*answer.rrset][: limits.PROOF_TXT_RECORDS]
-        return [b"".join(row.strings) if isinstance(row, TXT) else row.to_text().encode() for row in rows]
+        if message.rcode == dns.rcode.NXDOMAIN:
+            raise NoSuchName(*_no_address(name).args, path="url", details={"reason": "no_address"}) from None
+        if message.rcode != dns.rcode.NOERROR:
+            raise _no_address(name)
+        rrset = follow(message, owner).rrset
+        return [] if rrset is None else [_value(row) for row in [*rrset][: limits.PROOF_TXT_RECORDS]]
 
-    @cached_property
-    def _perspectives(self) -> Sequence[dns.asyncresolver.Resolver]:
-        if self._named is not None:
-            return [_resolver([Do53Nameserver(host, port)]) for host, port in self._named]
-        try:
-            servers = dns.resolver.Resolver().nameservers
-        except dns.exception.DNSException:
-            raise FetchFailed(
-                "This machine names no resolver.",
-                path="resolver",
-                hint="Name one with the setting resolver.",
-                details={"reason": "no_address"},
-            ) from None
-        return [_resolver(servers), _resolver([*servers[1:], servers[0]])]
+    async def aclose(self) -> None:
+        await self._upstreams.aclose()
 
 
 class NoSuchName(FetchFailed):
     """Told apart from a resolver that fails: that a name is not there can be an answer."""
 
 
-def _resolver(servers: Sequence[str | Nameserver]) -> dns.asyncresolver.Resolver:
-    resolver = dns.asyncresolver.Resolver(configure=False)
-    resolver.nameservers = list(servers)
-    return resolver
+def _value(row: dns.rdata.Rdata) -> bytes:
+    return b"".join(row.strings) if isinstance(row, TXT) else row.to_text().encode()
 
 
 def _no_address(name: str) -> FetchFailed:

@@ -3,36 +3,116 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+import re
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
 
 from waypost.errors import ConfigurationError
 
 SYSTEM: Final = "system"
-_PORT: Final = 53
+_PORTS: Final = {"plain": 53, "tls": 853, "https": 443}
+_HOST: Final = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z", re.IGNORECASE
+)
 
 
-def parse_servers(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Addresses and ports, in their order; None for those that the machine itself uses."""
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """One resolver: over UDP and TCP (`plain`), TLS or HTTPS. `name` is whom its certificate must name."""
+
+    kind: Literal["plain", "tls", "https"]
+    host: str
+    port: int
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if self.kind == "plain":
+            return at
+        if self.kind == "https":
+            return f"https://{at}{self.path}"
+        return f"tls://{at}" + (f"#{self.name}" if self.name != self.host else "")
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_trusted_path(self) -> bool:
+        """Nobody between here and there can change an answer (D4)."""
+        return self.kind != "plain" or self.is_loopback
+
+
+def parse_servers(text: str) -> tuple[Server, ...] | None:
+    """In their order; None for those that the machine itself uses."""
     return None if text == SYSTEM else tuple(map(_parse_server, text.split(",")))
 
 
-def _parse_server(text: str) -> tuple[str, int]:
-    """`192.0.2.53`, `192.0.2.53:53`, `[2001:db8::53]:53`, `2001:db8::53`."""
+def plain_server(host: str, port: int = _PORTS["plain"]) -> Server:
+    return Server(kind="plain", host=host, port=port)
+
+
+def _parse_server(text: str) -> Server:
     stripped = text.strip()
-    host, port = stripped, ""
-    if stripped.startswith("["):
-        host, _, port = stripped[1:].partition("]")
-        port = port.removeprefix(":")
-    elif stripped.count(":") == 1:
-        host, _, port = stripped.partition(":")
     try:
-        number = int(port or _PORT)
-        if not 0 < number < 65536:
-            raise ValueError
-        return str(ipaddress.ip_address(host)), number
+        if stripped.startswith("https://"):
+            return _over_https(stripped)
+        if stripped.startswith("tls://"):
+            return _over_tls(stripped.removeprefix("tls://"))
+        host, port = _split(stripped)
+        return plain_server(str(ipaddress.ip_address(host)), _port(port, "plain"))
     except ValueError:
         raise ConfigurationError(
             f"{text!r} is not the address of a resolver.",
             path="resolver",
-            hint="Write it like 192.0.2.53:53 or [2001:db8::53]:53, or `system`.",
+            hint="Write it like 192.0.2.53:53, [2001:db8::53]:53, tls://192.0.2.53#dns.example or "
+            "https://dns.example/dns-query, or `system`.",
         ) from None
+
+
+def _over_tls(text: str) -> Server:
+    """`192.0.2.53#dns.example`, `192.0.2.53:853`, `dns.example`."""
+    address, _, name = text.partition("#")
+    host, port = _split(address)
+    return Server(kind="tls", host=_host(host), port=_port(port, "tls"), name=_host(name or host))
+
+
+def _over_https(text: str) -> Server:
+    parts = urlsplit(text)
+    if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
+        raise ValueError
+    host = _host(parts.hostname)
+    port = _PORTS["https"] if parts.port is None else parts.port
+    return Server(kind="https", host=host, port=_port(str(port), "https"), name=host, path=parts.path or "/dns-query")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """`192.0.2.53`, `192.0.2.53:53`, `[2001:db8::53]:53`, `2001:db8::53`."""
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        return host, port.removeprefix(":")
+    if text.count(":") == 1:
+        host, _, port = text.partition(":")
+        return host, port
+    return text, ""
+
+
+def _port(text: str, kind: str) -> int:
+    number = int(text or _PORTS[kind])
+    if not 0 < number < 65536:
+        raise ValueError
+    return number
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        if not _HOST.match(text):
+            raise
+        return text.lower()

@@ -1,0 +1,128 @@
+"""Questions and answers as one process sees them: whoever asks what is being asked already waits for the same answer, and
+what was answered is remembered for its time to live (D14). Judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+from dns.rdatatype import RdataType
+from dns.rdtypes.ANY.SOA import SOA
+
+from waypost import limits
+from waypost.net.dns.memory import Memory
+from waypost.net.dns.packet import DnsFailure, Message, Question, failure
+from waypost.net.dns.upstreams import Upstreams
+
+Answered = Message | DnsFailure
+Key = tuple[dns.name.Name, RdataType]
+
+
+class Account:
+    """What one look-up cost: questions sent, and how many of them had to wait for another."""
+
+    def __init__(self) -> None:
+        self.queries = 0
+        self.round_trips = 0
+        self.server = ""
+        self._begun: dict[Key, int] = {}
+
+    def begin(self, key: Key) -> None:
+        if len(self._begun) >= limits.DNS_QUERIES:
+            raise failure("Too many questions are needed to prove the answer.", "too_many")
+        self._begun[key] = self.round_trips
+
+    def has_begun(self, key: Key) -> bool:
+        return key in self._begun
+
+    def end(self, key: Key, message: Answered) -> None:
+        begun = self._begun.pop(key, None)
+        if begun is None:
+            return
+        trips = message.round_trips if isinstance(message, Message) else 1
+        self.round_trips = max(self.round_trips, begun + trips)
+
+
+class Exchange:
+    """One for each way of asking: with signatures and unchecked, or trusting what the resolver checked."""
+
+    def __init__(self, upstreams: Upstreams, clock: Callable[[], float], *, checking: bool = True) -> None:
+        self._upstreams = upstreams
+        self._checking = checking
+        self._kept: Memory[Key, Answered] = Memory(clock)
+        self._asking: dict[Key, asyncio.Task[Answered]] = {}
+
+    def begin(self, name: dns.name.Name, kind: RdataType, account: Account) -> None:
+        """Ask ahead, for an answer that is likely to be needed."""
+        key = (name, kind)
+        if self._kept.find(key) is None and not account.has_begun(key):
+            account.begin(key)
+            self._task(key, account)
+
+    async def ask(self, name: dns.name.Name, kind: RdataType, account: Account) -> Message:
+        """DnsFailure when there is no answer."""
+        key = (name, kind)
+        kept = self._kept.find(key)
+        if kept is None:
+            self.begin(name, kind, account)
+            answered = await asyncio.shield(self._task(key, account))
+        else:
+            answered = kept[0]
+        account.end(key, answered)
+        if isinstance(answered, DnsFailure):
+            raise answered
+        account.server = answered.server
+        return answered
+
+    async def aclose(self) -> None:
+        for task in [*self._asking.values()]:
+            task.cancel()
+        if self._asking:
+            await asyncio.wait([*self._asking.values()])
+
+    def _task(self, key: Key, account: Account) -> asyncio.Task[Answered]:
+        task = self._asking.get(key)
+        if task is None:
+            account.queries += 1
+            task = self._asking[key] = asyncio.create_task(self._send(key, account))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return task
+
+    async def _send(self, key: Key, account: Account) -> Answered:
+        question = Question(name=key[0], type=key[1], checking=self._checking)
+        answered: Answered
+        try:
+            async with asyncio.timeout(limits.DNS_SECONDS):
+                answered = await self._upstreams.ask(question)
+            account.queries += answered.queries - 1
+            self._kept.keep(key, answered, _ttl(answered))
+        except TimeoutError:
+            answered = failure("No resolver answers in time.", "timed_out", "Try again later.")
+        except DnsFailure as error:
+            answered = error
+        if isinstance(answered, DnsFailure):
+            self._kept.keep(key, answered, limits.DNS_TTL_LEAST)
+        return answered
+
+
+def _ttl(message: Message) -> int:
+    """Of an answer the least of its sets; of its absence what the zone says (RFC 2308 §5); of a failure the least there is."""
+    if message.rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        return limits.DNS_TTL_LEAST
+    times = [rrset.ttl for rrset in message.answer]
+    if not any(rrset.rdtype == message.type for rrset in message.answer):
+        times.append(negative_ttl(message.authority))
+    return min(times, default=limits.DNS_TTL_LEAST)
+
+
+def negative_ttl(authority: tuple[dns.rrset.RRset, ...]) -> int:
+    """0 where no SOA says how long: that is not to be remembered."""
+    for rrset in authority:
+        if rrset.rdtype == dns.rdatatype.SOA:
+            return min(rrset.ttl, *(row.minimum for row in rrset if isinstance(row, SOA)))
+    return 0

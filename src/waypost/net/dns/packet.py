@@ -1,0 +1,161 @@
+"""Messages of the DNS as bytes: questions written, answers read. Knows no socket.
+
+dnspython reads a message as a whole, and refuses it for one record that it cannot parse. Here a record of a type whose form
+matters to nobody but the caller is kept as it came, so that a bad SVCB record is skipped by who reads SVCB, and the bytes that
+a signature covers are those that were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import dns.exception
+import dns.flags
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.rrset
+import dns.wire
+import msgspec
+from dns.rdatatype import RdataType
+
+from waypost import limits
+from waypost.errors import FetchFailed
+
+IN: Final = dns.rdataclass.IN
+_HEADER: Final = 12
+_OPT: Final = dns.rdatatype.OPT
+_DO: Final = 0x8000
+# Types whose form the chain of trust depends on, or whose names are compressed or made lower case (RFC 4034 §6.2).
+_NAMES: Final = "A AAAA NS CNAME DNAME SOA PTR MX SRV NAPTR RP AFSDB RT PX KX TXT DS DNSKEY RRSIG NSEC NSEC3 NSEC3PARAM"
+_STRUCTURED: Final = frozenset(map(dns.rdatatype.from_text, _NAMES.split()))
+
+
+class DnsFailure(FetchFailed):
+    """No answer that anything follows from: a timeout, a refusal, bytes that are no message."""
+
+
+def failure(message: str, reason: str, hint: str | None = None) -> DnsFailure:
+    return DnsFailure(message, path="resolver", hint=hint, details={"reason": reason})
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """`checking` asks for signatures, and for the answer even where the resolver holds it for bogus: we judge it ourselves."""
+
+    name: dns.name.Name
+    type: RdataType
+    signatures: bool = True
+    checking: bool = True
+    extended: bool = True
+
+    def wire(self, number: int) -> bytes:
+        flags = dns.flags.RD | (dns.flags.CD if self.checking else 0)
+        head = (
+            number.to_bytes(2, "big") + int(flags).to_bytes(2, "big") + bytes((0, 1, 0, 0, 0, 0, 0, int(self.extended)))
+        )
+        wanted = int(self.type).to_bytes(2, "big") + int(IN).to_bytes(2, "big")
+        return head + self.name.to_digestable() + wanted + (self._option() if self.extended else b"")
+
+    def _option(self) -> bytes:
+        flags = _DO if self.signatures else 0
+        size = limits.DNS_UDP_BYTES.to_bytes(2, "big")
+        return b"\0" + int(_OPT).to_bytes(2, "big") + size + b"\0\0" + flags.to_bytes(2, "big") + b"\0\0"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server said. Sets of records, signatures apart from what they cover."""
+
+    id: int
+    flags: int
+    rcode: int
+    name: dns.name.Name
+    type: RdataType
+    answer: tuple[dns.rrset.RRset, ...] = ()
+    authority: tuple[dns.rrset.RRset, ...] = ()
+    server: str = ""
+    round_trips: int = 1
+    queries: int = 1
+
+    @property
+    def is_truncated(self) -> bool:
+        return bool(self.flags & dns.flags.TC)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return bool(self.flags & dns.flags.AD)
+
+    def answers(self, question: Question) -> bool:
+        return bool(self.flags & dns.flags.QR) and self.name == question.name and self.type == question.type
+
+
+def parse(data: bytes) -> Message:
+    """DnsFailure for what is no message, whatever is wrong with it."""
+    try:
+        return _parse(data)
+    except (dns.exception.DNSException, ValueError, IndexError, OverflowError):
+        raise failure("The answer of the resolver cannot be read.", "malformed") from None
+
+
+def _parse(data: bytes) -> Message:
+    if not _HEADER <= len(data) <= limits.DNS_MESSAGE_BYTES:
+        raise ValueError
+    parser = dns.wire.Parser(data)
+    number, flags, questions, answers, authorities, others = parser.get_struct("!HHHHHH")
+    if questions != 1 or answers + authorities + others > limits.DNS_RECORDS:
+        raise ValueError
+    name = parser.get_name(decompress=True)
+    kind, _ = parser.get_struct("!HH")
+    truncated = bool(flags & dns.flags.TC)
+    answer: tuple[dns.rrset.RRset, ...] = ()
+    authority: tuple[dns.rrset.RRset, ...] = ()
+    rcode = flags & 0xF
+    if not truncated:  # what is cut off is asked for again
+        answer = _sets(parser, answers)
+        authority = _sets(parser, authorities)
+        rcode |= _extended_code(parser, others)
+    return Message(
+        id=number, flags=flags, rcode=rcode, name=name, type=RdataType.make(kind), answer=answer, authority=authority
+    )
+
+
+def _sets(parser: dns.wire.Parser, count: int) -> tuple[dns.rrset.RRset, ...]:
+    found: dict[tuple[dns.name.Name, RdataType, RdataType], dns.rrset.RRset] = {}
+    for name, rdata, ttl in _records(parser, count):
+        covers = rdata.covers()
+        key = (name, rdata.rdtype, covers)
+        if key not in found:
+            found[key] = dns.rrset.RRset(name, IN, rdata.rdtype, covers)
+            found[key].ttl = ttl
+        found[key].add(rdata, min(ttl, found[key].ttl))
+    return tuple(found.values())
+
+
+def _records(parser: dns.wire.Parser, count: int) -> Iterator[tuple[dns.name.Name, dns.rdata.Rdata, int]]:
+    for _ in range(count):
+        name = parser.get_name(decompress=True)
+        kind, rdclass, ttl, length = parser.get_struct("!HHIH")
+        with parser.restrict_to(length):
+            if rdclass != IN or kind == _OPT:
+                parser.get_remaining()
+                continue
+            yield name, _rdata(parser, RdataType.make(kind)), ttl if ttl < 2**31 else 0
+
+
+def _rdata(parser: dns.wire.Parser, kind: RdataType) -> dns.rdata.Rdata:
+    if kind in _STRUCTURED:
+        return dns.rdata.from_wire_parser(IN, kind, parser)
+    return dns.rdata.GenericRdata(IN, kind, parser.get_remaining())
+
+
+def _extended_code(parser: dns.wire.Parser, count: int) -> int:
+    """The upper bits of the code are in the OPT record, which may stand anywhere among the others."""
+    code = 0
+    for _ in range(count):
+        parser.get_name(decompress=True)
+        kind, _, ttl, length = parser.get_struct("!HHIH")
+        parser.get_bytes(length)
+        if kind == _OPT:
+            code = (ttl >> 24) << 4
+    return code
