@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap
 from sortedcontainers import SortedList
 
 from waypost.model.names import fold, hash_slug, slug, unslug
-from waypost.model.principal import record_scopes
+from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
 from waypost.model.registration import Entry
 from waypost.registry.lookalikes import Lookalikes
 from waypost.registry.stated import StatedIndex
 from waypost.search.tags import TagIndex
 
 if TYPE_CHECKING:
+    from waypost.registry.spellings import Spellings
     from waypost.search.suggestions import TagNeighbours
 
 LISTED = ("active", "testing", "deprecated")
@@ -37,6 +38,9 @@ _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from t
 _MARK_BITS = 2**64 - 1
 _ID = attrgetter("id")
 _OWNER = attrgetter("owner")
+
+# In the place of an agent that is not there: whoever looks takes the same steps as for one that is hidden (THREATS V2).
+NOBODY: Final = Entry("", "", "", PRIVATE, "active", "", 0, 0.0, None, (), (), (), ())
 
 Position = tuple[str, str]  # (folded name, id): the order of every list
 
@@ -55,7 +59,8 @@ class Catalogue:
         self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
         self._fresh: list[Entry] = []  # new since, and not in it either
         self._unstated: list[str] = []  # agents whose entries do not tell what they state
-        self._unspelt: list[str] = []  # tags that were loaded, and whose neighbours nobody knows yet
+        # tags that were loaded, and whose neighbours nobody knows yet
+        self._unspelt: dict[str, set[str]] = {tier: set() for tier in VISIBILITIES}
         self._tags = TagIndex()
         self._stated = StatedIndex()
         self.lookalikes = Lookalikes()
@@ -98,23 +103,22 @@ class Catalogue:
         return self._stated
 
     @cached_property
-    def _neighbours(self) -> TagNeighbours:
+    def _spellings(self) -> Spellings:
         """Made with the first tag that is spelt: a start has none of them to do."""
-        from waypost.search.suggestions import TagNeighbours
+        from waypost.registry.spellings import Spellings
 
-        return TagNeighbours()
+        return Spellings(self.generation)
 
-    @property
-    def neighbours(self) -> TagNeighbours:
-        """Tags that are written alike."""
+    def neighbours(self, audience: frozenset[str] | None) -> list[TagNeighbours]:
+        """Tags that are written alike, of agents that the audience sees."""
         while self.prepare():
             pass
-        return self._neighbours
+        return self._spellings.seen_by(audience, self._tags)
 
     @property
     def is_prepared(self) -> bool:
         """Whether so little is left that it can be done at once."""
-        return not self._untagged and len(self._unspelt) <= _SPELT_AT_ONCE
+        return not self._untagged and sum(map(len, self._unspelt.values())) <= _SPELT_AT_ONCE
 
     def prepare(self) -> bool:
         """Take a part of what was loaded, or came since, into the tag index; True while something is left. The first answers
@@ -122,28 +126,29 @@ class Catalogue:
         it is done from time to time, or at once when somebody asks."""
         if self._untagged or self._fresh:
             self._prepare_tags()
-        elif self._unspelt:
-            part = self._unspelt[-_SPELT_AT_ONCE:]
-            del self._unspelt[-_SPELT_AT_ONCE:]
-            self._neighbours.add(part)
-        return bool(self._untagged or self._fresh or self._unspelt)
+        else:
+            self._spell()
+        return bool(self._untagged or self._fresh or any(self._unspelt.values()))
+
+    def _spell(self) -> None:
+        for tier, waiting in self._unspelt.items():
+            if waiting:
+                self._spellings.add(tier, [waiting.pop() for _ in range(min(_SPELT_AT_ONCE, len(waiting)))])
+                return
 
     def _prepare_tags(self) -> None:
         if self._untagged:
             part = self._untagged[-_PREPARED_AT_ONCE:]
             del self._untagged[-_PREPARED_AT_ONCE:]
-            self._tag(part)
-            if not self._untagged:
-                self._unspelt = list(self._tags.by_tag)
         else:
             part, self._fresh = self._fresh, []
-            self._unspelt += {tag for entry in part for tag in entry.tags if not self._tags.tag_count(tag)}
-            self._tag(part)
+        self._tag(part)
 
     def _tag(self, part: Sequence[Entry]) -> None:
         self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
         for entry in part:
             self._mark(entry, _mark_of(entry))
+            self._unspelt[entry.visibility].update(entry.tags)
         ordinals = (self._tags.ordinal(entry.id) for entry in part)
         newest = (self._entries.get(entry.id, entry) for entry in part)  # a renewal may have come in between
         self._stated.load((found, entry) for found, entry in zip(ordinals, newest, strict=True) if found is not None)

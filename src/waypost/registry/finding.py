@@ -215,7 +215,7 @@ class Search:
         tags = {tag for tag in tags if not any(tag in record.tags for record in found)}
         if not tags or (found and not self._catalogue.is_prepared):
             return {}
-        return suggest(self._catalogue, sorted(tags), self._selection().visible)
+        return suggest(self._catalogue, sorted(tags), audience(self._principal), self._selection().visible)
 
     def _warnings(self, empty: Emptiness | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:

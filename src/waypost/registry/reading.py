@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.model.principal import PRIVATE, Principal, audience, record_scopes
+from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Overview, Suggestions
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.verdict import UNCHECKED, summary
-from waypost.registry.catalogue import LISTED, Catalogue, Position, position_of
+from waypost.registry.catalogue import LISTED, NOBODY, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
 from waypost.registry.facets import FacetCounter
 from waypost.registry.lru import Lru
@@ -45,9 +45,8 @@ class Reading:
 
         Hidden and absent take the same steps, so that the time of a refusal tells nothing (THREATS V2)."""
         self.catalogue.expire(self.clock.now())
-        entry = self.catalogue.find(self.catalogue.resolve(key) or key)
-        scopes = record_scopes(entry.owner, entry.visibility, entry.invitees) if entry else record_scopes("", PRIVATE)
-        if not may_see(principal, scopes) or entry is None:
+        entry = self.catalogue.find(self.catalogue.resolve(key) or key) or NOBODY
+        if not may_see(principal, entry.scopes) or entry is NOBODY:
             raise no_such_agent(key)
         return entry
 
@@ -163,7 +162,8 @@ class Reading:
 
     def suggest(self, principal: Principal, tags: Sequence[str]) -> Suggestions:
         """What else may have been meant by tags that nobody carries whom the caller sees."""
-        return suggest(self.catalogue, tags, self.catalogue.select(audience(principal))) if tags else {}
+        seen_by = audience(principal)
+        return suggest(self.catalogue, tags, seen_by, self.catalogue.select(seen_by)) if tags else {}
 
     # --- Watching --------------------------------------------------------------------------------
 

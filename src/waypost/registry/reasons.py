@@ -17,27 +17,28 @@ from waypost.registry.selection import Selection
 _BEGUN_ALIKE: Final = 20  # tags of a common beginning that are weighed against each other
 
 
-def suggest(catalogue: Catalogue, tags: Iterable[str], visible: BitMap) -> Suggestions:
+def suggest(catalogue: Catalogue, tags: Iterable[str], audience: frozenset[str] | None, visible: BitMap) -> Suggestions:
     """For each tag that none of the visible agents carries: the tags nearest to it that some of them do."""
     found: Suggestions = {}
     for tag in dict.fromkeys(tags):
         if not catalogue.tags.by_tag.get(fold_tag(tag)).intersect(visible):
-            near = tuple(islice(_near(catalogue, fold_tag(tag), visible), limits.SUGGESTIONS))
+            near = tuple(islice(_near(catalogue, fold_tag(tag), audience, visible), limits.SUGGESTIONS))
             if near:
                 found[tag] = near
     return found
 
 
-def _near(catalogue: Catalogue, tag: str, visible: BitMap) -> Iterator[str]:
-    by_tag, neighbours = catalogue.tags.by_tag, catalogue.neighbours
+def _near(catalogue: Catalogue, tag: str, audience: frozenset[str] | None, visible: BitMap) -> Iterator[str]:
+    by_tag, neighbours = catalogue.tags.by_tag, catalogue.neighbours(audience)
 
     def carried(name: str) -> int:
         return by_tag.get(name).intersection_cardinality(visible)
 
-    alike = [(slips, -count, name) for name, slips in neighbours.near(tag).items() if (count := carried(name))]
+    near = {name: slips for each in neighbours for name, slips in each.near(tag).items()}
+    alike = [(slips, -count, name) for name, slips in near.items() if (count := carried(name))]
     if not alike:
-        begun = ((0, -count, name) for name in neighbours.begun_like(tag) if (count := carried(name)))
-        alike = list(islice(begun, _BEGUN_ALIKE))
+        begun = {name for each in neighbours for name in islice(filter(carried, each.begun_like(tag)), _BEGUN_ALIKE)}
+        alike = [(0, -carried(name), name) for name in begun]
     nearest = min(alike, default=(0,))[0]
     return (name for slips, _, name in sorted(alike) if slips == nearest)
 

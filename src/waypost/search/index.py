@@ -173,9 +173,7 @@ class Index:
     def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
         """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
         them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
-        if not self._replaced and not self._waiting:
-            return self._lives, 0
-        with self._lock:
+        with self._lock:  # also where nothing waits: whether something waits for others is not to be told by the time
             fresh = self._waiting.seen_by(audience)
             self._absorb(fresh[:_PREPARE_AT_ONCE])
         return self._lives, max(0, len(fresh) - _PREPARE_AT_ONCE)

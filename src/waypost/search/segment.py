@@ -45,12 +45,6 @@ class Postings:
         self.starts = starts
         self.rows = rows
 
-    def find(self, key: int) -> int:
-        """The number of a key, or -1."""
-        wanted = np.uint64(key)
-        at = int(np.searchsorted(self.keys, wanted))
-        return at if at < len(self.keys) and self.keys[at] == wanted else -1
-
     def find_all(self, keys: Array) -> list[int]:
         """The number of each key, or -1."""
         if not len(self.keys):
@@ -63,8 +57,10 @@ class Postings:
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
     def rows_of(self, key: int) -> Rows:
-        number = self.find(key)
-        return self.rows[self.span(number)] if number >= 0 else self.rows[:0]
+        """What is not here takes as long as what is: it may be here for others alone."""
+        wanted = np.uint64(key)
+        first, last = np.searchsorted(self.keys, wanted), np.searchsorted(self.keys, wanted, "right")
+        return self.rows[int(self.starts[first]) : int(self.starts[last])]
 
 
 class Segment:

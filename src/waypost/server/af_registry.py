@@ -18,7 +18,7 @@ from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
 from waypost.model.registration import Entry, Registration
 from waypost.model.times import find_instant
-from waypost.registry.catalogue import LISTED
+from waypost.registry.catalogue import LISTED, NOBODY
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
 from waypost.server.af_directory import AfPage, AfQuery, Seen, candidates, default_level, window
@@ -87,10 +87,10 @@ class RegistryDirectory:
         tokens = audience(principal)
         for name in candidates(key):
             agent_id = self._catalogue.resolve(name)
-            entry = self._catalogue.find(agent_id) if agent_id is not None else None
-            if entry is None or default_level(principal, entry.status, entry.expires_at, now) == "none":
-                continue
-            if tokens is None or not tokens.isdisjoint(entry.scopes):
+            entry = self._catalogue.find(agent_id or name) or NOBODY  # hidden and absent take the same steps
+            is_shown = default_level(principal, entry.status, entry.expires_at, now) != "none"
+            is_seen = tokens is None or not tokens.isdisjoint(entry.scopes)
+            if is_shown and is_seen and entry is not NOBODY:
                 return entry
         return None
 
