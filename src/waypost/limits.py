@@ -142,6 +142,10 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
 RENDERING_CACHE_BYTES: Final = 32 * MIB
+ZONE_SET_BYTES: Final = 1232  # AID-12: what every network carries in one datagram
+ZONE_AGENTS: Final = 64  # D12: agents that an organisation's index names in the DNS
+ZONE_VALUES: Final = 16  # certificates or addresses that one zone is asked to name
+LIVE_CERTIFICATE_SECONDS: Final = 10.0  # for the certificate of a host, when a zone shall name it
 HOSTED_DOCUMENTS: Final = 256  # signed documents of hosted agents that are kept; a signature costs 50 µs
 SUMMARY_CACHE_BYTES: Final = (
     72 * MIB
@@ -315,6 +319,10 @@ TXT_CHUNKS: Final = 16  # far more than TXT_BYTES hold
 TXT_STRING_BYTES: Final = 255  # one length byte
 VERSION_ANSWER_SECONDS: Final = 60  # P-32: own major sent back to one source
 DIRECTORY_AGENTS: Final = 10_000  # agents that one listener keeps in mind (THREATS: mDNS cache records)
+DIRECTORY_AGENTS_OF_SOURCE: Final = (
+    2_000  # of one machine on the LAN: twice what one process announces; others keep room
+)
+TRUST_FILE_PINS: Final = 20_000  # keys that a listener binds on first use and keeps, some 10 MiB; then the oldest go
 DIRECTORY_SWEEP_SECONDS: Final = 0.25  # ANN-41 asks for expiry within a second
 ANSWERS_PER_SECOND: Final = 10  # P-24: to one source, and as burst
 ANSWER_DELAY_SECONDS: Final = (0.020, 0.120)  # P-24: many hosts must not answer in one instant

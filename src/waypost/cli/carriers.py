@@ -11,14 +11,21 @@ import msgspec
 
 from waypost import limits
 from waypost.cli.session import Session
+from waypost.client.pointers import follower, pointer_to
 from waypost.client.registries import plain_address, transport_of
-from waypost.settings import Connection
+from waypost.client.trust_file import TrustFile
+from waypost.errors import FetchFailed
+from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.settings import Connection, Settings
+from waypost.transports.directory import Directory
 from waypost.transports.lan import has_mdns, make_bus, make_mdns, make_udp
 from waypost.transports.port import Clock, Transport
 from waypost.wire.announce_bus import TOPIC
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Address = tuple[Connection, bool]  # of a registry, and whether it is to be used over a WebSocket
 _PROBE_SECONDS = 1.0
+_MACHINES = ("mdns", "udp")  # where a source is a machine, which must not fill what is known
 
 
 class Carriers(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,31 +36,72 @@ class Carriers(msgspec.Struct, frozen=True, kw_only=True):
     interface: tuple[str, ...] = ()
     udp_port: int = limits.UDP_PORT
     bus: tuple[str, ...] = ()
-    bus_topic: str = TOPIC
+    bus_topic: str | None = None
     registry: tuple[str, ...] = ()
 
     @property
     def is_named(self) -> bool:
         return bool(self.mdns or self.udp or self.bus or self.registry)
 
-    def lan(self, clock: Clock, *, mdns: bool, udp: bool) -> list[Transport]:
-        """Those of the LAN, and buses. `mdns` and `udp`: where nothing was said."""
-        made: list[Transport] = []
-        if mdns if self.mdns is None else self.mdns:
-            made.append(make_mdns(self.interface, clock))
-        if udp if self.udp is None else self.udp:
-            made += [make_udp(each, clock, self.udp_port) for each in self.interface or (None,)]
-        made += [make_bus(each, clock, topic=self.bus_topic) for each in self.bus]
-        return made
-
-    def registries(self, session: Session, clock: Clock) -> list[Transport]:
-        """Those that were named; else, where nothing was, the service of this machine if it answers."""
+    def addresses(self, session: Session) -> list[Address]:
+        """Registries that were named; else, where nothing was, the service of this machine if it answers."""
         if self.registry:
-            return [_registry(session, url, clock) for url in self.registry]
+            return [_address(session, url) for url in self.registry]
         address = session.connection()
         if address.named or (not self.is_named and _answers(address)):
-            return [transport_of(address, clock)]
+            return [(address, False)]
         return []
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the transports that were chosen. With `trust`, what they hear is judged by the keys that it holds, and adds to."""
+
+    carriers: Carriers
+    settings: Settings
+    clock: Clock
+    addresses: list[Address]
+    trust: TrustFile | None = None
+
+    def transports(self, *, mdns: bool, udp: bool) -> list[Transport]:
+        """`mdns` and `udp`: where nothing was said of them."""
+        chosen = self.carriers
+        made: list[Transport] = []
+        if mdns if chosen.mdns is None else chosen.mdns:
+            made.append(self._mdns())
+        if udp if chosen.udp is None else chosen.udp:
+            for each in chosen.interface or (None,):
+                made.append(make_udp(each, self.clock, chosen.udp_port, directory=self._directory("udp")))
+        topic = chosen.bus_topic or self.settings.bus_topic
+        made += [make_bus(each, self.clock, topic=topic, directory=self._directory("bus")) for each in chosen.bus]
+        return made + [self._registry(*address) for address in self.addresses]
+
+    def _mdns(self) -> Transport:
+        known = [address for address, _ in self.addresses]
+        return make_mdns(
+            self.carriers.interface,
+            self.clock,
+            pointer=pointer_to(known[0]) if known else None,
+            fetch=follower(known, self._fetch),
+            directory=self._directory("mdns"),
+        )
+
+    def _registry(self, address: Connection, is_socket: bool) -> Transport:
+        directory = self._directory("ws" if is_socket else "http")
+        return transport_of(address, self.clock, is_socket=is_socket, directory=directory)
+
+    def _directory(self, name: str) -> Directory | None:
+        if self.trust is None:
+            return None
+        most = limits.DIRECTORY_AGENTS_OF_SOURCE if name in _MACHINES else None
+        return Directory(name, pins=self.trust.keys_of, bound=self.trust.take, most_of_source=most)
+
+    async def _fetch(self, url: str) -> bytes:
+        """Through the guard that the service has: a pointer may be anybody's."""
+        options = OutgoingOptions(allow_cidrs=self.settings.allow_cidrs, resolver=self.settings.resolver)
+        found = await Outgoing(options).fetch(url, "card")
+        if not found.is_success:
+            raise FetchFailed(f"The pointer leads to status {found.status}.", path="mdns", hint="Ask the agent itself.")
+        return found.body
 
 
 def carrier_options(function: Function) -> Function:
@@ -75,7 +123,7 @@ def carrier_options(function: Function) -> Function:
             help="The port for UDP broadcast.",
         ),
         click.option("--bus", multiple=True, metavar="URL", help="A bus to use, such as nats://127.0.0.1:4222."),
-        click.option("--bus-topic", default=TOPIC, show_default=True, metavar="TOPIC", help="The topic on the bus."),
+        click.option("--bus-topic", metavar="TOPIC", help=f"The topic on the bus.  [default: {TOPIC}]"),
         click.option(
             "--registry", multiple=True, metavar="URL", help="A registry to use too; ws:// or wss:// for a WebSocket."
         ),
@@ -90,9 +138,9 @@ def default_mdns(carriers: Carriers) -> bool:
     return not carriers.is_named and has_mdns()
 
 
-def _registry(session: Session, url: str, clock: Clock) -> Transport:
+def _address(session: Session, url: str) -> Address:
     plain, is_socket = plain_address(url)
-    return transport_of(msgspec.structs.replace(session, server=plain).connection(), clock, is_socket=is_socket)
+    return msgspec.structs.replace(session, server=plain).connection(), is_socket
 
 
 def _answers(address: Connection) -> bool:

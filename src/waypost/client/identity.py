@@ -21,7 +21,7 @@ from waypost.dialects import decode_document
 from waypost.dialects.announce import ANNOUNCE
 from waypost.dialects.codec import DecodeContext, EncodeContext
 from waypost.errors import ConfigurationError, InvalidDocument
-from waypost.model.json import JsonObject, parse_object
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.trust.signing import PrivateKey
 
 KEY_FILE = "keys/announce.pem"
@@ -89,6 +89,7 @@ def load_identity(document: bytes, data: Path, *, key: Path | None = None, now: 
 
 def read_agent(document: bytes, ids: Path, now: float) -> JsonObject:
     """The `agent` object of a document: as it is, or made of the record behind it."""
+    document = _with_agent_id(document, ids)
     dialect, parsed, decoded = decode_document(document, None, DecodeContext(now=now))
     if dialect == ANNOUNCE.name and parsed is not None:
         agent = parsed if "agent_id" in parsed else parsed["agent"]
@@ -100,6 +101,23 @@ def read_agent(document: bytes, ids: Path, now: float) -> JsonObject:
     metadata = {name: value for name, value in (agent.get("metadata") or {}).items() if name not in _STAMPS}
     bare = {name: value for name, value in agent.items() if name != "metadata" and value is not None}
     return {**bare, "metadata": metadata} if metadata else bare
+
+
+def _with_agent_id(document: bytes, ids: Path) -> bytes:
+    """A bare agent that names no agent_id is given one, the same each time: that of its name, or else of its endpoint."""
+    told = parse_object(document)
+    agent = told.get("agent", told)
+    if not isinstance(agent, dict) or "agent_id" in agent or not _is_bare(agent):
+        return document
+    name = agent.get("agent_name") or agent["transport"]["endpoint"]
+    known = {"agent_id": _agent_id(ids, f"agent:{name}"), **agent}
+    return dump_json({**told, "agent": known} if "agent" in told else known)
+
+
+def _is_bare(agent: JsonObject) -> bool:
+    transport = agent.get("transport")
+    is_there = isinstance(transport, dict) and isinstance(transport.get("endpoint"), str) and "type" in transport
+    return is_there and isinstance(agent.get("capabilities"), dict)
 
 
 def _agent_id(ids: Path, record_id: str) -> str:

@@ -40,21 +40,21 @@ def transport_of(
     address: Connection, clock: Clock | None = None, *, is_socket: bool = False, directory: Directory | None = None
 ) -> Transport:
     clock = clock or WallClock()
-    tls = tls_context(address)
     if is_socket:
-        context = tls if isinstance(tls, ssl.SSLContext) else None
-        is_tls = address.base_url.startswith("https:")
-        return WebSocketTransport(
-            address.base_url, clock, token=address.token, tls=context if is_tls else None, directory=directory
-        )
+        tls = tls_context(address) if address.base_url.startswith("https:") else None
+        context = tls if isinstance(tls, ssl.SSLContext) else None  # else the usual authorities
+        return WebSocketTransport(address.base_url, clock, token=address.token, tls=context, directory=directory)
+    return HttpTransport(http_client(address), clock, directory=directory)
+
+
+def http_client(address: Connection) -> httpx.AsyncClient:
     headers = {"User-Agent": "waypost", "Accept": "application/json"}
     if address.token:
         headers["Authorization"] = f"Bearer {address.token}"
-    http = httpx.AsyncClient(
+    return httpx.AsyncClient(
         base_url=address.base_url,
         headers=headers,
         timeout=address.timeout,
-        verify=tls,
+        verify=tls_context(address),
         trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
     )
-    return HttpTransport(http, clock, directory=directory)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from waypost import limits
 from waypost.client.identity import write_whole
 from waypost.errors import ConfigurationError
 from waypost.trust.pins import Pin
@@ -17,20 +18,45 @@ class TrustFile:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._pins: dict[str, Pin] = {} if path is None else _read(path)
+        self._is_changed = False
 
     def pin_of(self, agent_id: str) -> Pin | None:
         return self._pins.get(agent_id)
 
+    def keys_of(self, agent_id: str) -> Pin | None:
+        """The pin without how far its announcements have come: on another carrier they may be behind."""
+        pin = self._pins.get(agent_id)
+        if pin is None:
+            return None
+        keys = tuple(msgspec.structs.replace(key, seq=None, digest=None) for key in pin.keys)
+        return msgspec.structs.replace(pin, keys=keys, digest=None, digests=())
+
+    def take(self, pin: Pin) -> None:
+        """A listener bound a key. It is written with the next `keep`: in a crowd each one alone would be too much."""
+        self.bind(pin)
+
     def bind(self, pin: Pin) -> bool:
         """Whether the keys of an agent changed; what else a pin remembers waits for `keep`."""
-        before = self._pins.get(pin.agent_id)
+        before = self._pins.pop(pin.agent_id, None)
         self._pins[pin.agent_id] = pin
-        return before is None or _keys(before) != _keys(pin)
+        is_changed = before is None or _keys(before) != _keys(pin)
+        self._is_changed |= is_changed
+        if before is None and len(self._pins) > limits.TRUST_FILE_PINS:
+            self._forget_oldest()
+        return is_changed
+
+    def _forget_oldest(self) -> None:
+        """Of those that were bound by first use alone, the one that was bound longest ago."""
+        for agent_id, pin in self._pins.items():
+            if not pin.provisioned:
+                del self._pins[agent_id]
+                return
 
     def keep(self) -> None:
-        if self._path is not None:
-            pins = sorted(self._pins.values(), key=lambda pin: pin.agent_id)
-            write_whole(self._path, msgspec.json.encode(pins))
+        """Write what changed."""
+        if self._path is not None and self._is_changed:
+            self._is_changed = False
+            write_whole(self._path, msgspec.json.encode(list(self._pins.values())))
 
 
 def _keys(pin: Pin) -> list[tuple[str, str]]:

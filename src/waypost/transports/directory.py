@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -36,7 +36,8 @@ _STAMPS = ("__seq", "__iat")
 
 class _Seen(msgspec.Struct):
     message: JsonObject
-    source: str
+    source: str  # of the last word
+    first: str  # of the first
     capabilities: dict[str, str]
     verdicts: tuple[Verdict, ...]
     iat: float | None
@@ -52,13 +53,19 @@ class Directory:
         *,
         terms: Terms = FIRST_USE,
         pins: Callable[[str], Pin | None] = lambda agent_id: None,
+        bound: Callable[[Pin], object] = lambda pin: None,
         most: int = limits.DIRECTORY_AGENTS,
+        most_of_source: int | None = None,
     ) -> None:
-        """`pins` gives what a trust store already says of an id."""
+        """`pins` gives what a trust store already says of an id; `bound` is told when a key was bound. `most_of_source`: agents
+        that one source may fill it with, where a source is a machine."""
         self._transport = transport
         self._terms = terms
-        self._provisioned = pins
+        self._known_pins = pins
+        self._bound = bound
         self._most = most
+        self._most_of_source = most_of_source
+        self._sources: Counter[str] = Counter()  # agents by the machine that told of them first
         self._seen: dict[str, _Seen] = {}
         self._pins: OrderedDict[str, Pin] = OrderedDict()  # outlive what was seen, so that old words stay old
 
@@ -75,10 +82,8 @@ class Directory:
             _check_age(seen.iat, now)
             seen.expires_at, seen.ttl = now + ttl, ttl
             return None
-        if seen is None and len(self._seen) >= self._most:
-            raise QuotaExceeded(
-                f"{self._most} agents are known already.", path="$.agent", hint="Ask for fewer with a query."
-            )
+        if seen is None:
+            self._check_room(source)
         return self._judge(agent_id, seen, message, source, ttl, now)
 
     def goodbye(self, agent_id: str, *, source: str, now: float) -> Sighting | None:
@@ -91,13 +96,14 @@ class Directory:
 
     def remove(self, agent_id: str, now: float) -> Sighting | None:
         """Gone on good authority: an authenticated session, a signed goodbye, a revocation."""
-        seen = self._seen.pop(agent_id.lower(), None)
-        return None if seen is None else self._sighting("removed", agent_id.lower(), seen, now)
+        if agent_id.lower() not in self._seen:
+            return None
+        return self._sighting("removed", agent_id.lower(), self._forget(agent_id.lower()), now)
 
     def sweep(self, now: float) -> list[Sighting]:
         """Whoever was not heard of within its ttl (ANN-41), each told once."""
         ended = [agent_id for agent_id, seen in self._seen.items() if now >= seen.expires_at]
-        return [self._sighting("expired", agent_id, self._seen.pop(agent_id), now) for agent_id in ended]
+        return [self._sighting("expired", agent_id, self._forget(agent_id), now) for agent_id in ended]
 
     # --- What is known ---------------------------------------------------------------------------
 
@@ -109,7 +115,7 @@ class Directory:
         return [self._sighting("added", agent_id, seen, now) for agent_id, seen in self._matching(query, now)]
 
     def pin_of(self, agent_id: str) -> Pin | None:
-        return self._pins.get(agent_id) or self._provisioned(agent_id)
+        return self._pins.get(agent_id) or self._known_pins(agent_id)
 
     def _matching(self, query: AgentQuery | None, now: float) -> Iterator[tuple[str, _Seen]]:
         for agent_id, seen in self._seen.items():
@@ -125,13 +131,16 @@ class Directory:
         said = announcement_of(agent_id, message)
         before = self.pin_of(agent_id)
         admitted = admit(said, before, self._terms, now)
-        self._keep_pin(agent_id, admitted.pin)
+        self._keep_pin(agent_id, before, admitted.pin)
         if is_goodbye(message):
             _check_goodbye(said, before, admitted)
             return self.remove(agent_id, now)
         verdicts = self._weighed(agent_id, admitted.verdicts)
-        fresh = _Seen(message, source, capabilities, verdicts, said.stamp.iat, ttl, now + ttl)
+        first = source if seen is None else seen.first
+        fresh = _Seen(message, source, first, capabilities, verdicts, said.stamp.iat, ttl, now + ttl)
         self._seen[agent_id] = fresh
+        if seen is None:
+            self._sources[machine_of(first)] += 1
         if seen is None:
             return self._sighting("added", agent_id, fresh, now)
         if admitted.event == "rotate":
@@ -142,16 +151,39 @@ class Directory:
 
     def _weighed(self, agent_id: str, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
         """A key that was only seen first here is the same as before, and nobody's word for whose it is (L1)."""
-        if self._provisioned(agent_id) is not None:
+        known = self._known_pins(agent_id)
+        if known is not None and known.provisioned:
             return verdicts
         return tuple(
             msgspec.structs.replace(each, state="unknown", reason=_SEEN_FIRST) if each.check == PINNED else each
             for each in verdicts
         )
 
-    def _keep_pin(self, agent_id: str, pin: Pin | None) -> None:
+    def _check_room(self, source: str) -> None:
+        if len(self._seen) >= self._most:
+            raise QuotaExceeded(
+                f"{self._most} agents are known already.", path="$.agent", hint="Ask for fewer with a query."
+            )
+        if self._most_of_source is not None and self._sources[machine_of(source)] >= self._most_of_source:
+            raise QuotaExceeded(
+                f"{self._most_of_source} agents of {machine_of(source)} are known already.",
+                path="$.agent",
+                hint="Let it announce them to a registry.",
+            )
+
+    def _forget(self, agent_id: str) -> _Seen:
+        seen = self._seen.pop(agent_id)
+        machine = machine_of(seen.first)
+        self._sources[machine] -= 1
+        if self._sources[machine] <= 0:
+            del self._sources[machine]
+        return seen
+
+    def _keep_pin(self, agent_id: str, before: Pin | None, pin: Pin | None) -> None:
         if pin is None:
             return
+        if before is None or _states(before) != _states(pin):
+            self._bound(pin)
         self._pins[agent_id] = pin
         self._pins.move_to_end(agent_id)
         while len(self._pins) > 2 * self._most:
@@ -172,6 +204,16 @@ class Directory:
             ttl=seen.ttl,
             verdicts=seen.verdicts,
         )
+
+
+def machine_of(source: str) -> str:
+    """The address in `192.0.2.1:49353`; a source without a port is one itself."""
+    host, mark, port = source.rpartition(":")
+    return host if mark and port.isdigit() and ("." in host or host.endswith("]")) else source
+
+
+def _states(pin: Pin) -> list[tuple[str, str]]:
+    return [(key.key_id, key.state) for key in pin.keys]
 
 
 # --- Reading a message ----------------------------------------------------------------------------

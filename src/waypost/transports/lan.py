@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 
 from waypost import limits
+from waypost.transports.directory import Directory
 from waypost.transports.interfaces import find_way_out
 from waypost.transports.port import Clock, Transport
 from waypost.transports.udp import UdpTransport
@@ -24,19 +25,30 @@ def make_mdns(
     *,
     pointer: Callable[[str], str] | None = None,
     fetch: Callable[[str], Awaitable[bytes]] | None = None,
+    directory: Directory | None = None,
 ) -> Transport:
     """Raises a ConfigurationError that names the extra where it is missing."""
     from waypost.transports.mdns import MdnsTransport
 
-    return MdnsTransport(interfaces or [find_way_out()], clock, pointer=pointer, fetch=fetch)
+    chosen = interfaces or [find_way_out()]
+    return MdnsTransport(chosen, clock, pointer=pointer, fetch=fetch, directory=directory)
 
 
-def make_udp(interface: str | None, clock: Clock, port: int = limits.UDP_PORT) -> Transport:
-    return UdpTransport([interface or find_way_out()], clock, port=port)
+def make_udp(
+    interface: str | None, clock: Clock, port: int = limits.UDP_PORT, *, directory: Directory | None = None
+) -> Transport:
+    return UdpTransport([interface or find_way_out()], clock, port=port, directory=directory)
 
 
-def make_bus(address: str, clock: Clock, *, topic: str = TOPIC, group: str | None = None) -> Transport:
+def make_bus(
+    address: str,
+    clock: Clock,
+    *,
+    topic: str = TOPIC,
+    group: str | None = None,
+    directory: Directory | None = None,
+) -> Transport:
     """Raises a ConfigurationError that names the extra where it is missing."""
     from waypost.transports.bus import BusTransport
 
-    return BusTransport(address, clock, topic=topic, group=group or "")
+    return BusTransport(address, clock, topic=topic, group=group or "", directory=directory)

@@ -85,7 +85,8 @@ class MdnsTransport(RecordUpdateListener):
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._own = Own()
-        self._listening = Listening(directory or Directory(self.name), clock)
+        around = directory or Directory(self.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
+        self._listening = Listening(around, clock)
         self._negotiation = Negotiation()
         self._heard: Hear | None = None
         self._asked: list[tuple[Answers, asyncio.Event]] = []

@@ -71,7 +71,7 @@ class UdpTransport:
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._secret = self._random.randbytes(32)
-        self._station = Station(self.name, clock, self._random, directory)
+        self._station = Station(self.name, clock, self._random, directory or _directory())
         self._reassembly = Reassembly()
         self._door = Door()
         self._pace = Pace(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
@@ -218,6 +218,10 @@ class UdpTransport:
         task = asyncio.get_running_loop().create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
+
+
+def _directory() -> Directory:
+    return Directory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
 
 
 def _parts(reply: bytes) -> list[bytes]:

@@ -44,7 +44,9 @@ class UdpSockets:
     def broadcast(self, data: bytes) -> None:
         """Raises OSError: the link is down, or there is no way."""
         if not self.interface.carries(self._speaker.fileno()):
-            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))  # the system would throw it away, and say nothing
+            raise OSError(
+                errno.ENETDOWN, os.strerror(errno.ENETDOWN)
+            )  # the system would throw it away, and say nothing
         self._speaker.sendto(data, self._to)
 
     def send(self, data: bytes, to: Address) -> None:

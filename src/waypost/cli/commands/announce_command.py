@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from waypost.cli.carriers import Carriers, carrier_options, default_mdns
+from waypost.cli.carriers import Carriers, Made, carrier_options, default_mdns
 from waypost.cli.durations import duration
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
@@ -46,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         "waypost announce agent.json",
         "waypost announce card.json --udp --interface eth0",
         "waypost announce agent.json --mdns --registry https://agents.example.net --token TOKEN",
+        "waypost announce agent.json --registry wss://agents.example.net",
     )
 )
 @click.argument("file", metavar="FILE|-")
@@ -80,9 +81,10 @@ def command(
     Without options it announces by mDNS, and to the registry of this machine if that answers. When FILE changes, what it
     says then is announced. At the end the agent is withdrawn.
     """
-    data = session.settings().data
-    chosen, clock = Carriers(**carriers), WallClock()
-    transports = chosen.lan(clock, mdns=default_mdns(chosen), udp=False) + chosen.registries(session, clock)
+    settings = session.settings()
+    data, chosen = settings.data, Carriers(**carriers)
+    made = Made(carriers=chosen, settings=settings, clock=WallClock(), addresses=chosen.addresses(session))
+    transports = made.transports(mdns=default_mdns(chosen), udp=False)
     if not transports:
         raise InvalidParameter(
             "There is nowhere to announce it: no registry answers, and mDNS is not installed.",

@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from waypost.cli.badges import badge, word
-from waypost.cli.carriers import Carriers, carrier_options
+from waypost.cli.carriers import Carriers, Made, carrier_options
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean, short
 from waypost.client.announcer import WallClock
+from waypost.client.trust_file import TrustFile
 from waypost.errors import InvalidParameter, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.times import to_rfc3339
@@ -27,6 +28,8 @@ from waypost.model.verdict import level_of
 from waypost.transports.lan import has_mdns
 from waypost.transports.port import Sighting, Transport
 
+TRUST_FILE = "announced/trust.json"  # in the data folder
+_KEEP_SECONDS = 5.0
 _GONE = ("removed", "expired")
 STYLES = {"added": "green", "updated": "cyan", "rotated": "magenta", "suspect": "yellow"}
 
@@ -39,18 +42,19 @@ STYLES = {"added": "green", "updated": "cyan", "rotated": "magenta", "suspect": 
 def command(session: Session, **carriers: Any) -> None:
     """Show the agents on the LAN as they come and go, and how far each is verified, until interrupted.
 
-    With --timeout it ends by itself after so many seconds. Keys are bound on first use: another key under an agent_id that
-    was seen is not believed, and not shown.
+    With --timeout it ends by itself after so many seconds. Keys are bound on first use, and kept: another key under an
+    agent_id that was ever seen is not believed, and not shown, unless the first one vouches for it.
     """
-    chosen, clock = Carriers(**carriers), WallClock()
+    settings, chosen = session.settings(), Carriers(**carriers)
     named = chosen.is_named
-    transports = chosen.lan(clock, mdns=not named and has_mdns(), udp=not named)
-    if chosen.registry:
-        transports += chosen.registries(session, clock)
-    asyncio.run(_browse(session.printer(), transports, session.timeout))
+    trust = TrustFile(settings.data / TRUST_FILE)
+    addresses = chosen.addresses(session) if chosen.registry else []
+    made = Made(carriers=chosen, settings=settings, clock=WallClock(), addresses=addresses, trust=trust)
+    transports = made.transports(mdns=not named and has_mdns(), udp=not named)
+    asyncio.run(_browse(session.printer(), transports, trust, session.timeout))
 
 
-async def _browse(printer: Printer, transports: list[Transport], seconds: float | None) -> None:
+async def _browse(printer: Printer, transports: list[Transport], trust: TrustFile, seconds: float | None) -> None:
     around = Around(printer)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -60,12 +64,21 @@ async def _browse(printer: Printer, transports: list[Transport], seconds: float 
     with around:
         for transport in opened:
             await transport.subscribe(around.take)
+        keeping = asyncio.create_task(_keep(trust))
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await ended.wait()
+        keeping.cancel()
     for transport in opened:
         await transport.close()
+    trust.keep()
     around.end()
+
+
+async def _keep(trust: TrustFile) -> None:
+    while True:
+        await asyncio.sleep(_KEEP_SECONDS)
+        trust.keep()
 
 
 async def _open(printer: Printer, transports: list[Transport]) -> list[Transport]:
