@@ -8,7 +8,7 @@ from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest
 from waypost.model.json import JsonObject, dump_json, kind_of
 from waypost.model.names import fold_tag, slug
-from waypost.model.principal import audience
+from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query
 from waypost.model.record import Binding, record_to_json
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
@@ -165,12 +165,16 @@ class ProfileFace:
         return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))
 
     async def discover(self, call: Call) -> AnyResponse:
-        query, notes = parse_query(await read_object(call.request))
-        findings = await self._registry.find(query, call.principal)
-        authorised = not call.principal.is_anonymous
-        body = self._written.response(findings, query, notes, call.request_id, authorised=authorised)
+        body = await self.found(await read_object(call.request), call.principal, call.request_id)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
         return Response(200, body, headers=headers)
+
+    async def found(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
+        """The Discovery Response to a Discovery Request."""
+        query, notes = parse_query(request)
+        findings = await self._registry.find(query, principal)
+        authorised = not principal.is_anonymous
+        return self._written.response(findings, query, notes, request_id, authorised=authorised)
 
 
 # --- Request --------------------------------------------------------------------------------------

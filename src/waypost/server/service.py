@@ -13,7 +13,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import Forbidden, NotFound, WaypostError
-from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.registry.operations import OPERATIONS
 from waypost.server.asgi import (
     AnyResponse,
@@ -174,6 +174,9 @@ class Service:
         if route.open:
             self._pace(request, ANONYMOUS, None if route.operation == "health" else SCOPE_READ)
             principal = ANONYMOUS
+        elif route.signed and _is_signed(request):
+            self._pace(request, ANONYMOUS, SCOPE_WRITE)
+            principal = self._addressed(request, ANONYMOUS)
         else:
             scope = route.scope or OPERATIONS[route.operation].scope
             principal = await self._admitted(request, scope)
@@ -233,6 +236,11 @@ class Service:
                 path="Origin",
                 hint="Run the service with authentication and send a token.",
             )
+
+
+def _is_signed(request: Request) -> bool:
+    """Whether an agent speaks for itself (P-5); a token wins over that."""
+    return request.header(b"adp-signature") is not None and request.header(b"authorization") is None
 
 
 def _keep_private(headers: Headers) -> None:

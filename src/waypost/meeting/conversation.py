@@ -1,0 +1,388 @@
+"""One conversation over one link: the handshake, then letters both ways until either side ends it.
+
+It drives a session (`wire/agp_session.py`), keeps letters by `mail.py`, and asks `peers.py` for the key. Frames are read one by
+one; letters that came together are kept in one commit and acknowledged by one message. Every queue has a bound, and a full one
+stops the reading, so that a flood waits on the sender's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import HandshakeTimeout, Unavailable, WaypostError, codes_of
+from waypost.meeting.link import Link, LinkLost
+from waypost.meeting.mail import Letter, Mail
+from waypost.meeting.peers import PeerKey, PeerKeys, peer_verdict, unknown_peer
+from waypost.model.json import JsonObject
+from waypost.model.verdict import Verdict
+from waypost.registry.ports import Clock
+from waypost.wire.agp import Message
+from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
+
+log = logging.getLogger("waypost.meeting")
+
+NORMAL = 1000
+_REASON_BYTES = 120
+
+
+class Ended(Exception):
+    """The peer said that it is over."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PeerFault(Exception):
+    """The peer refused what we said, and told why."""
+
+    def __init__(self, code: str, message: str, retryable: bool) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    handshake_seconds: float = limits.AGP_HANDSHAKE_SECONDS
+    heartbeat_seconds: float = limits.AGP_HEARTBEAT_SECONDS
+    silence_seconds: float = limits.AGP_SILENCE_SECONDS
+    stall_seconds: float = limits.AGP_STALL_SECONDS
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter that came, and what is to be answered, part by part."""
+
+    letter: Letter
+    answers: AsyncIterator[Letter]
+
+
+Hear = Callable[["Conversation", Letter], AsyncIterator[Letter]]
+Control = Callable[["Conversation", JsonObject, Message], Awaitable[bool]]
+
+
+class Conversation:
+    def __init__(
+        self,
+        link: Link,
+        session: AgpSession,
+        *,
+        peers: PeerKeys,
+        mail: Mail,
+        hear: Hear,
+        clock: Clock,
+        timing: Timing | None = None,
+        on_open: Callable[[Conversation], Awaitable[None]] | None = None,
+        on_control: Control | None = None,
+    ) -> None:
+        self.session = session
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.peer_key: PeerKey | None = None
+        self._link = link
+        self._peers = peers
+        self._mail = mail
+        self._hear = hear
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._on_open = on_open
+        self._on_control = on_control
+        self._group = asyncio.TaskGroup()
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._sent_at = self._loop.time()
+        self._sending_since: float | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._fault: asyncio.Future[None] = self._loop.create_future()
+        self._arrived: asyncio.Queue[Message] | None = None
+        self._to_hear: asyncio.Queue[Letter] | None = None
+        self._outgoing: deque[Letter] = deque()
+        self._flight: dict[str, Letter] = {}  # sent, not acknowledged
+        self._acked: dict[str, asyncio.Future[None]] = {}
+        self._finished: list[tuple[Letter, list[Letter]]] = []
+        self._room = asyncio.Event()
+        self._is_sending = self._is_settling = False
+        self._signed: dict[str, float] = {}
+
+    @property
+    def peer(self) -> str:
+        return self.session.peer or ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.session.is_open
+
+    def verdict(self) -> Verdict | None:
+        if self.peer_key is None or not self.is_open:
+            return None
+        return peer_verdict(self.peer_key, verified=self.session.is_verified, now=self._clock.now())
+
+    # --- The whole of it -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it ends. LinkLost, Ended, PeerFault or the fault of the other side says why."""
+        try:
+            async with self._group:
+                self._group.create_task(self._watched())
+                await self._handshake()
+                self._group.create_task(self._read())
+                self._listen()
+                await self._open()
+        except* (LinkLost, Ended, PeerFault, WaypostError) as group:
+            await self._end(_first(group))
+        finally:
+            if self._beat is not None:
+                self._beat.cancel()
+            self._settle_opened()
+
+    async def close(self, reason: str = "") -> None:
+        """Say good-bye, and end."""
+        if self.is_open:
+            with suppress(LinkLost):
+                await self._send(self.session.control("disconnect", self._clock.now(), reason=reason or None))
+        self._fail(Ended(reason))
+
+    async def _end(self, error: Exception) -> None:
+        """Tell the other side why, if it is our decision, and let go. Then whoever runs it hears the same."""
+        if isinstance(error, WaypostError):
+            with suppress(LinkLost, WaypostError, TimeoutError):
+                async with asyncio.timeout(self._timing.stall_seconds):
+                    frame = self.session.fault_frame(error, self._clock.now())
+                    if frame is not None:
+                        await self._link.send(frame)
+            await self._link.close(codes_of(error).ws_close, _reason(error.message))
+        elif not isinstance(error, LinkLost):
+            self.session.end()
+            await self._link.close(NORMAL, "")
+        self._settle_opened(error)
+        raise error
+
+    def _settle_opened(self, error: Exception | None = None) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error or LinkLost())
+            self.opened.exception()  # nobody has to ask
+        for waiting in self._acked.values():
+            if not waiting.done():
+                waiting.cancel()
+
+    # --- The handshake ---------------------------------------------------------------------------
+
+    async def _handshake(self) -> None:
+        try:
+            async with asyncio.timeout(self._timing.handshake_seconds):
+                if self.session.peer is not None:
+                    await self._send(self.session.call(self._clock.now()))
+                while not self.session.is_open:
+                    await self._meet(await self._link.receive())
+        except TimeoutError:
+            raise HandshakeTimeout(
+                f"The handshake was not over in {self._timing.handshake_seconds:g} seconds.",
+                path="$",
+                hint="Say hello as soon as you are connected, and acknowledge ours.",
+            ) from None
+
+    async def _meet(self, frame: str | bytes) -> None:
+        match self.session.receive(frame, self._clock.now()):
+            case Called(hello):
+                known = await self._peers.key_of(hello.agent)
+                if known is None:
+                    raise unknown_peer(hello.agent)
+                self.peer_key = known
+                for answer in self.session.admit(known.matched(hello.raw), self._clock.now()):
+                    await self._send(answer)
+            case Controlled(action, message, verified):
+                await self._controlled(action, message, verified)
+            case Opened():
+                pass
+
+    async def _open(self) -> None:
+        if self._on_open is not None:
+            await self._on_open(self)
+        for letter in await self._mail.waiting(self.peer):
+            if letter.id not in self._flight:
+                self.push(letter)
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    # --- What comes in ---------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            frame = await self._link.receive()
+            self._heard_at = self._loop.time()
+            match self.session.receive(frame, self._clock.now()):
+                case Said(message):
+                    await self._arrivals().put(message)
+                case Acknowledged(ids):
+                    await self._acknowledged(ids)
+                case Controlled(action, message, verified):
+                    await self._controlled(action, message, verified)
+
+    async def _controlled(self, action: JsonObject, message: Message, verified: bool) -> None:
+        match action["action"]:
+            case "heartbeat":
+                return
+            case "error":
+                raise PeerFault(
+                    str(action.get("code", "internal"))[:64],
+                    str(action.get("message", ""))[:500],
+                    action.get("retryable") is True,
+                )
+            case "disconnect" if verified:
+                raise Ended(str(action.get("reason", ""))[:200])
+        if self._on_control is not None:
+            await self._on_control(self, action, message)
+
+    def _arrivals(self) -> asyncio.Queue[Message]:
+        """Most sessions are idle most of the time: what letters need is there from the first one on."""
+        if self._arrived is None:
+            self._arrived = asyncio.Queue(limits.AGP_QUEUE)
+            self._to_hear = asyncio.Queue(limits.AGP_QUEUE)
+            self._group.create_task(self._keep(self._arrived, self._to_hear))
+            self._group.create_task(self._hand_over(self._to_hear))
+        return self._arrived
+
+    async def _keep(self, arrived: asyncio.Queue[Message], to_hear: asyncio.Queue[Letter]) -> None:
+        """Keep what came, acknowledge it, hand it on. Whatever came meanwhile goes together."""
+        while True:
+            batch = [await arrived.get()]
+            while len(batch) < limits.AGP_ACK_IDS and not arrived.empty():
+                batch.append(arrived.get_nowait())
+            fresh = await self._mail.accept(batch, verified=self.session.is_verified)
+            ids = tuple(message.id for message in batch)
+            await self._send(self.session.acknowledge(ids, self._clock.now()))
+            for letter in fresh:
+                await to_hear.put(letter)
+
+    async def _hand_over(self, to_hear: asyncio.Queue[Letter]) -> None:
+        while True:
+            await self.handle(await to_hear.get())
+
+    async def handle(self, letter: Letter) -> None:
+        """One letter to whoever hears, and its answers on their way. Parts leave as they are made; the last one with the
+        mark that the letter is done."""
+        held: list[Letter] = []
+        async for answer in self._hear(self, letter):
+            if held:
+                await self.say(held.pop())
+            held.append(answer)
+        self._finished.append((letter, held))
+        if not self._is_settling:
+            self._is_settling = True
+            self._group.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        try:
+            while self._finished:
+                batch, self._finished = self._finished, []
+                answers = [answer for _, held in batch for answer in held]
+                await self._mail.post(answers, done=[letter for letter, _ in batch])
+                for answer in answers:
+                    self.push(answer)
+                while len(self._outgoing) > limits.AGP_QUEUE:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._is_settling = False
+
+    # --- What goes out ---------------------------------------------------------------------------
+
+    async def say(self, letter: Letter) -> None:
+        """Keep it, then send it."""
+        await self._mail.post([letter])
+        self.push(letter)
+
+    def push(self, letter: Letter) -> None:
+        """Send a letter that is kept already."""
+        self._outgoing.append(letter)
+        if not self._is_sending:
+            self._is_sending = True
+            self._group.create_task(self._drain())
+
+    def acknowledgement(self, letter_id: str) -> asyncio.Future[None]:
+        """Done when the peer has acknowledged it; cancelled when the conversation ends first."""
+        return self._acked.setdefault(letter_id, self._loop.create_future())
+
+    async def _drain(self) -> None:
+        try:
+            while self._outgoing:
+                while len(self._flight) >= limits.AGP_WINDOW:
+                    self._room.clear()
+                    await self._room.wait()
+                letter = self._outgoing.popleft()
+                self._flight[letter.id] = letter
+                await self._send(
+                    self.session.write(letter.kind, letter.content, self._clock.now(), message_id=letter.id)
+                )
+        finally:
+            self._is_sending = False
+
+    async def _acknowledged(self, ids: tuple[str, ...]) -> None:
+        known = [letter_id for letter_id in ids if self._flight.pop(letter_id, None) is not None]
+        if not known:
+            return
+        await self._mail.acknowledged(known)
+        self._room.set()
+        for letter_id in known:
+            waiting = self._acked.pop(letter_id, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+    async def control(self, action: str, **members: Any) -> None:
+        await self._send(self.session.control(action, self._clock.now(), **members))
+
+    async def _send(self, frame: str) -> None:
+        self._sending_since = self._sent_at = self._loop.time()
+        await self._link.send(frame)
+        self._sending_since = None
+
+    # --- The heartbeat ---------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        self._beat = self._loop.call_later(self._timing.heartbeat_seconds / 3, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._sending_since is not None and now - self._sending_since > self._timing.stall_seconds:
+            self._fail(Unavailable("The peer takes nothing.", path="link", hint="It is tried again later."))
+            return
+        if now - self._heard_at > self._timing.silence_seconds and not self._is_full():
+            self._fail(Unavailable("Nothing was heard of the peer.", path="link", hint="It is tried again later."))
+            return
+        if now - self._sent_at >= self._timing.heartbeat_seconds and self._sending_since is None:
+            self._group.create_task(self.control("heartbeat"))
+        self._listen()
+
+    def _is_full(self) -> bool:
+        """It is we who do not listen."""
+        return self._arrived is not None and self._arrived.full()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._fault.done():
+            self._fault.set_exception(error)
+
+    async def _watched(self) -> None:
+        await self._fault
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Exception:
+    """Of what ended together, our own decision tells most."""
+    leaves: list[Exception] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)
+        elif isinstance(error, Exception):
+            leaves.append(error)
+    return min(leaves, key=lambda error: (isinstance(error, LinkLost), not isinstance(error, WaypostError)))
+
+
+def _reason(text: str) -> str:
+    return text.encode()[:_REASON_BYTES].decode(errors="ignore")

@@ -1,0 +1,141 @@
+"""Letters on their way and letters that came, kept so that a crash loses none and repeats none.
+
+A letter that is to be sent is kept before it leaves, until its receiver acknowledges it. One that came is kept with its id in
+one commit before it is acknowledged: it is handed over, and an id that was there before is acknowledged again and dropped.
+What a handler answered and that it is done are one commit as well. Nothing here knows a socket or a signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import QuotaExceeded
+from waypost.registry.keeping import Keeper, Write
+from waypost.registry.ports import Clock
+from waypost.wire.agp import Content, Message
+
+OUT: Final = "agp.out"
+IN: Final = "agp.in"
+SEEN: Final = "agp.seen"
+_PAGE = 500
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A chat or a task, without its signature: it is signed whenever it leaves."""
+
+    id: str
+    peer: str
+    content: Content
+    kind: str = "chat"
+    at: float = 0.0
+    again: bool = False  # it was handed over before, and nobody knows how far that went
+    verified: bool = False  # it came in a session that proved both sides
+
+    @property
+    def is_answer(self) -> bool:
+        return self.content.reply_to is not None
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Letter)
+
+
+class Mail:
+    """The letters of one agent."""
+
+    def __init__(self, me: str, keeper: Keeper, clock: Clock) -> None:
+        self.me = me
+        self._keeper = keeper
+        self._clock = clock
+        self._last = 0
+        self._places: dict[str, str] = {}  # by id: the key of a letter that waits
+        self._waiting: int | None = None
+
+    # --- Out -------------------------------------------------------------------------------------
+
+    async def post(self, letters: Sequence[Letter], *, done: Sequence[Letter] = ()) -> None:
+        """Keep letters that are to leave, and forget those that they answer, in one commit."""
+        now = self._clock.now()
+        if self._waiting is None:
+            self._waiting = await self._keeper.count(OUT, now, prefix=f"{self.me} ")
+        if self._waiting + len(letters) > limits.AGP_OUTBOX:
+            raise QuotaExceeded(
+                f"{self._waiting} messages of {self.me} wait for their receivers.",
+                path="to",
+                hint="Wait until they are taken, or are given up.",
+                retry_after=60,
+            )
+        writes = [self._out(letter, now) for letter in letters]
+        writes += [Write(kind=IN, key=self._in_key(letter.peer, letter.id), value=None) for letter in done]
+        if writes:
+            await self._keeper.commit(writes, now)
+        self._waiting += len(letters)
+
+    def _out(self, letter: Letter, now: float) -> Write:
+        self._last = max(self._last + 1, int(now * 1_000_000))
+        key = self._places[letter.id] = f"{self.me} {letter.peer} {self._last:020d}"
+        return Write(kind=OUT, key=key, value=_encode(letter), expires_at=now + limits.AGP_OUTBOX_SECONDS)
+
+    async def waiting(self, peer: str) -> list[Letter]:
+        """What has not been acknowledged by `peer`, in the order in which it was posted."""
+        found = []
+        async for key, letter in self._all(OUT, f"{self.me} {peer} "):
+            self._places[letter.id] = key
+            found.append(letter)
+        return found
+
+    async def peers(self) -> list[str]:
+        """Those that have something to take."""
+        found: dict[str, None] = {}
+        async for _, letter in self._all(OUT, f"{self.me} "):
+            found[letter.peer] = None
+        return list(found)
+
+    async def acknowledged(self, ids: Iterable[str]) -> None:
+        keys = [key for letter_id in ids if (key := self._places.pop(letter_id, None)) is not None]
+        if keys:
+            await self._keeper.commit([Write(kind=OUT, key=key, value=None) for key in keys], self._clock.now())
+            self._waiting = max(0, (self._waiting or len(keys)) - len(keys))
+
+    # --- In --------------------------------------------------------------------------------------
+
+    async def accept(self, messages: Sequence[Message], *, verified: bool) -> list[Letter]:
+        """Keep what came; those letters that were never here before. Afterwards all of them may be acknowledged."""
+        letters = [
+            Letter(id=each.id, peer=each.sender, content=each.content, kind=each.type, at=each.at, verified=verified)
+            for each in messages
+        ]
+        now = self._clock.now()
+        if await self._keeper.commit([write for letter in letters for write in self._in(letter, now)], now):
+            return letters
+        return [letter for letter in letters if await self._keeper.commit(self._in(letter, now), now)]
+
+    def _in(self, letter: Letter, now: float) -> list[Write]:
+        key = self._in_key(letter.peer, letter.id)
+        ends = now + limits.AGP_SEEN_SECONDS
+        return [
+            Write(kind=SEEN, key=key, value=b"1", expires_at=ends, expected=None),
+            Write(kind=IN, key=key, value=_encode(letter), expires_at=ends),
+        ]
+
+    async def unfinished(self) -> list[Letter]:
+        """What came before a restart, and was not finished."""
+        found = [letter async for _, letter in self._all(IN, f"{self.me} ")]
+        return [msgspec.structs.replace(each, again=True) for each in sorted(found, key=lambda letter: letter.at)]
+
+    def _in_key(self, peer: str, letter_id: str) -> str:
+        return f"{self.me} {peer} {letter_id}"
+
+    async def _all(self, kind: str, prefix: str) -> AsyncIterator[tuple[str, Letter]]:
+        after = ""
+        while True:
+            page = await self._keeper.scan(kind, self._clock.now(), prefix=prefix, after=after, limit=_PAGE)
+            for kept in page:
+                yield kept.key, _decoder.decode(kept.value)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key

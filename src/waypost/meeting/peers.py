@@ -1,0 +1,165 @@
+"""The key of the agent on the other side: who says which one it is, and in which order they are believed.
+
+The domain itself comes first (its DNS and its document), then what an operator pinned, then the verified document in this
+registry, then an invitation. The first that knows the agent is believed; one that knows better than to answer raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from waypost.errors import FingerprintMismatch, InvalidKey, NotFound, UnknownPeer
+from waypost.model.json import parse_object
+from waypost.model.names import domain_of
+from waypost.model.principal import Principal
+from waypost.model.registration import Registration
+from waypost.model.times import to_rfc3339
+from waypost.model.verdict import Verdict
+from waypost.registry.engine import Registry
+from waypost.trust.checks.adp import KEY_CHECK, parse_full
+from waypost.trust.keys import PublicKey, parse_der, parse_ed25519_raw
+
+CHECK = "peer-verified"
+By = Literal["domain", "pin", "registry", "invitation", "given", "token"]
+
+
+class PeerKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an agent's key, and from whom. Without `key`, the peer shows it and the fingerprint decides."""
+
+    agent: str
+    fingerprint: str
+    by: By
+    key: PublicKey | None = None
+    domain: str = ""
+    level: str = ""  # how far the way to it is proven, where that was asked
+
+    def matched(self, shown: bytes | None) -> PublicKey:
+        """The key itself: the one that is known, or the one that the peer shows if it is the same."""
+        if self.key is not None:
+            return self.key
+        if shown is None:
+            raise UnknownPeer(
+                f"The key of {self.agent} is known by its fingerprint only.",
+                path="$.body.content.key",
+                hint="Show the key in the hello, or publish it as publicKey.full.",
+            )
+        key = parse_ed25519_raw(shown)
+        if key.fingerprint() != self.fingerprint:
+            raise FingerprintMismatch(
+                f"{self.agent} shows the key {key.fingerprint()}; the one that is known is {self.fingerprint}.",
+                path="$.body.content.key",
+                hint="Use the key that the agent's domain publishes.",
+            )
+        return key
+
+
+class PeerKeys(Protocol):
+    async def key_of(self, agent: str) -> PeerKey | None:
+        """What is known of the key of `agent:{domain}`; None when nothing is."""
+        ...
+
+
+class PeerKeysInOrder:
+    """Several sources; the first that knows the agent is believed."""
+
+    def __init__(self, sources: Sequence[PeerKeys]) -> None:
+        self._sources = list(sources)
+
+    def add(self, source: PeerKeys) -> None:
+        self._sources.append(source)
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        for source in self._sources:
+            found = await source.key_of(agent)
+            if found is not None:
+                return found
+        return None
+
+
+class GivenKeys:
+    """Fingerprints that somebody was told by other means."""
+
+    def __init__(self, fingerprints: Mapping[str, str] | None = None, by: By = "given") -> None:
+        self._by: By = by
+        self.fingerprints: dict[str, str] = dict(fingerprints or {})
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        found = self.fingerprints.get(agent)
+        if found is None:
+            return None
+        return PeerKey(agent=agent, fingerprint=found, by=self._by, domain=domain_of(agent) or "")
+
+
+class PinnedKeys:
+    """Keys that an operator bound to an agent (`waypost keys trust`)."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        for pin in await self._registry.trust.pins(agent):
+            active = pin.active
+            if active is not None and active.kind == "ed25519" and pin.provisioned:
+                key = parse_der(active.spki)
+                return PeerKey(
+                    agent=agent, fingerprint=key.fingerprint() or "", by="pin", key=key, domain=domain_of(agent) or ""
+                )
+        return None
+
+
+class RegisteredKeys:
+    """Keys in ADP documents of this registry, where something binds them to their agent."""
+
+    def __init__(self, registry: Registry, reader: Principal) -> None:
+        self._registry = registry
+        self._reader = reader
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        try:
+            registration = await self._registry.get(self._reader, agent)
+        except NotFound:
+            return None
+        key = verified_key(registration, agent)
+        if key is None:
+            return None
+        return PeerKey(
+            agent=agent, fingerprint=key.fingerprint() or "", by="registry", key=key, domain=domain_of(agent) or ""
+        )
+
+
+def verified_key(registration: Registration, agent: str) -> PublicKey | None:
+    """The key of the ADP document, if the check that binds it passed."""
+    source = registration.source("adp")
+    if source is None or source.id.lower() != agent or source.document is None:
+        return None
+    if not any(verdict.check == KEY_CHECK and verdict.state == "passed" for verdict in source.verdicts):
+        return None
+    identity = parse_object(source.document).get("identity")
+    stated = identity.get("publicKey") if isinstance(identity, dict) else None
+    try:
+        return parse_full(stated.get("full")) if isinstance(stated, dict) else None
+    except InvalidKey:
+        return None
+
+
+def unknown_peer(agent: str) -> UnknownPeer:
+    return UnknownPeer(
+        f"Nothing tells the key of {agent}.",
+        path="$.from",
+        hint="Publish it under the domain, have it pinned (`waypost keys trust`), or register its signed ADP document.",
+    )
+
+
+def peer_verdict(peer: PeerKey, *, verified: bool, now: float) -> Verdict:
+    """`peer-verified`: signatures in both directions and a proof of now, by the key that `by` names."""
+    evidence = {"agent": peer.agent, "fingerprint": peer.fingerprint, "key_by": peer.by, "key_level": peer.level}
+    return Verdict(
+        check=CHECK,
+        state="passed" if verified else "unknown",
+        reason="" if verified else "the peer spoke an older handshake, which does not prove that it is there now",
+        evidence={name: value for name, value in evidence.items() if value},
+        at=to_rfc3339(now),
+    )

@@ -1,0 +1,189 @@
+"""What goes on behind tasks: the service's own are worked on, others sent away, results told, time limits kept.
+
+Everything that is to be done is kept, so a process that was killed goes on where it stood: a task it had begun is begun again
+(at most TASK_ATTEMPTS times), a callback that was not answered is sent again. One process of a service runs this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from waypost import limits
+from waypost.errors import Conflict, NotFound, WaypostError
+from waypost.meeting.sending import Courier
+from waypost.meeting.task import Outcome, Task
+from waypost.meeting.tasks import Tasks, Timer, ended_as
+
+log = logging.getLogger("waypost.meeting")
+
+Execute = Callable[[Task], Awaitable[bytes]]  # JSON
+
+_TICK_SECONDS = 0.5
+_TIMERS = 256  # looked at in one turn
+
+
+class Runner:
+    def __init__(
+        self,
+        tasks: Tasks,
+        execute: Execute,
+        courier: Courier,
+        *,
+        now: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._tasks = tasks
+        self._execute = execute
+        self._courier = courier
+        self._now = now
+        self._chance = chance
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.create_task(self._go_on(), name="tasks")
+
+    async def stop(self) -> None:
+        """What is under way is dropped: it is kept, and begun again at the next start."""
+        for task in (self._loop, *self._busy.values()):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self._loop = None
+        self._busy.clear()
+
+    async def _go_on(self) -> None:
+        while True:
+            try:
+                await self.turn()
+            except WaypostError as error:  # a full disk, say: what is to be done is kept, and tried again
+                log.warning("tasks: %s", error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._tasks.news.wait()
+            self._tasks.news.clear()
+
+    async def turn(self) -> None:
+        """Begin what there is to do now; it goes on by itself."""
+        for timer in await self._tasks.due(_TIMERS):
+            self._begin(f"timer {timer.key}", limits.CALLBACKS_AT_ONCE, "timer ", self._on_timer(timer))
+        for queue, work in (("own", self._run), ("sent", self._send)):
+            for task in await self._tasks.waiting(queue, limits.TASKS_AT_ONCE + len(self._busy)):
+                if task.where == "own" or task.remote is None or not task.remote.task_id:
+                    self._begin(f"{queue} {task.id}", limits.TASKS_AT_ONCE, f"{queue} ", work(task.id))
+
+    async def settled(self) -> None:
+        """Wait until all that was begun is done."""
+        while self._busy:
+            await asyncio.gather(*self._busy.values(), return_exceptions=True)
+
+    def _begin(self, name: str, most: int, kind: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._busy or sum(other.startswith(kind) for other in self._busy) >= most:
+            work.close()
+            return
+        task = self._busy[name] = asyncio.create_task(self._tolerated(work), name=name)
+        task.add_done_callback(lambda _: self._done(name))
+
+    def _done(self, name: str) -> None:
+        self._busy.pop(name, None)
+        self._tasks.news.set()
+
+    async def _tolerated(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (Conflict, NotFound):
+            pass  # it ended in another way meanwhile
+        except WaypostError as error:
+            log.warning("tasks: %s", error)
+            await asyncio.sleep(_TICK_SECONDS)
+
+    # --- The service's own -----------------------------------------------------------------------
+
+    async def _run(self, task_id: str) -> None:
+        task = await self._tasks.start(task_id)
+        if task is None:
+            return
+        if task.attempts > limits.TASK_ATTEMPTS:
+            message = f"The task was begun {task.attempts - 1} times, and the service ended each time."
+            await self._tasks.end(task_id, ended_as("failed", "interrupted", message))
+            return
+        await self._tasks.end(task_id, await self._outcome(task))
+
+    async def _outcome(self, task: Task) -> Outcome:
+        try:
+            async with asyncio.timeout(limits.TASK_RUN_SECONDS):
+                return Outcome(status="succeeded", result=await self._execute(task))
+        except TimeoutError:
+            return ended_as("failed", "timed_out", f"The task took more than {limits.TASK_RUN_SECONDS:g} seconds.")
+        except WaypostError as error:
+            return ended_as("failed", error.code, str(error))
+
+    # --- Those that go elsewhere -----------------------------------------------------------------
+
+    async def _send(self, task_id: str) -> None:
+        task = await self._tasks.start(task_id)
+        if task is None or task.remote is None:
+            return
+        if task.attempts > len(limits.CALLBACK_DELAYS_SECONDS) + 1:
+            await self._tasks.end(task_id, ended_as("failed", "unreachable", "The agent could not be reached."))
+            return
+        remote = await self._courier.send_task(task)
+        if remote is not None:
+            await self._tasks.note_sent(task_id, remote)
+        elif task.attempts <= len(limits.CALLBACK_DELAYS_SECONDS):
+            await asyncio.sleep(self._delay(task.attempts))
+
+    async def _ask(self, timer: Timer) -> None:
+        """Where a result was not brought, it is asked for."""
+        task = await self._tasks.get(timer.task_id)
+        following = None
+        if not task.is_done:
+            outcome = await self._courier.ask(task)
+            if outcome is not None and outcome.status != "running":
+                await self._tasks.end(task.id, outcome)
+            else:
+                pause = limits.TASK_POLL_SECONDS[min(timer.attempt + 1, len(limits.TASK_POLL_SECONDS) - 1)]
+                following = Timer(
+                    at=self._now() + pause, what="ask", task_id=task.id, attempt=min(timer.attempt + 1, 99)
+                )
+        await self._tasks.settle(timer, following)
+
+    # --- Timers ----------------------------------------------------------------------------------
+
+    async def _on_timer(self, timer: Timer) -> None:
+        work = {"expire": self._expire, "tell": self._tell, "lease": self._release, "ask": self._ask}[timer.what]
+        try:
+            await work(timer)
+        except NotFound:
+            await self._tasks.settle(timer)
+
+    async def _expire(self, timer: Timer) -> None:
+        with contextlib.suppress(Conflict):
+            await self._tasks.end(timer.task_id, ended_as("failed", "expired", "Nobody did the task in time."))
+        await self._tasks.settle(timer)
+
+    async def _release(self, timer: Timer) -> None:
+        await self._tasks.release(timer.task_id)
+        await self._tasks.settle(timer)
+
+    async def _tell(self, timer: Timer) -> None:
+        """P-5: the result is brought to its callback, with three tries after the first."""
+        task = await self._tasks.get(timer.task_id)
+        if await self._courier.bring_result(task):
+            await self._tasks.settle(timer, told="delivered")
+        elif timer.attempt >= len(limits.CALLBACK_DELAYS_SECONDS):
+            await self._tasks.settle(timer, told="failed")
+        else:
+            at = self._now() + self._delay(timer.attempt + 1)
+            again = Timer(at=at, what="tell", task_id=task.id, attempt=timer.attempt + 1)
+            await self._tasks.settle(timer, again)
+
+    def _delay(self, attempt: int) -> float:
+        """Half early or half late, so that many callbacks do not come back at once."""
+        return limits.CALLBACK_DELAYS_SECONDS[attempt - 1] * (0.5 + self._chance())
