@@ -76,6 +76,7 @@ from waypost.server.upstream import Upstream
 from waypost.server.verifying import VerifyingFace
 from waypost.server.watch import WatchFace
 from waypost.server.websocket import Sockets
+from waypost.server.zones import ZoneFace, certificate_in
 from waypost.settings import ADMIN_TOKEN_FILE, Settings
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.stores.keeper_sqlite import SqliteKeeper
@@ -218,6 +219,7 @@ def build(
             DomainFace(_domains(settings, registry, outgoing, host)),
             AuditFace(trail),
             HistoryFace(registry),
+            ZoneFace(registry, hosting, self_record, certificate_in(settings.tls_cert)),
             TrustStoreFace(registry),
             DoctorFace(registry, settings, lambda: issuers.silent() if issuers else (), models.are_there),
             watch,

@@ -40,6 +40,7 @@ COMMANDS = {
     "share": "Choose who sees a private agent.",
     "host": "Answer for an agent under a domain.",
     "domain": "Prove that a domain is yours.",
+    "dns": "Write, publish and check the DNS records of an agent.",
     "withdraw": "Remove agents.",
     "confirm": "Confirm a change of a verified agent that waits.",
     "watch": "Follow the changes.",

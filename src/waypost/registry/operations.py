@@ -192,6 +192,15 @@ OPERATIONS: dict[str, Operation] = {
             method="host",
         ),
         Operation(
+            name="zone",
+            summary="The DNS records that lead to an agent, as text for a zone.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=(*_READ_ERRORS, errors.NotFound, errors.Conflict),
+            command="dns zone",
+            method="zone",
+        ),
+        Operation(
             name="prove_domain",
             summary="Claim a domain; the answer says what to publish where.",
             scope=SCOPE_WRITE,

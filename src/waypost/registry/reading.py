@@ -133,6 +133,13 @@ class Reading:
         entry = self.catalogue.find(agent_id) if agent_id else None
         return entry if entry is not None and entry.domain == host.lower().rstrip(".") else None
 
+    def hosted_below(self, organisation: str) -> tuple[str, ...]:
+        """The domains of public agents that are hosted under an organisation's domain."""
+        ending = f".{organisation}"
+        names = [name for name in self._domains if name == organisation or name.endswith(ending)]
+        found = ((name, self.hosted(name)) for name in names)
+        return tuple(name for name, entry in found if entry is not None and entry.visibility == "public")
+
     def trust_of(self, registration: Registration) -> dict[str, Any]:
         """What was found of all its documents, and of which nothing was checked."""
         told = verdicts_of(registration)

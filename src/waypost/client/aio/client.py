@@ -14,6 +14,7 @@ from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
 from waypost.client.aio.trust import TrustCalls
 from waypost.client.aio.watch import changes
+from waypost.client.aio.zones import ZoneCalls
 from waypost.client.audit import AuditPage, LogCheckpoint, LogProof, audit_page_of, checkpoint_of, proof_of
 from waypost.client.calls import (
     AGENTS,
@@ -68,7 +69,7 @@ from waypost.model.query import Detail
 from waypost.settings import load_connection
 
 
-class Client(TrustCalls):
+class Client(TrustCalls, ZoneCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(

@@ -64,12 +64,13 @@ from waypost.client.retry import Retry
 from waypost.client.sync.connection import Connection
 from waypost.client.sync.trust import TrustCalls
 from waypost.client.sync.watch import changes
+from waypost.client.sync.zones import ZoneCalls
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
 from waypost.settings import load_connection
 
 
-class SyncClient(TrustCalls):
+class SyncClient(TrustCalls, ZoneCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(
