@@ -1,0 +1,115 @@
+"""Where trust begins: DS records of zones that are known beforehand. The root's are built in; a file adds others, or replaces it.
+
+A file is read as other validators write it: records of DS or DNSKEY in presentation form, or BIND's `trust-anchors`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import dns.exception
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+from dns.rdtypes.ANY.DNSKEY import DNSKEY
+from dns.rdtypes.ANY.DS import DS
+
+from waypost.errors import ConfigurationError
+from waypost.trust.dnssec.delegation import digest
+from waypost.trust.dnssec.rules import SHA256
+from waypost.trust.dnssec.signatures import zone_keys
+
+# The key signing keys of the root: of 2017, and of 2024 (https://data.iana.org/root-anchors/root-anchors.xml).
+_ROOT: Final = """
+. IN DS 20326 8 2 E06D44B80B8F1D39A95C0B0D7C65D08458E880409BBC683457104237C7F8EC8D
+. IN DS 38696 8 2 683D2D0ACB8C9B712A1948B27F741219298D0A450D612C483AF444A4C0FB2B16
+"""
+_STATEMENT: Final = re.compile(r"(?:trust-anchors|managed-keys|trusted-keys)\s*\{(.*?)\}\s*;", re.DOTALL)
+_COMMENT: Final = re.compile(r'"[^"]*"|;[^\n]*|^\s*(?://|\#)[^\n]*', re.MULTILINE)
+_COMMENT_IN_STATEMENT: Final = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
+_RECORD: Final = re.compile(
+    r"(?P<name>\S+)(?:\s+\d+)?(?:\s+IN)?(?:\s+\d+)?\s+(?P<kind>DS|DNSKEY)\s+(?P<rest>.+)", re.IGNORECASE
+)
+_ENTRY: Final = re.compile(
+    r'"?(?P<name>[^\s"]+)"?\s+(?:(?P<how>static-ds|initial-ds|static-key|initial-key)\s+)?(?P<rest>.+)', re.DOTALL
+)
+
+
+class TrustAnchors:
+    """By name; the closest one above a name is where its chain begins. `required` are those that somebody named: they must
+    be found. The built-in root may be out of reach, where a resolver serves a zone of its own and nothing else."""
+
+    def __init__(self, records: Iterable[tuple[dns.name.Name, DS]] = (), *, root: bool = True) -> None:
+        self._records: dict[dns.name.Name, list[DS]] = {}
+        for name, row in records:
+            self._records.setdefault(name, []).append(row)
+        self._required = frozenset(self._records)
+        if root and dns.name.root not in self._records:
+            self._records[dns.name.root] = [row for _, row in _plain(_ROOT)]
+
+    def above(self, name: dns.name.Name) -> dns.name.Name | None:
+        for depth in range(len(name), 0, -1):
+            candidate = name.split(depth)[1]
+            if candidate in self._records:
+                return candidate
+        return None
+
+    def records(self, name: dns.name.Name) -> tuple[DS, ...]:
+        return tuple(self._records.get(name, ()))
+
+    def is_required(self, name: dns.name.Name) -> bool:
+        return name in self._required
+
+
+def parse_anchors(text: str, path: str = "trust_anchors") -> list[tuple[dns.name.Name, DS]]:
+    """ConfigurationError for what holds no anchor, or one that cannot be read."""
+    try:
+        found = [*_statements(text)] if _STATEMENT.search(text) else [*_plain(text)]
+    except (dns.exception.DNSException, ValueError, IndexError):
+        found = []
+    if not found:
+        raise ConfigurationError(
+            "The trust anchors cannot be read.",
+            path=path,
+            hint="One DS or DNSKEY record in a line, `example.com. IN DS 12345 13 2 …`, or BIND's trust-anchors { … };.",
+        )
+    return found
+
+
+def _plain(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
+    bare = _without(_COMMENT, text)
+    joined = re.sub(r"\(([^)]*)\)", lambda inside: " ".join(inside[1].split()), bare)
+    for line in filter(None, map(str.strip, joined.splitlines())):
+        record = _RECORD.fullmatch(line)
+        if record is None:
+            raise ValueError(line)
+        yield _anchor(record["name"], record["kind"].upper(), record["rest"])
+
+
+def _statements(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
+    for statement in _STATEMENT.finditer(_without(_COMMENT_IN_STATEMENT, text)):
+        for entry in filter(None, map(str.strip, statement[1].split(";"))):
+            parts = _ENTRY.fullmatch(entry)
+            if parts is None:
+                raise ValueError(entry)
+            kind = "DS" if (parts["how"] or "").endswith("ds") else "DNSKEY"
+            yield _anchor(parts["name"], kind, parts["rest"].replace('"', " "))
+
+
+def _anchor(owner: str, kind: str, rest: str) -> tuple[dns.name.Name, DS]:
+    name = dns.name.from_text(owner).canonicalize()
+    fields = rest.split(None, 3)
+    text = " ".join((*fields[:3], "".join(fields[3].split())))
+    row = dns.rdata.from_text(dns.rdataclass.IN, dns.rdatatype.from_text(kind), text)
+    if isinstance(row, DNSKEY) and zone_keys([row]):
+        row = digest(name, row, SHA256)
+    if not isinstance(row, DS):
+        raise ValueError(rest)
+    return name, row
+
+
+def _without(comment: re.Pattern[str], text: str) -> str:
+    return comment.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
