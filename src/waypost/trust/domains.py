@@ -110,12 +110,25 @@ def dump_note(note: DomainNote) -> bytes | None:
     return msgspec.json.encode(note) if note.claims else None
 
 
+def is_shared(domain: str) -> bool:
+    """Whether strangers live below a name: a top level, or one that serves as such."""
+    labels = domain.split(".")
+    country = len(labels) == 2 and len(labels[1]) == 2 and labels[0] in _SECOND_LEVELS
+    return len(labels) < 2 or domain in _SHARED or country
+
+
+def registrable_of(domain: str) -> str:
+    """The shortest name above or at this one that is somebody's own."""
+    labels = domain.split(".")
+    names = (".".join(labels[start:]) for start in range(len(labels) - 1, -1, -1))
+    return next((name for name in names if not is_shared(name)), domain)
+
+
 def parse_provable(value: object, path: str = "$.domain") -> str:
     """D15: a domain that somebody can own. No address, no single label, nothing that strangers share."""
     domain = parse_domain(value, path)
     labels = domain.split(".")
-    shared = domain in _SHARED or (len(labels) == 2 and len(labels[1]) == 2 and labels[0] in _SECOND_LEVELS)
-    if len(labels) < 2 or labels[-1].isdecimal() or labels[-1] in _NOBODYS or shared:
+    if labels[-1].isdecimal() or labels[-1] in _NOBODYS or is_shared(domain):
         raise InvalidParameter(
             f"{domain!r} is no domain that one subject can prove.",
             path=path,

@@ -1,0 +1,136 @@
+"""What was asked on the way and what came of it: the steps of a resolution, their cost, and warnings.
+
+Questions of one round go out together; a round costs what its slowest question costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from waypost.domains.ports import Dns, Lookup, RecordType, Security
+from waypost.errors import WaypostError
+from waypost.model.resolution import Cost, Step
+from waypost.model.times import to_rfc3339
+from waypost.model.verdict import State
+from waypost.registry.ports import Clock
+
+Question = tuple[str, RecordType]
+_STATES: dict[str, State] = {"found": "passed", "nodata": "passed", "nxdomain": "passed", "failed": "unknown"}
+_WEAKEST: dict[Security, int] = {"bogus": 0, "indeterminate": 1, "insecure": 2, "secure": 3}
+
+
+class Refusal(Exception):
+    """The agent is not to be used, or nothing can be said of it. `rung` is the one that this is the failure of."""
+
+    def __init__(self, code: str, reason: str, *, rung: str = "dns-verified", state: State = "failed") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.rung = rung
+        self.state = state
+
+
+class Journal:
+    """Of one resolution."""
+
+    def __init__(self, dns: Dns, clock: Clock) -> None:
+        self._dns = dns
+        self._clock = clock
+        self._rounds: list[int] = [0]
+        self._begun = time.perf_counter()
+        self.steps: list[Step] = []
+        self.warnings: list[str] = []
+        self.fetches = 0
+
+    @property
+    def at(self) -> str:
+        return to_rfc3339(self._clock.now())
+
+    async def ask(self, *questions: Question) -> list[Lookup]:
+        """Questions that go out together, as the next round."""
+        self._rounds.append(0)
+        return await asyncio.gather(*(self.ask_too(question) for question in questions))
+
+    async def ask_too(self, question: Question) -> Lookup:
+        """A question beside those of the round that is on its way."""
+        name, kind = question
+        found = await self._dns.lookup(name, kind)
+        self._rounds[-1] = max(self._rounds[-1], found.round_trips)
+        return found
+
+    # --- Steps -----------------------------------------------------------------------------------
+
+    def tell(
+        self, name: str, state: State, reason: str = "", *, code: str = "", took_ms: float = 0.0, **evidence: Any
+    ) -> None:
+        known = {key: value for key, value in evidence.items() if value not in (None, "", (), [])}
+        self.steps.append(
+            Step(name=name, state=state, reason=reason, code=code, evidence=known, took_ms=took_ms, at=self.at)
+        )
+
+    def tell_lookup(self, found: Lookup, reason: str = "", *, code: str = "", **evidence: Any) -> None:
+        """What the DNS answered. That there is no record is an answer too."""
+        state = _STATES[found.outcome] if found.security != "bogus" else "failed"
+        words = {"nodata": "no such record", "nxdomain": "no such name"}
+        told = reason or found.reason or words.get(found.outcome, "")
+        known = {
+            "name": found.name,
+            "type": found.type,
+            "outcome": found.outcome,
+            "dnssec": found.security,
+            "owner": found.owner if found.owner != found.name else None,
+            "ttl": found.ttl,
+            "server": found.server,
+            "validated": None if found.validated else False,
+            **evidence,
+        }
+        self.steps.append(
+            Step(
+                name=found.type.lower(),
+                state=state if not code else "failed",
+                reason=told,
+                code=code,
+                evidence={key: value for key, value in known.items() if value not in (None, "", (), [])},
+                queries=found.queries,
+                round_trips=found.round_trips,
+                took_ms=round(found.took_ms, 3),
+                at=self.at,
+            )
+        )
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def cost(self) -> Cost:
+        return Cost(
+            queries=sum(step.queries for step in self.steps),
+            round_trips=sum(self._rounds),
+            fetches=self.fetches,
+            took_ms=round((time.perf_counter() - self._begun) * 1000, 3),
+        )
+
+
+def weakest(*securities: Security) -> Security:
+    """A chain holds as well as its weakest link."""
+    return min(securities, key=_WEAKEST.__getitem__, default="indeterminate")
+
+
+def is_denied(found: Lookup) -> bool:
+    """That there is no such record: the only answer after which another place is looked at (C-11)."""
+    return found.outcome in ("nodata", "nxdomain") and found.security != "bogus"
+
+
+def refuse_failure(found: Lookup) -> None:
+    """A server that fails, a timeout and a forged answer are no answer; nothing weaker is tried instead (D3)."""
+    if found.security == "bogus":
+        raise Refusal("bogus", found.reason or f"the answer for {found.name} {found.type} is forged or broken")
+    if found.outcome == "failed":
+        why = found.reason or "no answer"
+        raise Refusal("dns_failed", f"{found.type} of {found.name} could not be looked up: {why}", state="unknown")
+
+
+def code_of(error: WaypostError, fallback: str) -> str:
+    return str(error.details.get("reason") or fallback)

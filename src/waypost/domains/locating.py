@@ -1,0 +1,285 @@
+"""Where an agent is, by the DNS: SVCB first; where there is none for certain, HTTPS, then the TXT and SRV of ADP, then AID's.
+
+Knows which question follows from which answer (ADP-14…20, AID-1…12). Only that a record is not there leads on to the next
+place; whatever fails ends the way (C-11, D3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from waypost import limits
+from waypost.domains.journal import Journal, Refusal, code_of, is_denied, refuse_failure, weakest
+from waypost.domains.naming import Asked, agent_txt_name, legacy_names, srv_name
+from waypost.domains.ports import Lookup, Security
+from waypost.errors import InvalidDocument
+from waypost.model.resolution import AgentKey, Depth, Endpoint, How
+from waypost.wire.adp_txt import FINGERPRINT, AdpTxt, select_adp_txt
+from waypost.wire.aid import AidRecord, select_aid
+from waypost.wire.dns_data import is_host
+from waypost.wire.srv import first_srv
+from waypost.wire.svcb import PK, ServiceBinding, parse_svcb
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """One server of the agent, and the record that names it; None where an alias ended at a host without one."""
+
+    host: str
+    port: int
+    binding: ServiceBinding | None = None
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """What the DNS says of an agent. `how` is None when it says nothing."""
+
+    domain: str  # of the agent, which a name below `_agents` only points at
+    how: How | None = None
+    security: Security = "indeterminate"
+    services: tuple[Service, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    key: AgentKey | None = None
+    key_trouble: tuple[str, str] | None = None  # code and reason: a key is stated, and cannot be used
+    txt: AdpTxt | None = None
+    aid: AidRecord | None = None
+    ttl: int = 0
+
+
+class Bindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The records at the end of a chain of aliases."""
+
+    owner: str
+    records: tuple[ServiceBinding, ...]
+    security: Security
+    ttl: int
+
+
+class Locator:
+    def __init__(self, journal: Journal, *, legacy: bool) -> None:
+        self._journal = journal
+        self._legacy = legacy
+
+    async def locate(self, asked: Asked, depth: Depth) -> Located:
+        """Raises Refusal."""
+        name = asked.domain
+        if depth == "key":  # no key is in SVCB (C-2): the TXT record is asked for beside it
+            first, txt = await self._journal.ask((name, "SVCB"), (agent_txt_name(name), "TXT"))
+        else:
+            (first,), txt = await self._journal.ask((name, "SVCB")), None
+        bindings = await self._follow(first)
+        if bindings is None and self._legacy:
+            bindings = await self._legacy_bindings(name)
+        if bindings is None:
+            return await self._fall_back(name, txt)
+        domain = bindings.owner if asked.is_service_name else name
+        if txt is not None and domain != name:
+            (txt,) = await self._journal.ask((agent_txt_name(domain), "TXT"))
+        return self._with_key(self._served(domain, "svcb", bindings), txt)
+
+    # --- SVCB ------------------------------------------------------------------------------------
+
+    async def _follow(self, found: Lookup) -> Bindings | None:
+        """Through aliases to services. None when there is no record at the first name."""
+        security, ttl, seen = found.security, found.ttl, [found.name]
+        while True:
+            refuse_failure(found)
+            records = self._read(found)
+            security, ttl = weakest(security, found.security), min(ttl, found.ttl)
+            aliases = [record for record in records if record.is_alias]
+            if not records and len(seen) == 1:
+                return None
+            if not aliases:
+                return Bindings(owner=found.name, records=tuple(records), security=security, ttl=ttl)
+            target = self._alias_target(found, aliases, records, seen)
+            seen.append(target)
+            (found,) = await self._journal.ask((target, found.type))
+
+    def _read(self, found: Lookup) -> list[ServiceBinding]:
+        """RFC 9460 §2.2: one malformed record spoils them all."""
+        if is_denied(found):
+            self._journal.tell_lookup(found)
+            return []
+        try:
+            records = [parse_svcb(data) for data in found.records[: limits.SVCB_RECORDS]]
+        except InvalidDocument as error:
+            self._journal.tell_lookup(found, error.message, code="malformed")
+            raise Refusal("malformed", error.message) from None
+        targets = [f"{record.priority} {record.target or '.'}" for record in records]
+        self._journal.tell_lookup(found, records=targets)
+        return sorted(records, key=lambda one: (one.priority, one.target, sorted(one.params.items())))
+
+    def _alias_target(
+        self, found: Lookup, aliases: list[ServiceBinding], records: list[ServiceBinding], seen: list[str]
+    ) -> str:
+        """D1: chains end, and a name is either an alias or a service."""
+        if len(aliases) < len(records):
+            raise Refusal("alias_limit", f"{found.name} has aliases beside services")
+        if len(aliases) > 1:
+            self._journal.warn(f"{found.name} has {len(aliases)} aliases; the first one was followed.")
+        target = aliases[0].target
+        if not target:
+            raise Refusal("not_offered", f"{found.name} says that there is no service", state="unknown")
+        if target in seen or len(seen) > limits.ALIAS_CHAIN:
+            raise Refusal(
+                "alias_limit", f"the aliases of {seen[0]} go in a circle, or are more than {limits.ALIAS_CHAIN}"
+            )
+        return target
+
+    async def _legacy_bindings(self, name: str) -> Bindings | None:
+        names = legacy_names(name)
+        for found in await self._journal.ask(*((each, "SVCB") for each in names)) if names else ():
+            bindings = await self._follow(found)
+            if bindings is not None:
+                self._journal.warn(f"Found at {found.name}, a name of the -01 draft of DNS-AID.")
+                return bindings
+        return None
+
+    def _served(self, domain: str, how: How, bindings: Bindings) -> Located:
+        """The services that can be used; AID-10: a record that demands what is not understood is passed over."""
+        services = [Service(host=bindings.owner, port=443)] if not bindings.records else []
+        for record in bindings.records:
+            host = record.host(bindings.owner)
+            unknown = record.unknown_mandatory
+            if unknown:
+                self._journal.warn(
+                    f"A record demands {', '.join(unknown)}, which is not known here; it was passed over."
+                )
+            elif not is_host(host):
+                self._journal.warn(
+                    f"{host} is no name that a certificate can be for; its record was passed over (AID-4)."
+                )
+            else:
+                services.append(Service(host=host, port=record.port or 443, binding=record))
+        if not services:
+            raise Refusal("no_usable_record", f"none of the records of {domain} can be used")
+        return Located(
+            domain=domain,
+            how=how,
+            security=bindings.security,
+            services=tuple(services),
+            endpoints=tuple(map(_endpoint, services)),
+            ttl=bindings.ttl,
+        )
+
+    # --- The key ---------------------------------------------------------------------------------
+
+    def _with_key(self, located: Located, txt: Lookup | None) -> Located:
+        """The fingerprint of the agent's key, from its TXT record, else from SVCB (C-2)."""
+        stated = self._key_in_svcb(located)
+        if txt is None:
+            return msgspec.structs.replace(located, key=stated)
+        try:
+            record = self._adp_txt(txt)
+        except Refusal as refusal:
+            state = "unknown" if refusal.state == "unknown" else refusal.code
+            return msgspec.structs.replace(located, key_trouble=(state, refusal.reason))
+        if record is None:
+            return msgspec.structs.replace(located, key=stated)
+        if stated is not None and stated.fingerprint != record.fingerprint:
+            return msgspec.structs.replace(
+                located, key_trouble=("key_conflict", "SVCB and TXT give different fingerprints")
+            )
+        key = AgentKey(fingerprint=record.fingerprint, source=txt.name, dnssec=txt.security)
+        return msgspec.structs.replace(located, key=key, txt=record, ttl=min(located.ttl, txt.ttl))
+
+    def _key_in_svcb(self, located: Located) -> AgentKey | None:
+        texts = [service.binding.text(PK) for service in located.services if service.binding is not None]
+        found = {text for text in texts if text and FINGERPRINT.match(text)}
+        if len(found) != 1:
+            return None
+        return AgentKey(fingerprint=found.pop(), source=f"{located.domain} SVCB", dnssec=located.security)
+
+    def _adp_txt(self, found: Lookup) -> AdpTxt | None:
+        """Raises Refusal when the record cannot be looked up or used."""
+        if found.outcome != "found" or found.security == "bogus":
+            self._journal.tell_lookup(found)
+            refuse_failure(found)
+            return None
+        try:
+            record, passed = select_adp_txt(found.records)
+        except InvalidDocument as error:
+            self._journal.tell_lookup(found, error.message, code=code_of(error, "malformed"))
+            raise Refusal(code_of(error, "malformed"), error.message) from None
+        for text in passed:
+            self._journal.warn(text)
+        self._journal.tell_lookup(found, pk=record.fingerprint if record is not None else None)
+        return record
+
+    # --- Without SVCB ----------------------------------------------------------------------------
+
+    async def _fall_back(self, name: str, txt: Lookup | None) -> Located:
+        asking = [(name, "HTTPS"), (srv_name(name), "SRV"), (agent_txt_name(name), "TXT")][: 2 if txt else 3]
+        https, srv, *rest = await self._journal.ask(*asking)  # type: ignore[arg-type]
+        txt = txt or rest[0]
+        bindings = await self._https(https)
+        if bindings is not None:
+            return self._with_key(self._served(name, "https", bindings), txt)
+        record = self._adp_txt(txt)
+        if record is not None:
+            return self._by_txt(name, record, txt, srv)
+        aid = self._aid(txt)
+        if aid is not None:
+            endpoint = Endpoint(host=name, protocol=aid.proto, url=aid.uri)
+            return Located(domain=name, how="aid", security=txt.security, endpoints=(endpoint,), aid=aid, ttl=txt.ttl)
+        return Located(domain=name, security=txt.security)
+
+    async def _https(self, found: Lookup) -> Bindings | None:
+        """AID-7. Every web site may have such a record; it counts when it speaks of an agent."""
+        if found.outcome == "found" and found.security != "bogus" and not _tells_of_agents(found.records):
+            self._journal.tell_lookup(found, "a record of the web site, not of an agent")
+            return None
+        return await self._follow(found)
+
+    def _by_txt(self, name: str, record: AdpTxt, txt: Lookup, srv: Lookup) -> Located:
+        """ADP-15…20: TXT, then SRV, then {domain} at the usual port."""
+        chosen = first_srv(srv.records) if srv.outcome == "found" and srv.security != "bogus" else None
+        self._journal.tell_lookup(srv, target=f"{chosen.target}:{chosen.port}" if chosen is not None else None)
+        refuse_failure(srv)
+        if chosen is not None and not chosen.target:
+            raise Refusal("not_offered", f"{name} says that there is no service", state="unknown")
+        self._journal.warn("Found by the TXT record of the fallback: no SVCB record leads there (ADP-20).")
+        host, port = (chosen.target, chosen.port) if chosen is not None else (name, record.port)
+        alpn = tuple(part.strip() for part in record.alpn.split(",") if part.strip())
+        protocol = record.protocol or (alpn[0] if alpn else "")
+        return Located(
+            domain=name,
+            how="txt",
+            security=txt.security,
+            endpoints=(Endpoint(host=host, port=port, alpn=alpn, protocol=protocol),),
+            key=AgentKey(fingerprint=record.fingerprint, source=txt.name, dnssec=txt.security),
+            txt=record,
+            ttl=txt.ttl,
+        )
+
+    def _aid(self, txt: Lookup) -> AidRecord | None:
+        try:
+            return select_aid(txt.records) if txt.outcome == "found" else None
+        except InvalidDocument as error:
+            self._journal.tell("aid", "failed", error.message, code="malformed", **error.details)
+            raise Refusal("malformed", error.message) from None
+
+
+def _tells_of_agents(records: Sequence[bytes]) -> bool:
+    for data in records:
+        try:
+            binding = parse_svcb(data)
+        except InvalidDocument:
+            continue
+        if binding.is_agent:
+            return True
+    return False
+
+
+def _endpoint(service: Service) -> Endpoint:
+    record = service.binding
+    if record is None:
+        return Endpoint(host=service.host, port=service.port)
+    return Endpoint(
+        host=service.host,
+        port=service.port,
+        alpn=record.alpn,
+        protocol=record.protocol() or "",
+        priority=record.priority,
+        hints=record.hints,
+    )
