@@ -22,6 +22,7 @@ import uvloop
 
 from waypost import limits, samples
 from waypost.errors import ConfigurationError, FetchFailed, WaypostError
+from waypost.meeting.peers import PeerKeysInOrder, PinnedKeys, RegisteredKeys
 from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
@@ -60,6 +61,7 @@ from waypost.server.importing import ImportFace
 from waypost.server.issuers import FetchKeys, Issuers
 from waypost.server.lan import Lan
 from waypost.server.listening import Server, bind, bind_inner, bind_shared, forget_inner, inner_path, reserve
+from waypost.server.meeting import Meeting
 from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
 from waypost.server.origin import Origin
@@ -120,10 +122,13 @@ class Application(msgspec.Struct, kw_only=True):
     asking: asyncio.Task[None] | None = None  # for their keys
     lan: Lan | None = None  # of the process that writes
     keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
+    meeting: Meeting  # what comes after discovery
 
     async def start(self) -> None:
         await self.registry.start()
         await self.keeper.open()
+        if self.upstream is None:
+            self.meeting.start()
         if self.lan is not None:
             try:
                 await self.lan.start()
@@ -164,6 +169,7 @@ class Application(msgspec.Struct, kw_only=True):
                 await self.reporter.report()
         if self.upstream is not None:
             self.upstream.close()
+        await self.meeting.stop()
         await self.keeper.close()
         await self.registry.stop()
 
@@ -205,12 +211,16 @@ def build(
     operator = OperatorFace(registry, metrics, watch)
     reference = ReferenceFace(renderer)
     outgoing = _outgoing(settings, port)
+    profile = ProfileFace(registry, own)
+    peers = PeerKeysInOrder((PinnedKeys(registry), RegisteredKeys(registry, ADMIN)))
+    meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile)
     routes = [
         route
         for face in (
             HomeFace(registry, self_record, documents.hosted, open_access=settings.open),
             documents,
-            ProfileFace(registry, own),
+            profile,
+            meeting,
             own,
             ConfirmingFace(registry),
             VerifyingFace(registry),
@@ -290,6 +300,7 @@ def build(
         tls=make_tls(settings),
         issuers=issuers,
         keeper=keeper,
+        meeting=meeting,
         lan=_lan(settings, registry, renderer, outgoing) if place is None or place.writes else None,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:

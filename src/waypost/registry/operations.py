@@ -53,6 +53,21 @@ _DOMAIN_ERRORS = (
     errors.StoreUnavailable,
 )
 
+_TASK_ERRORS = (
+    errors.MalformedJson,
+    errors.InvalidDocument,
+    errors.InvalidParameter,
+    errors.TooLarge,
+    errors.Unauthorized,
+    errors.BadSignature,
+    errors.Replayed,
+    errors.MissingScope,
+    errors.NotFound,
+    errors.RateLimited,
+    errors.StorageFull,
+    errors.StoreUnavailable,
+)
+
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -75,6 +90,67 @@ OPERATIONS: dict[str, Operation] = {
             errors=_WRITE_ERRORS,
             command="register",
             method="register",
+        ),
+        Operation(
+            name="send_task",
+            summary="Give an agent a task, or the service itself.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=(*_TASK_ERRORS, errors.Forbidden, errors.AddressDenied, errors.IdempotencyConflict),
+            command="task send",
+            method="send_task",
+        ),
+        Operation(
+            name="task_status",
+            summary="Ask how a task goes; its result.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=_TASK_ERRORS,
+            command="task status",
+            method="task_status",
+        ),
+        Operation(
+            name="cancel_task",
+            summary="Cancel a task.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=(*_TASK_ERRORS, errors.Conflict),
+            command="task cancel",
+            method="cancel_task",
+        ),
+        Operation(
+            name="list_tasks",
+            summary="List tasks that are not done: those that you sent, or those that wait for an agent of yours.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=(*_TASK_ERRORS, errors.Forbidden),
+            command="task list",
+            method="list_tasks",
+        ),
+        Operation(
+            name="take_tasks",
+            summary="Take tasks that wait for an agent of yours, to work on them.",
+            scope=SCOPE_WRITE,
+            idempotent=False,
+            errors=(*_TASK_ERRORS, errors.Forbidden),
+            command="task take",
+            method="take_tasks",
+        ),
+        Operation(
+            name="report_task",
+            summary="Say that a task which you took goes on, or how it ended.",
+            scope=SCOPE_WRITE,
+            idempotent=False,
+            errors=(*_TASK_ERRORS, errors.Conflict),
+            command="task report",
+            method="report_task",
+        ),
+        Operation(
+            name="task_result",
+            summary="Take the signed result of a task that was sent to another agent.",
+            scope=SCOPE_WRITE,
+            idempotent=True,
+            errors=_TASK_ERRORS,
         ),
         Operation(
             name="register_many",

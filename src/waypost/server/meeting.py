@@ -1,0 +1,68 @@
+"""What comes after discovery, put together: tasks, swarms and invitations with what they need of the service.
+
+One process of a service does the work behind tasks; the others only read, and take in what is forwarded.
+"""
+
+from __future__ import annotations
+
+from waypost.meeting.peers import PeerKeys
+from waypost.meeting.running import Runner
+from waypost.meeting.sending import Courier
+from waypost.meeting.signatures import Signatures
+from waypost.meeting.tasks import Tasks
+from waypost.model.registration import Registration
+from waypost.registry.engine import Registry
+from waypost.registry.fetching import Sender
+from waypost.registry.keeping import Keeper
+from waypost.server.hosted_keys import HostedKeys
+from waypost.server.own_tasks import OwnTasks
+from waypost.server.profile import ProfileFace
+from waypost.server.rendering import Renderer
+from waypost.server.routes import Route
+from waypost.server.senders import Senders
+from waypost.server.tasks import TaskFace
+from waypost.wire.agp_signing import VerifyingKey
+
+_WEBHOOK = "/agent/webhook"
+
+
+class Meeting:
+    def __init__(
+        self,
+        registry: Registry,
+        keeper: Keeper,
+        outgoing: Sender,
+        keys: HostedKeys,
+        renderer: Renderer,
+        service: Registration,
+        peers: PeerKeys,
+        profile: ProfileFace,
+    ) -> None:
+        now = registry.clock.now
+
+        async def key_of(agent: str) -> VerifyingKey | None:
+            found = await peers.key_of(agent)
+            return None if found is None else found.key
+
+        signatures = Signatures(key_of, keeper, now)
+        self.senders = Senders(registry, renderer, service, signatures)
+        self.tasks = Tasks(keeper, now)
+        self.courier = Courier(outgoing, keys.key_of, service.record.id, _webhook(renderer.base_url), now)
+        own = OwnTasks(profile)
+        self.runner = Runner(self.tasks, own.execute, self.courier, now=now)
+        self._faces = [TaskFace(self.tasks, self.senders, own, signatures, outgoing, lambda: renderer.base_url)]
+
+    def routes(self) -> list[Route]:
+        return [route for face in self._faces for route in face.routes()]
+
+    def start(self) -> None:
+        """In the process that writes."""
+        self.runner.start()
+
+    async def stop(self) -> None:
+        await self.runner.stop()
+
+
+def _webhook(base_url: str) -> str | None:
+    """Where results can be brought to; nobody brings any to a service that has no TLS (P-5)."""
+    return base_url + _WEBHOOK if base_url.startswith("https:") else None

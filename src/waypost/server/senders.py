@@ -1,0 +1,146 @@
+"""Who sends a task or joins a swarm, and to which agent: the subject of a token, or an agent that signs its request (P-5).
+
+`?agent=` names the agent, else the `Host` that it is served under, else it is the service itself.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost.errors import Forbidden, NotFound
+from waypost.meeting.signatures import SCHEME, Signatures, read_signed
+from waypost.meeting.task import Where
+from waypost.model.principal import PUBLIC, Principal
+from waypost.model.registration import Entry, Registration
+from waypost.registry.engine import Registry
+from waypost.server.asgi import Request
+from waypost.server.rendering import Renderer
+from waypost.server.routes import Call
+from waypost.trust.policy import may_see, no_such_agent
+
+_SPARE_IDS = (b"idempotency-key", b"x-request-id")  # what a request without ADP-Id goes by
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """`agent` is set when the request was signed; then the principal has no rights but those of everybody."""
+
+    principal: Principal
+    agent: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.agent or f"subject {self.principal.subject}"
+
+    def sees(self, entry: Entry) -> bool:
+        if self.agent is None:
+            return may_see(self.principal, entry.scopes)
+        return entry.visibility == PUBLIC or f"private:{self.agent}" in entry.scopes
+
+
+class Addressee(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that a request is for, and who does its tasks."""
+
+    agent: str  # its Agent URI, or its id when it has no domain
+    where: Where
+    entry: Entry | None = None  # None: the service itself
+    url: str | None = None  # where its tasks are sent
+
+
+class Senders:
+    def __init__(self, registry: Registry, renderer: Renderer, service: Registration, signatures: Signatures) -> None:
+        self._registry = registry
+        self._renderer = renderer
+        self._service = service
+        self._signatures = signatures
+
+    @property
+    def own(self) -> str:
+        """The Agent URI of the service."""
+        return self._service.record.id
+
+    async def sender(self, call: Call, body: bytes) -> Sender:
+        """Raises BadSignature or Replayed for a signature that does not hold."""
+        request = call.request
+        signed = read_signed(request.header, _SPARE_IDS) if request.header(b"authorization") is None else None
+        if signed is None:
+            return Sender(principal=call.principal)
+        to = self._named(request)
+        raw_path: bytes = request.scope.get("raw_path") or request.path.encode()
+        await self._signatures.check_request(signed, to, request.method, raw_path.decode("latin-1"), body)
+        return Sender(principal=call.principal, agent=signed.agent)
+
+    def _named(self, request: Request) -> str:
+        """To whom a request is addressed, as its signature says: by the name that the sender gave, so that a signature holds
+        alike for agents that it may see, for hidden ones and for none."""
+        wanted = request.param("agent")
+        if wanted is not None:
+            return wanted
+        entry = self._entry(request)
+        return self.own if entry is None else agent_uri(entry)
+
+    def _entry(self, request: Request) -> Entry | None:
+        wanted = request.param("agent")
+        if wanted is None:
+            host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+            return self._registry.hosted(host) if host else None
+        if wanted == self.own:
+            return None
+        found = self._registry.catalogue.find(self._registry.catalogue.resolve(wanted) or wanted)
+        if found is None:
+            raise no_such_agent(wanted)
+        return found
+
+    async def addressee(self, request: Request, sender: Sender) -> Addressee:
+        """The agent, if the sender may see it."""
+        entry = self._entry(request)
+        if entry is None:
+            return Addressee(agent=self.own, where="own")
+        self._registry.catalogue.expire(self._registry.clock.now())
+        if not sender.sees(entry):
+            raise no_such_agent(request.param("agent") or entry.domain or entry.id)
+        return await self._addressed(entry, sender)
+
+    async def _addressed(self, entry: Entry, sender: Sender) -> Addressee:
+        url = await self._tasks_url(entry)
+        if url is None:
+            return Addressee(agent=agent_uri(entry), where="kept", entry=entry)
+        if sender.agent is not None:
+            raise Forbidden(
+                "This agent takes its tasks elsewhere, and they are sent on for subjects of this service only.",
+                path="agent",
+                hint=f"Send it to {url}.",
+            )
+        return Addressee(agent=agent_uri(entry), where="sent", entry=entry, url=url)
+
+    async def _tasks_url(self, entry: Entry) -> str | None:
+        """Where an agent says that it takes tasks, if that is not here."""
+        found = await self._registry.registrations((entry.id,))
+        try:
+            document = self._renderer.document(found[0], "adp", self._registry.clock.now()) if found else {}
+        except NotFound:
+            return None
+        url = document.get("endpoints", {}).get("tasks")
+        if not isinstance(url, str) or not url.startswith("https://"):
+            return None
+        return None if urlsplit(url).hostname in (entry.domain, self._renderer.host) else url
+
+    def owner_of(self, agent: str) -> str | None:
+        """Who registered an agent, by its Agent URI or its id."""
+        entry = self._registry.hosted(agent.removeprefix(SCHEME)) if agent.startswith(SCHEME) else None
+        entry = entry or self._registry.catalogue.find(self._registry.catalogue.resolve(agent) or agent)
+        return None if entry is None else entry.owner
+
+    def owned(self, principal: Principal, key: str) -> Entry:
+        """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
+        entry = self._registry.resolve(principal, key)
+        if not principal.is_admin and principal.subject != entry.owner:
+            raise Forbidden(
+                "This agent belongs to another subject.", path="agent", hint="Only its owner takes its tasks."
+            )
+        return entry
+
+
+def agent_uri(entry: Entry) -> str:
+    return f"{SCHEME}{entry.domain}" if entry.domain else entry.id
