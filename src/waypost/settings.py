@@ -275,7 +275,21 @@ SERVICE_SETTINGS = (
         name="resolver",
         kind="text",
         default="system",
-        doc="Who is asked for names: `system`, or `HOST:PORT`; a second one, after a comma, must confirm domain proofs.",
+        doc="Who is asked for names: `system`, `HOST:PORT`, over TLS `tls://HOST[:853][#NAME]`, over HTTPS "
+        "`https://HOST/dns-query`; a second one, after a comma, must confirm domain proofs and stands in for the first.",
+    ),
+    Setting(
+        name="trust_anchors",
+        kind="folder",
+        shown_default="the root's",
+        doc="A file with further anchors of DNSSEC: DS or DNSKEY records, or BIND's `trust-anchors`. An anchor that it names "
+        "must be found; one for `.` replaces the root's.",
+    ),
+    Setting(
+        name="trust_ad",
+        kind="switch",
+        default=False,
+        doc="Take the resolver's word (the AD bit) instead of validating. Only for one on this machine, or over TLS or HTTPS.",
     ),
     Setting(
         name="fetch_ca",
@@ -475,6 +489,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agents_per_owner: int = limits.AGENTS_PER_OWNER
     allow_cidrs: tuple[str, ...] = ()
     resolver: str = "system"
+    trust_anchors: Path | None = None
+    trust_ad: bool = False
     fetch_ca: Path | None = None
     domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
     trust_mode: str = "allowlist-tofu"

@@ -16,7 +16,7 @@ import msgspec
 from waypost.domains.ports import Check
 from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
-from waypost.net.servers import SYSTEM, parse_servers
+from waypost.net.servers import SYSTEM, check_trusted_paths, parse_servers
 from waypost.registry.fetching import Fetched, Purpose
 from waypost.trust.domains import Method
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from waypost.domains.ports import Dns
     from waypost.net.fetching import SafeFetcher
     from waypost.net.proofs import PublishedProofs
+    from waypost.trust.dnssec.anchors import TrustAnchors
 
 
 class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +33,8 @@ class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_cidrs: tuple[str, ...] = ()
     resolver: str = SYSTEM
     ca_file: Path | None = None
+    trust_anchors: Path | None = None
+    trust_ad: bool = False
     own: tuple[tuple[str, int], ...] = ()
     own_origin: str | None = None
 
@@ -43,8 +46,12 @@ class Outgoing:
         self._options = options
         self._policy = AddressPolicy(options.allow_cidrs, options.own)
         parse_servers(options.resolver)
+        if options.trust_ad:
+            check_trusted_paths(options.resolver)
         if options.ca_file is not None:
             _ = self._parts
+        if options.trust_anchors is not None:
+            _ = self._anchors
 
     async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
         return await self._parts[0].fetch(url, purpose, check=check)
@@ -73,7 +80,13 @@ class Outgoing:
         from waypost.net.dns.validating import ValidatingDns
 
         upstreams = Upstreams(self._options.resolver, ca_file=self._options.ca_file)
-        return ValidatingDns(upstreams, clock=SystemClock().now)
+        return ValidatingDns(upstreams, self._anchors, clock=SystemClock().now, trust_ad=self._options.trust_ad)
+
+    @cached_property
+    def _anchors(self) -> TrustAnchors:
+        from waypost.net.dns.anchor_file import read_anchors
+
+        return read_anchors(self._options.trust_anchors)
 
     @cached_property
     def _parts(self) -> tuple[SafeFetcher, PublishedProofs]:

@@ -53,6 +53,17 @@ def parse_servers(text: str) -> tuple[Server, ...] | None:
     return None if text == SYSTEM else tuple(map(_parse_server, text.split(",")))
 
 
+def check_trusted_paths(text: str) -> None:
+    """D4: the word of a resolver counts where nobody can put words into its mouth."""
+    servers = parse_servers(text) or ()
+    if not servers or not all(server.is_trusted_path for server in servers):
+        raise ConfigurationError(
+            "trust_ad takes the word of a resolver that others could speak for.",
+            path="trust_ad",
+            hint="Name one on this machine, or over TLS or HTTPS, with the setting resolver; or leave trust_ad out.",
+        )
+
+
 def plain_server(host: str, port: int = _PORTS["plain"]) -> Server:
     return Server(kind="plain", host=host, port=port)
 

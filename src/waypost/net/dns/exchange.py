@@ -5,7 +5,7 @@ what was answered is remembered for its time to live (D14). Judges nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import dns.name
 import dns.rcode
@@ -30,10 +30,19 @@ class Account:
         self.queries = 0
         self.round_trips = 0
         self.server = ""
+        self.asked: set[Key] = set()
+        self.remembered = False  # whether anything was answered from memory
         self._begun: dict[Key, int] = {}
 
+    def start_anew(self) -> None:
+        """Nothing of what was asked so far counts any more, but for what it cost."""
+        self.asked.clear()
+        self._begun.clear()
+        self.remembered = False
+
     def begin(self, key: Key) -> None:
-        if len(self._begun) >= limits.DNS_QUERIES:
+        self.asked.add(key)
+        if len(self.asked) > limits.DNS_QUERIES:
             raise failure("Too many questions are needed to prove the answer.", "too_many")
         self._begun[key] = self.round_trips
 
@@ -73,11 +82,17 @@ class Exchange:
             answered = await asyncio.shield(self._task(key, account))
         else:
             answered = kept[0]
+            account.remembered = account.remembered or not account.has_begun(key)
+        account.asked.add(key)
         account.end(key, answered)
         if isinstance(answered, DnsFailure):
             raise answered
         account.server = answered.server
         return answered
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._kept.forget(key)
 
     async def aclose(self) -> None:
         for task in [*self._asking.values()]:

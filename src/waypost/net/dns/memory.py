@@ -39,6 +39,9 @@ class Memory(Generic[Key, Value]):
             self._kept.popitem(last=False)
         return seconds
 
+    def forget(self, key: Key) -> None:
+        self._kept.pop(key, None)
+
     def __len__(self) -> int:
         return len(self._kept)
 

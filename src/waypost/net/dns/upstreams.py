@@ -67,11 +67,6 @@ class Upstreams:
                 return msgspec.structs.replace(message, server=str(carrier.server))
         raise failed or failure("No resolver answers.", "refused")
 
-    @property
-    def are_trusted_paths(self) -> bool:
-        """Whether nobody between here and any of them can change an answer (D4)."""
-        return all(carrier.server.is_trusted_path for carrier in self._carriers)
-
     async def aclose(self) -> None:
         if "_carriers" in self.__dict__:
             await asyncio.gather(*(carrier.aclose() for carrier in self._carriers))

@@ -1,64 +1,220 @@
-"""One question to the DNS, answered with how far the answer is proven."""
+"""One question to the DNS, answered with how far the answer is proven: by our own validation from a trust anchor on, or, when
+the settings say so, by the word of a resolver at the end of a path that nobody else is on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Final
 
 import dns.exception
 import dns.name
 import dns.rcode
 import dns.rdatatype
+import dns.rrset
+import msgspec
+from dns.rdatatype import RdataType
 
 from waypost import limits
 from waypost.domains.ports import Lookup, Outcome, RecordType
-from waypost.errors import WaypostError
-from waypost.net.dns.exchange import Account, Exchange
+from waypost.net.dns.aliases import follow, too_many_aliases
+from waypost.net.dns.chain import Chain, Work
+from waypost.net.dns.exchange import Account, Exchange, negative_ttl
+from waypost.net.dns.memory import Memory, clamp
+from waypost.net.dns.packet import DnsFailure, Message, failure
+from waypost.net.dns.sections import denial_sets, find_signer, signed_set
 from waypost.net.dns.upstreams import Upstreams
+from waypost.trust.dnssec.anchors import TrustAnchors
+from waypost.trust.dnssec.delegation import Entry
+from waypost.trust.dnssec.denial import Denial
+from waypost.trust.dnssec.judgement import SECURE, Judgement, bogus, insecure, weakest
+from waypost.trust.dnssec.rules import RULES, Rules
+from waypost.trust.dnssec.signatures import verify
+
+_TRIES: Final = 2  # a bogus answer that rests on something remembered is asked for anew, once
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a look-up."""
+
+    outcome: Outcome
+    judgement: Judgement
+    ttl: int
+    owner: dns.name.Name
+    rrset: dns.rrset.RRset | None = None
 
 
 class ValidatingDns:
-    """`Dns` of domains/ports.py."""
+    """`Dns` of domains/ports.py. `trust_ad` takes the resolver's word for it (D4: see that its path is trusted)."""
 
-    def __init__(self, upstreams: Upstreams, *, clock: Callable[[], float]) -> None:
-        self._exchange = Exchange(upstreams, clock)
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        anchors: TrustAnchors,
+        *,
+        clock: Callable[[], float],
+        trust_ad: bool = False,
+        rules: Rules = RULES,
+    ) -> None:
         self._upstreams = upstreams
+        self._clock = clock
+        self._trust_ad = trust_ad
+        self._rules = rules
+        self._exchange = Exchange(upstreams, clock, checking=not trust_ad)
+        self._chain = Chain(self._exchange, anchors, clock, rules)
+        self._found: Memory[tuple[dns.name.Name, RdataType], Found] = Memory(clock)
 
     async def lookup(self, name: str, kind: RecordType) -> Lookup:
-        account = Account()
         begun = time.perf_counter()
+        account = Account()
         asked = name.rstrip(".").lower()
-        outcome: Outcome = "failed"
         try:
-            async with asyncio.timeout(limits.DNS_SECONDS):
-                message = await self._exchange.ask(dns.name.from_text(asked), dns.rdatatype.from_text(kind), account)
-        except (WaypostError, TimeoutError, dns.exception.DNSException) as error:
-            return Lookup(name=asked, type=kind, outcome=outcome, security="indeterminate", reason=str(error))
-        records: tuple[bytes, ...] = ()
-        owner = asked
-        for rrset in message.answer:
-            if rrset.rdtype == message.type:
-                records = tuple(rdata.to_wire() or b"" for rdata in rrset)
-                owner = rrset.name.to_text(omit_final_dot=True).lower()
-        if message.rcode == dns.rcode.NXDOMAIN:
-            outcome = "nxdomain"
-        elif message.rcode == dns.rcode.NOERROR:
-            outcome = "found" if records else "nodata"
+            owner, type_ = dns.name.from_text(asked or "."), dns.rdatatype.from_text(kind)
+            kept = self._found.find((owner, type_))
+            found, left = kept if kept is not None else (await self._find(owner, type_, account), None)
+        except (DnsFailure, dns.exception.DNSException) as error:
+            found, left = _failed(dns.name.root, Judgement("indeterminate", str(error) or "It is no name.")), None
         return Lookup(
             name=asked,
             type=kind,
-            outcome=outcome,
-            security="indeterminate",
-            reason="not validated",
-            records=records,
-            owner=owner,
+            outcome=found.outcome,
+            security=found.judgement.security,
+            reason=found.judgement.reason,
+            records=tuple(rdata.to_wire() or b"" for rdata in found.rrset or ()),
+            owner=found.owner.to_text(omit_final_dot=True).lower() if found.rrset is not None else asked,
+            ttl=clamp(found.ttl) if left is None else left,
             server=account.server,
             queries=account.queries,
             round_trips=account.round_trips,
             took_ms=(time.perf_counter() - begun) * 1000,
+            validated=not self._trust_ad,
         )
 
     async def aclose(self) -> None:
         await self._exchange.aclose()
         await self._upstreams.aclose()
+
+    async def _find(self, name: dns.name.Name, kind: RdataType, account: Account) -> Found:
+        """Within the time that one look-up may take; remembered as long as it may be."""
+        try:
+            async with asyncio.timeout(limits.DNS_SECONDS):
+                found = await self._find_fresh(name, kind, account)
+        except TimeoutError:
+            found = _failed(name, Judgement("indeterminate", "it took too long to prove the answer"))
+        except DnsFailure as error:
+            found = _failed(name, Judgement("indeterminate", str(error)))
+        self._found.keep((name, kind), found, found.ttl)
+        return found
+
+    async def _find_fresh(self, name: dns.name.Name, kind: RdataType, account: Account) -> Found:
+        for _ in range(_TRIES):
+            work = Work(account)
+            found = await self._follow(name, kind, work)
+            if found.judgement.security != "bogus":
+                return found
+            self._exchange.forget(account.asked)  # what is bogus is not held on to (RFC 4035 §4.7)
+            self._chain.forget({asked for asked, _ in account.asked})
+            if not account.remembered:
+                break
+            account.start_anew()
+        return _failed(name, found.judgement)
+
+    async def _follow(self, name: dns.name.Name, kind: RdataType, work: Work) -> Found:
+        """From alias to alias; an answer is as good as the weakest of the links that led to it."""
+        judgements: list[Judgement] = []
+        ttls: list[int] = []
+        for _ in range(limits.DNS_ALIASES):
+            message = await self._ask(name, kind, work)
+            path = follow(message, name)
+            for link in path.links:
+                judgement, ttl = await self._judge_set(message, link, work)
+                judgements.append(judgement)
+                ttls.append(ttl)
+            if path.rrset is None and path.links:
+                name = path.owner
+                if len(judgements) >= limits.DNS_ALIASES:
+                    break
+                continue
+            last, ttl = await self._judge_end(message, path.rrset, name, work)
+            outcome: Outcome = "nxdomain" if message.rcode == dns.rcode.NXDOMAIN else "nodata"
+            return Found(
+                outcome=outcome if path.rrset is None else "found",
+                judgement=weakest(*judgements, last),
+                ttl=min(*ttls, ttl) if ttls else ttl,
+                owner=path.owner,
+                rrset=path.rrset,
+            )
+        raise too_many_aliases()
+
+    async def _ask(self, name: dns.name.Name, kind: RdataType, work: Work) -> Message:
+        if not self._trust_ad:
+            self._chain.ask_ahead(name, work)
+        message = await self._exchange.ask(name, kind, work.account)
+        if message.rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            raise failure(f"The resolver answers {_code(message)} for {name}.", "status", "Try again later.")
+        return message
+
+    async def _judge_end(
+        self, message: Message, rrset: dns.rrset.RRset | None, name: dns.name.Name, work: Work
+    ) -> tuple[Judgement, int]:
+        if rrset is not None:
+            return await self._judge_set(message, rrset, work)
+        return await self._judge_absence(message, name, work), negative_ttl(message.authority)
+
+    async def _judge_set(self, message: Message, rrset: dns.rrset.RRset, work: Work) -> tuple[Judgement, int]:
+        if self._trust_ad:
+            return _vouched(message), rrset.ttl
+        signed = signed_set(message.answer, rrset)
+        above = rrset.rdtype == dns.rdatatype.DS
+        signer = find_signer([signed], rrset.name, above=above)
+        zone = await self._signing_zone(signer, rrset.name, above, work)
+        if isinstance(zone, Judgement):
+            return zone, rrset.ttl
+        if signer is None:
+            return bogus(f"{rrset.name} is not signed, though {zone.name} is"), 0
+        proven = verify(signed, zone, self._clock(), work.effort, self._rules)
+        if isinstance(proven, Judgement):
+            return proven, 0
+        if proven.encloser is None:
+            return SECURE, proven.ttl
+        return self._denial(message, zone, work).expansion(rrset.name, proven.encloser), proven.ttl
+
+    async def _judge_absence(self, message: Message, name: dns.name.Name, work: Work) -> Judgement:
+        if self._trust_ad:
+            return _vouched(message)
+        above = message.type == dns.rdatatype.DS
+        signer = find_signer(denial_sets(message.authority), name, above=above)
+        zone = await self._signing_zone(signer, name, above, work)
+        if isinstance(zone, Judgement):
+            return zone
+        if signer is None:
+            return bogus(f"nothing proves what {zone.name} does not have at {name}")
+        denial = self._denial(message, zone, work)
+        return denial.nxdomain(name) if message.rcode == dns.rcode.NXDOMAIN else denial.nodata(name, message.type)
+
+    async def _signing_zone(
+        self, signer: dns.name.Name | None, name: dns.name.Name, above: bool, work: Work
+    ) -> Entry | Judgement:
+        """The zone that signs for a name; without a signer the zone that should have."""
+        place = name.parent() if above and name != dns.name.root else name
+        zone = await self._chain.zone(signer if signer is not None else place, work)
+        if isinstance(zone, Entry) and signer is not None and zone.name != signer:
+            return bogus(f"{signer}, which is said to sign {name}, is no zone")
+        return zone
+
+    def _denial(self, message: Message, zone: Entry, work: Work) -> Denial:
+        return Denial(zone, denial_sets(message.authority), self._clock(), work.effort, self._rules)
+
+
+def _vouched(message: Message) -> Judgement:
+    return SECURE if message.is_authenticated else insecure("the resolver does not vouch for it")
+
+
+def _failed(name: dns.name.Name, judgement: Judgement) -> Found:
+    return Found(outcome="failed", judgement=judgement, ttl=limits.DNS_TTL_LEAST, owner=name)
+
+
+def _code(message: Message) -> str:
+    return dns.rcode.to_text(dns.rcode.Rcode.make(message.rcode))
