@@ -401,6 +401,8 @@ def _outgoing(settings: Settings, port: int | None) -> Outgoing:
             allow_cidrs=settings.allow_cidrs,
             resolver=settings.resolver,
             ca_file=settings.fetch_ca,
+            trust_anchors=settings.trust_anchors,
+            trust_ad=settings.trust_ad,
             own=((settings.host, settings.port if port is None else port),),
             own_origin=origin_of(settings.public_url(port)),
         )
