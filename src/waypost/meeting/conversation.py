@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -58,14 +58,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     stall_seconds: float = limits.AGP_STALL_SECONDS
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter that came, and what is to be answered, part by part."""
+class Listener(Protocol):
+    """Who hears what is said. It outlives the link."""
 
-    letter: Letter
-    answers: AsyncIterator[Letter]
+    async def accept(self, messages: Sequence[Message], *, verified: bool) -> None:
+        """Keep what came, and hand over what was never here before. Afterwards all of it may be acknowledged."""
+        ...
+
+    async def room(self, peer: str) -> None:
+        """Waits while too much of what came from there is not yet heard."""
+        ...
 
 
-Hear = Callable[["Conversation", Letter], AsyncIterator[Letter]]
 Control = Callable[["Conversation", JsonObject, Message], Awaitable[bool]]
 
 
@@ -77,7 +81,7 @@ class Conversation:
         *,
         peers: PeerKeys,
         mail: Mail,
-        hear: Hear,
+        listener: Listener,
         clock: Clock,
         timing: Timing | None = None,
         on_open: Callable[[Conversation], Awaitable[None]] | None = None,
@@ -89,7 +93,7 @@ class Conversation:
         self._link = link
         self._peers = peers
         self._mail = mail
-        self._hear = hear
+        self._listener = listener
         self._clock = clock
         self._timing = timing or Timing()
         self._on_open = on_open
@@ -101,14 +105,11 @@ class Conversation:
         self._beat: asyncio.TimerHandle | None = None
         self._fault: asyncio.Future[None] = self._loop.create_future()
         self._arrived: asyncio.Queue[Message] | None = None
-        self._to_hear: asyncio.Queue[Letter] | None = None
         self._outgoing: deque[Letter] = deque()
         self._flight: dict[str, Letter] = {}  # sent, not acknowledged
         self._acked: dict[str, asyncio.Future[None]] = {}
-        self._finished: list[tuple[Letter, list[Letter]]] = []
         self._room = asyncio.Event()
-        self._is_sending = self._is_settling = False
-        self._signed: dict[str, float] = {}
+        self._is_sending = self._is_loaded = self._is_over = False
 
     @property
     def peer(self) -> str:
@@ -127,19 +128,25 @@ class Conversation:
 
     async def run(self) -> None:
         """Until it ends. LinkLost, Ended, PeerFault or the fault of the other side says why."""
+        error: Exception | None = None
         try:
             async with self._group:
                 self._group.create_task(self._watched())
                 await self._handshake()
-                self._group.create_task(self._read())
                 self._listen()
                 await self._open()
+                await self._read()
         except* (LinkLost, Ended, PeerFault, WaypostError) as group:
-            await self._end(_first(group))
+            error = _first(group)
         finally:
+            self._is_over = True
+            self._room.set()
             if self._beat is not None:
                 self._beat.cancel()
-            self._settle_opened()
+            self._settle_opened(error)
+        if error is not None:
+            await self._end(error)
+            raise error
 
     async def close(self, reason: str = "") -> None:
         """Say good-bye, and end."""
@@ -160,8 +167,6 @@ class Conversation:
         elif not isinstance(error, LinkLost):
             self.session.end()
             await self._link.close(NORMAL, "")
-        self._settle_opened(error)
-        raise error
 
     def _settle_opened(self, error: Exception | None = None) -> None:
         if not self.opened.done():
@@ -204,9 +209,11 @@ class Conversation:
     async def _open(self) -> None:
         if self._on_open is not None:
             await self._on_open(self)
-        for letter in await self._mail.waiting(self.peer):
-            if letter.id not in self._flight:
-                self.push(letter)
+        waiting = await self._mail.waiting(self.peer)
+        known = {letter.id for letter in waiting}
+        self._outgoing = deque((*waiting, *(letter for letter in self._outgoing if letter.id not in known)))
+        self._is_loaded = True
+        self._send_soon()
         if not self.opened.done():
             self.opened.set_result(None)
 
@@ -243,67 +250,42 @@ class Conversation:
         """Most sessions are idle most of the time: what letters need is there from the first one on."""
         if self._arrived is None:
             self._arrived = asyncio.Queue(limits.AGP_QUEUE)
-            self._to_hear = asyncio.Queue(limits.AGP_QUEUE)
-            self._group.create_task(self._keep(self._arrived, self._to_hear))
-            self._group.create_task(self._hand_over(self._to_hear))
+            self._begin(self._keep(self._arrived))
         return self._arrived
 
-    async def _keep(self, arrived: asyncio.Queue[Message], to_hear: asyncio.Queue[Letter]) -> None:
-        """Keep what came, acknowledge it, hand it on. Whatever came meanwhile goes together."""
+    async def _keep(self, arrived: asyncio.Queue[Message]) -> None:
+        """Have kept what came, and acknowledge it. Whatever came meanwhile goes together."""
         while True:
             batch = [await arrived.get()]
             while len(batch) < limits.AGP_ACK_IDS and not arrived.empty():
                 batch.append(arrived.get_nowait())
-            fresh = await self._mail.accept(batch, verified=self.session.is_verified)
+            # What is kept is handed over as well, also when the line is cut in between.
+            await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
             ids = tuple(message.id for message in batch)
             await self._send(self.session.acknowledge(ids, self._clock.now()))
-            for letter in fresh:
-                await to_hear.put(letter)
-
-    async def _hand_over(self, to_hear: asyncio.Queue[Letter]) -> None:
-        while True:
-            await self.handle(await to_hear.get())
-
-    async def handle(self, letter: Letter) -> None:
-        """One letter to whoever hears, and its answers on their way. Parts leave as they are made; the last one with the
-        mark that the letter is done."""
-        held: list[Letter] = []
-        async for answer in self._hear(self, letter):
-            if held:
-                await self.say(held.pop())
-            held.append(answer)
-        self._finished.append((letter, held))
-        if not self._is_settling:
-            self._is_settling = True
-            self._group.create_task(self._settle())
-
-    async def _settle(self) -> None:
-        try:
-            while self._finished:
-                batch, self._finished = self._finished, []
-                answers = [answer for _, held in batch for answer in held]
-                await self._mail.post(answers, done=[letter for letter, _ in batch])
-                for answer in answers:
-                    self.push(answer)
-                while len(self._outgoing) > limits.AGP_QUEUE:
-                    self._room.clear()
-                    await self._room.wait()
-        finally:
-            self._is_settling = False
+            await self._listener.room(self.peer)
 
     # --- What goes out ---------------------------------------------------------------------------
-
-    async def say(self, letter: Letter) -> None:
-        """Keep it, then send it."""
-        await self._mail.post([letter])
-        self.push(letter)
 
     def push(self, letter: Letter) -> None:
         """Send a letter that is kept already."""
         self._outgoing.append(letter)
-        if not self._is_sending:
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._is_loaded and self._outgoing and not self._is_sending:
             self._is_sending = True
-            self._group.create_task(self._drain())
+            self._begin(self._drain())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough waits to be sent."""
+        return len(self._outgoing) > limits.AGP_QUEUE
+
+    async def room(self) -> None:
+        while self.is_full and not self._is_over:
+            self._room.clear()
+            await self._room.wait()
 
     def acknowledgement(self, letter_id: str) -> asyncio.Future[None]:
         """Done when the peer has acknowledged it; cancelled when the conversation ends first."""
@@ -317,9 +299,8 @@ class Conversation:
                     await self._room.wait()
                 letter = self._outgoing.popleft()
                 self._flight[letter.id] = letter
-                await self._send(
-                    self.session.write(letter.kind, letter.content, self._clock.now(), message_id=letter.id)
-                )
+                at = self._mail.signing_time(letter, self._clock.now())
+                await self._send(self.session.write(letter.kind, letter.content, at, message_id=letter.id))
         finally:
             self._is_sending = False
 
@@ -356,15 +337,22 @@ class Conversation:
             self._fail(Unavailable("Nothing was heard of the peer.", path="link", hint="It is tried again later."))
             return
         if now - self._sent_at >= self._timing.heartbeat_seconds and self._sending_since is None:
-            self._group.create_task(self.control("heartbeat"))
+            self._begin(self.control("heartbeat"))
         self._listen()
 
     def _is_full(self) -> bool:
         """It is we who do not listen."""
         return self._arrived is not None and self._arrived.full()
 
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Beside the rest, while there is a rest: what ends takes up nothing new."""
+        try:
+            self._group.create_task(work)
+        except RuntimeError:
+            work.close()
+
     def _fail(self, error: Exception) -> None:
-        if not self._fault.done():
+        if not self._fault.done() and not self._is_over:
             self._fault.set_exception(error)
 
     async def _watched(self) -> None:

@@ -7,7 +7,7 @@ What a handler answered and that it is done are one commit as well. Nothing here
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
@@ -53,6 +53,7 @@ class Mail:
         self._clock = clock
         self._last = 0
         self._places: dict[str, str] = {}  # by id: the key of a letter that waits
+        self._signed: dict[str, int] = {}  # by id: the second as of which it left
         self._waiting: int | None = None
 
     # --- Out -------------------------------------------------------------------------------------
@@ -80,11 +81,20 @@ class Mail:
         key = self._places[letter.id] = f"{self.me} {letter.peer} {self._last:020d}"
         return Write(kind=OUT, key=key, value=_encode(letter), expires_at=now + limits.AGP_OUTBOX_SECONDS)
 
+    def signing_time(self, letter: Letter, now: float) -> float:
+        """As of when a letter is signed that leaves now. Sent again, it is signed anew with a later time: only then does it
+        differ from a copy that somebody else sends."""
+        last = self._signed.get(letter.id)
+        at = int(now) if last is None else max(int(now), last + 1)
+        self._signed[letter.id] = at
+        return float(at)
+
     async def waiting(self, peer: str) -> list[Letter]:
         """What has not been acknowledged by `peer`, in the order in which it was posted."""
         found = []
         async for key, letter in self._all(OUT, f"{self.me} {peer} "):
             self._places[letter.id] = key
+            self._signed.setdefault(letter.id, int(letter.at))  # it may have left before a restart
             found.append(letter)
         return found
 
@@ -95,8 +105,10 @@ class Mail:
             found[letter.peer] = None
         return list(found)
 
-    async def acknowledged(self, ids: Iterable[str]) -> None:
+    async def acknowledged(self, ids: Sequence[str]) -> None:
         keys = [key for letter_id in ids if (key := self._places.pop(letter_id, None)) is not None]
+        for letter_id in ids:
+            self._signed.pop(letter_id, None)
         if keys:
             await self._keeper.commit([Write(kind=OUT, key=key, value=None) for key in keys], self._clock.now())
             self._waiting = max(0, (self._waiting or len(keys)) - len(keys))

@@ -1,0 +1,312 @@
+"""An agent that converses: its letters, its conversations, what it answers and what it waits for.
+
+A service has one for each domain that it answers for, a program one for itself. Handlers get a letter and yield what they
+answer; ids of answers follow from the question, so that whoever handles it again after a crash says the same thing once, and a
+relay cannot pass an answer off as one to another question (`replyTo` is not signed, ids are).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import Timeout, WaypostError
+from waypost.meeting.conversation import Control, Conversation, Timing
+from waypost.meeting.link import Link
+from waypost.meeting.mail import Letter, Mail
+from waypost.meeting.peers import PeerKeys
+from waypost.registry.keeping import Keeper
+from waypost.registry.ports import Clock
+from waypost.wire.agp import Content, Message
+from waypost.wire.agp_hello import Party
+from waypost.wire.agp_replay import ReplayMemory
+from waypost.wire.agp_session import AgpSession, Draws
+
+log = logging.getLogger("waypost.meeting")
+
+_ANSWERS = uuid.UUID("6f5b1d3e-5a43-5c0e-9d0b-2f6d2b9a7c11")  # a namespace of our own
+_FAILED = "This could not be answered: the agent failed. It knows; please ask again later."
+
+Answering = Callable[[Letter, Conversation | None], AsyncIterator[Content]]
+Answered = Callable[[Letter], Awaitable[None]]
+
+
+def answer_id(question: str, part: int, *, last: bool) -> str:
+    return str(uuid.uuid5(_ANSWERS, f"{question} {'last' if last else 'part'} {part}"))
+
+
+class Correspondent:
+    def __init__(
+        self,
+        me: Party,
+        keeper: Keeper,
+        peers: PeerKeys,
+        clock: Clock,
+        draws: Draws,
+        *,
+        chat: Answering | None = None,
+        task: Answering | None = None,
+        answered: Answered | None = None,
+        on_open: Callable[[Conversation], Awaitable[None]] | None = None,
+        timing: Timing | None = None,
+        memory: ReplayMemory | None = None,
+    ) -> None:
+        """`answered` gets answers that nobody waits for any more, `on_open` every conversation once both sides are known."""
+        self.me = me
+        self.mail = Mail(me.agent, keeper, clock)
+        self.conversations: dict[str, Conversation] = {}
+        self.chat, self.task, self.late = chat, task, answered
+        self._peers = peers
+        self._clock = clock
+        self._draws = draws
+        self._on_open = on_open
+        self._timing = timing
+        self._memory = memory if memory is not None else ReplayMemory()
+        self._asked: dict[str, Asked] = {}
+        self._hearing: dict[str, Hearing] = {}
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def converse(
+        self,
+        link: Link,
+        *,
+        peer: str | None = None,
+        peers: PeerKeys | None = None,
+        on_control: Control | None = None,
+        opened: Callable[[Conversation], Awaitable[None]] | None = None,
+    ) -> None:
+        """One conversation, until it ends; `peer` is whom we called. Says why by what it raises."""
+        session = AgpSession(self.me, self._draws, peer=peer, calls=peer is not None, memory=self._memory)
+
+        async def on_open(conversation: Conversation) -> None:
+            self.conversations[conversation.peer] = conversation
+            for told in (self._on_open, opened):
+                if told is not None:
+                    await told(conversation)
+
+        conversation = Conversation(
+            link,
+            session,
+            peers=peers or self._peers,
+            mail=self.mail,
+            listener=self,
+            clock=self._clock,
+            timing=self._timing,
+            on_open=on_open,
+            on_control=on_control,
+        )
+        try:
+            await conversation.run()
+        finally:
+            if self.conversations.get(conversation.peer) is conversation:
+                del self.conversations[conversation.peer]
+
+    async def recover(self) -> None:
+        """Hand over what came before a restart and was not finished."""
+        for letter in await self.mail.unfinished():
+            self._heard(letter)
+
+    async def close(self) -> None:
+        """Whatever is not finished is handed over again at the next start."""
+        for task in list(self._working):
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    # --- Asking ----------------------------------------------------------------------------------
+
+    def letter(self, peer: str, content: Content, *, kind: str = "chat") -> Letter:
+        return Letter(id=self._draws.message_id(), peer=peer, content=content, kind=kind, at=self._clock.now())
+
+    async def send(self, letter: Letter) -> None:
+        """Keep it; it leaves now, or when there is a conversation with its receiver."""
+        await self.mail.post([letter])
+        await self.push(letter.peer, [letter])
+
+    async def push(self, peer: str, letters: Sequence[Letter]) -> None:
+        """Send what is kept already, if there is a conversation; else it leaves when there is one."""
+        conversation = self.conversations.get(peer)
+        if conversation is None or not conversation.is_open:
+            return
+        for letter in letters:
+            conversation.push(letter)
+        if conversation.is_full:
+            await conversation.room()
+
+    async def ask(self, letter: Letter, *, seconds: float = limits.AGP_ANSWER_SECONDS) -> AsyncIterator[Letter]:
+        """Send a question and yield the parts of its answer."""
+        asked = self._asked[letter.id] = Asked(letter)
+        try:
+            await self.send(letter)
+            while not asked.is_over:
+                yield await asked.next(seconds)
+        finally:
+            del self._asked[letter.id]
+
+    # --- Hearing (a Listener) --------------------------------------------------------------------
+
+    async def accept(self, messages: Sequence[Message], *, verified: bool) -> None:
+        for letter in await self.mail.accept(messages, verified=verified):
+            self._heard(letter)
+
+    async def room(self, peer: str) -> None:
+        hearing = self._hearing.get(peer)
+        if hearing is not None:
+            await hearing.room()
+
+    def _heard(self, letter: Letter) -> None:
+        hearing = self._hearing.get(letter.peer)
+        if hearing is None:
+            hearing = self._hearing[letter.peer] = Hearing(self, letter.peer)
+        asked = self._asked.get(letter.content.reply_to or "")
+        if asked is not None and asked.take(letter):
+            hearing.finish(letter, [])
+        else:
+            hearing.put(letter)
+
+    def forget(self, peer: str) -> None:
+        self._hearing.pop(peer, None)
+
+    async def hear(self, letter: Letter) -> AsyncIterator[Letter]:
+        """What is to be answered, part by part."""
+        if letter.is_answer:
+            if self.late is not None:
+                await self.late(letter)
+            return
+        handler = self.task if letter.kind == "task" else self.chat
+        if handler is None:
+            yield self._answer(letter, Content(text=f"{self.me.agent} takes no messages of this kind."), 0)
+            return
+        part = 0
+        try:
+            async for content in handler(letter, self.conversations.get(letter.peer)):
+                yield self._answer(letter, content, part)
+                part += 1
+                if not content.more or part >= limits.AGP_PARTS:
+                    return
+        except WaypostError as error:
+            yield self._answer(letter, Content(text=str(error)), part)
+        except Exception:
+            log.exception("the handler of %s failed on message %s", self.me.agent, letter.id)
+            yield self._answer(letter, Content(text=_FAILED), part)
+
+    def _answer(self, question: Letter, content: Content, part: int) -> Letter:
+        return Letter(
+            id=answer_id(question.id, part, last=not content.more),
+            peer=question.peer,
+            content=msgspec.structs.replace(content, reply_to=question.id),
+            at=self._clock.now(),
+        )
+
+
+class Hearing:
+    """The letters of one peer on their way to the handler, one after the other, whatever becomes of the line."""
+
+    def __init__(self, correspondent: Correspondent, peer: str) -> None:
+        self._correspondent = correspondent
+        self._peer = peer
+        self._letters: deque[Letter] = deque()
+        self._finished: list[tuple[Letter, list[Letter]]] = []
+        self._room = asyncio.Event()
+        self._is_hearing = self._is_settling = False
+
+    def put(self, letter: Letter) -> None:
+        self._letters.append(letter)
+        if not self._is_hearing:
+            self._is_hearing = True
+            self._correspondent.begin(self._hear())
+
+    async def room(self) -> None:
+        while len(self._letters) + len(self._finished) >= limits.AGP_QUEUE:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _hear(self) -> None:
+        try:
+            while self._letters:
+                letter = self._letters[0]
+                last: list[Letter] = []
+                async for answer in self._correspondent.hear(letter):
+                    if answer.content.more:
+                        await self._correspondent.send(answer)
+                    else:
+                        last.append(answer)
+                self._letters.popleft()
+                self.finish(letter, last)
+                self._room.set()
+        finally:
+            self._is_hearing = False
+            self._rest()
+
+    def finish(self, letter: Letter, answers: list[Letter]) -> None:
+        self._finished.append((letter, answers))
+        if not self._is_settling:
+            self._is_settling = True
+            self._correspondent.begin(self._settle())
+
+    async def _settle(self) -> None:
+        """What was answered and that it is done, in one commit; whatever was finished meanwhile goes together."""
+        try:
+            while self._finished:
+                batch, self._finished = self._finished, []
+                answers = [answer for _, last in batch for answer in last]
+                await self._correspondent.mail.post(answers, done=[letter for letter, _ in batch])
+                await self._correspondent.push(self._peer, answers)
+                self._room.set()
+        except WaypostError as error:  # it is done at the next start
+            log.warning("what %s was answered could not be kept: %s", self._peer, error)
+        finally:
+            self._is_settling = False
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self._is_hearing and not self._is_settling and not self._letters:
+            self._correspondent.forget(self._peer)
+
+
+class Asked:
+    """A question that waits for its answer."""
+
+    def __init__(self, letter: Letter) -> None:
+        self.letter = letter
+        self.is_over = False
+        self._parts: asyncio.Queue[Letter] = asyncio.Queue()
+        self._count = 0
+        self._is_derived: bool | None = None  # whether the peer makes ids of answers as we do
+
+    def take(self, letter: Letter) -> bool:
+        """Whether it is a part of the answer. Ids that follow from the question are proof; other peers have none to give."""
+        if letter.peer != self.letter.peer or self._count >= limits.AGP_PARTS:
+            return False
+        derived = letter.id == answer_id(self.letter.id, self._count, last=not letter.content.more)
+        if self._is_derived is None:
+            self._is_derived = derived
+        if derived != self._is_derived:
+            return False
+        self._count += 1
+        self._parts.put_nowait(letter)
+        return True
+
+    async def next(self, seconds: float) -> Letter:
+        try:
+            async with asyncio.timeout(seconds):
+                part = await self._parts.get()
+        except TimeoutError:
+            raise Timeout(
+                f"{self.letter.peer} has not answered in {seconds:g} seconds.",
+                path="to",
+                hint="The message is kept and delivered; ask later, or wait longer with timeout.",
+            ) from None
+        self.is_over = not part.content.more
+        return part

@@ -1,0 +1,192 @@
+"""Messages of AGP (adp.md §6.3–6.7): one JSON object in one text frame, signed.
+
+It reads, judges the shape (P-3) and writes. It verifies nothing: whose key that needs is found by the session, and what is not
+signed (`contentType`, `replyTo`, other members) decides nothing but how a content is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.model.times import find_instant, to_rfc3339
+from waypost.wire.agp_signing import SigningKey, require_plain, sign, signing_input
+
+SUBPROTOCOL: Final = "adp-v1"
+PROTOCOL: Final = "ADP/1.1"
+TYPES: Final = ("chat", "task", "system", "ack")
+PLAIN, JSON = "text/plain", "application/json"
+_AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an address while developing
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said, and how it wants to be shown."""
+
+    text: str = ""
+    type: str = PLAIN
+    reply_to: str | None = None
+    more: bool = False  # further parts of the same answer follow
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    sender: str
+    to: str
+    type: str
+    timestamp: str
+    content: Content
+    signature: str
+    covered: bytes = b""  # what the signature is over
+
+    @property
+    def at(self) -> float:
+        return find_instant(self.timestamp) or 0.0
+
+
+def parse_message(frame: str | bytes) -> Message:
+    """The message of a frame, with nothing verified yet."""
+    return read_message(read_frame(frame))
+
+
+def read_frame(frame: str | bytes) -> JsonObject:
+    if isinstance(frame, bytes):
+        raise InvalidDocument("This is a binary frame.", path="$", hint="Send messages as text frames.")
+    return parse_object(frame.encode("utf-8", "surrogatepass"), max_bytes=limits.AGP_FRAME_BYTES)
+
+
+def read_message(document: JsonObject) -> Message:
+    message_id, sender, to = (_text(document, name) for name in ("id", "from", "to"))
+    kind, timestamp = _text(document, "type"), _text(document, "timestamp")
+    signature, body = document.get("signature"), document.get("body", {})
+    if not isinstance(body, dict):
+        raise InvalidDocument("The body is not an object.", path="$.body", hint='Send {"content": "…"}.')
+    text = body.get("content")
+    if text is not None and not isinstance(text, str):
+        raise InvalidDocument(
+            "The content is not a text.", path="$.body.content", hint="Write JSON as a text: that is what is signed."
+        )
+    covered = signing_input(message_id, sender, to, kind, timestamp, text or "")
+    if kind not in TYPES:
+        raise UnsupportedType(f"{kind[:32]!r} is not a type.", path="$.type", hint=f"Use {', '.join(TYPES)}.")
+    if not isinstance(signature, str):
+        raise InvalidDocument("The message is not signed.", path="$.signature", hint="Sign it (ADP-42).")
+    content = Content(
+        text=text or "",
+        type=_unsigned(body, "contentType") or PLAIN,
+        reply_to=_unsigned(body, "replyTo"),
+        more=body.get("more") is True,
+    )
+    return Message(
+        id=message_id,
+        sender=sender.lower(),
+        to=to.lower(),
+        type=kind,
+        timestamp=timestamp,
+        content=content,
+        signature=signature,
+        covered=covered,
+    )
+
+
+def write_message(
+    key: SigningKey, *, message_id: str, sender: str, to: str, kind: str, at: float, content: Content
+) -> str:
+    """The frame of a message, signed as of `at`."""
+    if len(content.text) > limits.AGP_CONTENT_BYTES // 4 and len(content.text.encode()) > limits.AGP_CONTENT_BYTES:
+        raise TooLarge(
+            f"The content has more than {limits.AGP_CONTENT_BYTES} bytes.",
+            path="$.body.content",
+            hint="Send it in parts, or send its address.",
+        )
+    timestamp = to_rfc3339(at)
+    body: JsonObject = {"content": content.text, "contentType": content.type}
+    if content.reply_to is not None:
+        body["replyTo"] = content.reply_to
+    if content.more:
+        body["more"] = True
+    signature = sign(key, signing_input(message_id, sender, to, kind, timestamp, content.text))
+    written = {
+        "id": message_id,
+        "from": sender,
+        "to": to,
+        "type": kind,
+        "timestamp": timestamp,
+        "signature": signature,
+        "body": body,
+    }
+    return dump_json(written).decode()
+
+
+def check_time(message: Message, now: float) -> None:
+    """Refuse what was signed too long ago or ahead of our clock (ADP-49)."""
+    at = find_instant(message.timestamp)
+    if at is None:
+        raise InvalidDocument(
+            f"{message.timestamp[:40]!r} is not an RFC 3339 time.",
+            path="$.timestamp",
+            hint="Write it like 2026-06-18T10:00:00Z.",
+        )
+    if not now - limits.AGP_PAST_SECONDS <= at <= now + limits.AGP_FUTURE_SECONDS:
+        raise OutOfTime(
+            f"The message was signed at {message.timestamp}; it is {to_rfc3339(now)}.",
+            path="$.timestamp",
+            hint=f"Sign it anew: {limits.AGP_PAST_SECONDS} seconds of age and {limits.AGP_FUTURE_SECONDS} ahead are taken.",
+        )
+
+
+# --- Control (type `system`) ----------------------------------------------------------------------
+
+
+def write_action(action: str, **members: Any) -> Content:
+    """The content of a control message. It is a text, so that the signature covers it (P-2)."""
+    told = {name: value for name, value in members.items() if value is not None}
+    return Content(text=dump_json({"action": action, **told}).decode(), type=JSON)
+
+
+def read_action(message: Message) -> JsonObject:
+    """The object in the content of a control message, with its `action`."""
+    document = parse_object(message.content.text.encode(), max_bytes=limits.AGP_FRAME_BYTES)
+    if not isinstance(document.get("action"), str):
+        raise InvalidDocument(
+            "A control message has no action.", path="$.body.content", hint='Send {"action": "heartbeat"}.'
+        )
+    return document
+
+
+def acknowledged_ids(message: Message) -> tuple[str, ...]:
+    """The messages that an `ack` covers: the ids in its content, which is signed. Others write `replyTo` alone."""
+    named = tuple(message.content.text.split())
+    if named:
+        return named[: limits.AGP_ACK_IDS]
+    return () if message.content.reply_to is None else (message.content.reply_to,)
+
+
+def parse_agent(value: object, path: str = "$.from") -> str:
+    """An Agent URI, `agent:{domain}`, in lower case as it is compared."""
+    if not isinstance(value, str) or len(value) > limits.AGP_NAME_CHARS or not _AGENT.match(value.lower()):
+        raise InvalidDocument(
+            f"{str(value)[:64]!r} is not an Agent URI.", path=path, hint="Write it like agent:alice.example.com."
+        )
+    return value.lower()
+
+
+def _text(document: JsonObject, name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidDocument(f"The member {name!r} is missing or no text.", path=f"$.{name}", hint="Send it.")
+    if len(value) > limits.AGP_NAME_CHARS or (name == "id" and len(value) > limits.AGP_ID_CHARS):
+        raise InvalidDocument(f"The member {name!r} is too long.", path=f"$.{name}", hint="Use a shorter one.")
+    require_plain(**{name: value})
+    if name in ("from", "to"):
+        parse_agent(value, f"$.{name}")
+    return value
+
+
+def _unsigned(body: JsonObject, name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) and 0 < len(value) <= limits.AGP_ID_CHARS else None
