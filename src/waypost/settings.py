@@ -298,6 +298,19 @@ SERVICE_SETTINGS = (
         doc="A PEM file with further certificate authorities that outgoing requests trust.",
     ),
     Setting(
+        name="legacy_names",
+        kind="switch",
+        default=False,
+        doc="Look for agents at the names of the -01 draft of DNS-AID too, where the others are not there.",
+    ),
+    Setting(
+        name="agent_recheck_seconds",
+        kind="whole",
+        default=limits.RECHECK_SECONDS,
+        least=60,
+        doc="How often an agent that was registered by its domain is looked up anew, give or take a tenth.",
+    ),
+    Setting(
         name="domain_recheck_seconds",
         kind="whole",
         default=limits.PROOF_RECHECK_SECONDS,
@@ -492,6 +505,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trust_anchors: Path | None = None
     trust_ad: bool = False
     fetch_ca: Path | None = None
+    legacy_names: bool = False
+    agent_recheck_seconds: int = limits.RECHECK_SECONDS
     domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
     trust_mode: str = "allowlist-tofu"
     unsigned: str = "reject"

@@ -48,6 +48,7 @@ COMMANDS = {
     "export": "Write all agents as JSON lines.",
     "announce": "Announce an agent on the LAN and to a registry.",
     "browse": "Show the agents on the LAN.",
+    "resolve": "Follow a domain to its agent, and see how far that is proven.",
     "verify": "Check signatures, and that the audit trail was not rewritten.",
     "audit": "Show who changed what.",
     "token": "Make access tokens.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from waypost.domains.ports import Check
+from waypost.domains.ports import Check, Lookup, RecordType
 from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
 from waypost.net.servers import SYSTEM, check_trusted_paths, parse_servers
@@ -40,7 +40,7 @@ class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outgoing:
-    """`Fetcher` of registry/fetching.py, `DomainFetcher` of domains/ports.py and `ProofLookup` of registry/domains.py."""
+    """`Fetcher` of registry/fetching.py, `Dns` and `DomainFetcher` of domains/ports.py, `ProofLookup` of registry/domains.py."""
 
     def __init__(self, options: OutgoingOptions) -> None:
         self._options = options
@@ -69,6 +69,9 @@ class Outgoing:
         headers: Sequence[tuple[str, str]] = (),
     ) -> Fetched:
         return await self._parts[0].send(url, purpose, method=method, body=body, headers=headers)
+
+    async def lookup(self, name: str, kind: RecordType, /) -> Lookup:
+        return await self.dns.lookup(name, kind)
 
     async def lines(self, domain: str, method: Method, perspective: int) -> list[str]:
         return await self._parts[1].lines(domain, method, perspective)

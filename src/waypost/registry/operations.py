@@ -364,6 +364,15 @@ OPERATIONS: dict[str, Operation] = {
             method="verify_document",
         ),
         Operation(
+            name="resolve",
+            summary="From a domain name to an agent: where it is, what it says, and how far that is proven.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=(*_READ_ERRORS, errors.LoopDetected),
+            command="resolve",
+            method="resolve",
+        ),
+        Operation(
             name="held",
             summary="Show the change of a verified agent that waits for its owner.",
             scope=SCOPE_WRITE,
@@ -581,6 +590,13 @@ OPERATIONS: dict[str, Operation] = {
             scope=None,
             idempotent=True,
             errors=(errors.InvalidParameter, errors.NotFound),
+        ),
+        Operation(
+            name="page",
+            summary="A page for people; whoever signed in on it acts with their own token.",
+            scope=None,
+            idempotent=True,
+            errors=(errors.InvalidParameter, errors.InvalidRequest, errors.Forbidden, errors.NotFound),
         ),
         Operation(
             name="health",

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import msgspec
 
 from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
@@ -66,6 +67,7 @@ from waypost.client.results import (
 from waypost.client.retry import Retry
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
+from waypost.model.resolution import Depth, Resolution
 from waypost.settings import load_connection
 
 
@@ -195,6 +197,16 @@ class Client(TrustCalls, ZoneCalls):
     async def verify_document(self, document: Registrable, dialect: str | None = None) -> Verification:
         """Check a document with the keys that the service trusts. Nothing is registered."""
         return verification_of(json_of(await self._connection.send(verify_call(document_bytes(document), dialect))))
+
+    async def resolve(self, name: str, until: Depth = "key", *, fresh: bool = False) -> Resolution:
+        """From a domain, an agent URI or the https address of a document to an agent, asked by the service.
+
+        `level` is how far it is proven, `verdicts` says so rung by rung, `steps` tells what was asked. `until` stops at the
+        DNS or at the document; `fresh` asks anew, whatever the service remembers.
+        """
+        params = present(name=name, until=until, fresh="true" if fresh else None)
+        call = Call(method="GET", path="/api/v1/resolve", params=params)
+        return msgspec.convert(json_of(await self._connection.send(call)), Resolution)
 
     async def held(self, id: str) -> HeldChange:  # noqa: A002
         """The change of a verified agent that waits for its owner. NotFound when none does."""

@@ -1,0 +1,87 @@
+"""Resolving in the command's own process, without a service: with the resolver, the trust anchors and the ranges that flags,
+variables or the settings file name. Where a stranger's DNS leads is not followed into private networks unless they are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.options import texts
+from waypost.cli.session import Session
+from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.model.resolution import Depth, Resolution
+from waypost.net.clock import SystemClock
+from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.settings import load_settings
+
+
+class Looking(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked, and what may be connected to; None is what the settings say."""
+
+    resolver: str | None = None
+    trust_anchors: Path | None = None
+    allow_cidrs: tuple[str, ...] | None = None
+    legacy_names: bool | None = None
+
+
+def looking_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags of `Looking`, which arrive as `looking`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **given: Any) -> Any:
+        ranges = texts(given.pop("allow_cidrs")) or None
+        taken = {name: given.pop(name) for name in ("resolver", "trust_anchors", "legacy_names")}
+        return function(*args, looking=Looking(allow_cidrs=ranges, **taken), **given)
+
+    options = (
+        click.option("--resolver", metavar="HOST:PORT|URL", help="Who is asked for names, instead of the system's."),
+        click.option(
+            "--trust-anchors",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="DS or DNSKEY records that DNSSEC starts from, instead of the root's.",
+        ),
+        click.option(
+            "--allow-cidr",
+            "--allow-cidrs",
+            "allow_cidrs",
+            multiple=True,
+            metavar="RANGE",
+            help="A private range to follow into.",
+        ),
+        click.option("--legacy-names/--no-legacy-names", default=None, help="Try the names of the -01 draft too."),
+    )
+    wrapped: Callable[..., Any] = command
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def resolve(session: Session, looking: Looking, name: str, depth: Depth) -> Resolution:
+    """By the service that --server names, else here."""
+    if session.server is not None:
+        with session.client() as client:
+            return client.resolve(name, depth, fresh=True)
+    return asyncio.run(make_resolver(session, looking).resolve(name, depth))
+
+
+def make_resolver(session: Session, looking: Looking) -> DomainResolver:
+    flags = {"data": session.data, "fetch_ca": session.ca, **msgspec.structs.asdict(looking)}
+    settings = load_settings(flags, config=session.config)
+    outgoing = Outgoing(
+        OutgoingOptions(
+            allow_cidrs=settings.allow_cidrs,
+            resolver=settings.resolver,
+            ca_file=settings.fetch_ca,
+            trust_anchors=settings.trust_anchors,
+            trust_ad=settings.trust_ad,
+        )
+    )
+    return DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions(legacy_names=settings.legacy_names))

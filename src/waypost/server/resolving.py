@@ -1,0 +1,160 @@
+"""From a domain name to an agent, on the service's own face. It makes the service ask others, so it costs a caller as much as
+fifty reads, and whoever is not an admin cannot map a network by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+import msgspec
+
+from waypost import limits
+from waypost.domains.resolving import DomainResolver
+from waypost.errors import InvalidParameter
+from waypost.model.principal import Principal
+from waypost.model.resolution import DEPTHS, RUNGS, Depth, Resolution, Step
+from waypost.server.asgi import AnyResponse, json_response
+from waypost.server.importing import refuse_loops
+from waypost.server.rates import Rates
+from waypost.server.routes import Body, Call, Parameter, Route
+
+# What is told apart only for admins: it says something of a network, not of an agent (S1, S9).
+_UNREACHABLE: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
+_STATE: Final = {"enum": ["passed", "failed", "unknown", "not_checked"]}
+_TEXT: Final = {"type": "string"}
+RESOLUTION: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["name", "domain", "agent", "outcome", "level", "verdicts", "steps", "cost", "at"],
+    "properties": {
+        "name": _TEXT,
+        "domain": _TEXT,
+        "agent": _TEXT,
+        "outcome": {"enum": ["resolved", "not_found", "failed"]},
+        "level": {"enum": ["unverified", *RUNGS]},
+        "how": {"enum": ["svcb", "https", "txt", "aid", "well-known", "url", None]},
+        "reason": _TEXT,
+        "code": _TEXT,
+        "dnssec": {"enum": ["secure", "insecure", "bogus", "indeterminate"]},
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["check", "state"],
+                "properties": {"check": {"enum": list(RUNGS)}, "state": _STATE, "reason": _TEXT},
+            },
+        },
+        "endpoints": {"type": "array", "items": {"type": "object", "required": ["host", "port"]}},
+        "document": {"type": ["object", "null"]},
+        "documents": {"type": "array", "items": {"type": "object"}},
+        "key": {"type": ["object", "null"]},
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "state"],
+                "properties": {"name": _TEXT, "state": _STATE, "reason": _TEXT, "code": _TEXT},
+            },
+        },
+        "warnings": {"type": "array", "items": _TEXT},
+        "ttl_seconds": {"type": "integer"},
+        "cost": {"type": "object"},
+        "at": {"type": "string", "format": "date-time"},
+        "remembered": {"type": "boolean"},
+    },
+}
+
+
+class ResolvingFace:
+    """`rates` is given when the service is put together."""
+
+    def __init__(self, resolver: DomainResolver, *, discreet_seconds: float = limits.FETCH_DISCREET_SECONDS) -> None:
+        self._resolver = resolver
+        self._discreet_seconds = discreet_seconds
+        self.rates: Rates | None = None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/resolve",
+                operation="resolve",
+                handler=self.resolve,
+                summary="From a domain name to an agent, and how far that is proven",
+                parameters=(
+                    Parameter(
+                        name="name",
+                        required=True,
+                        schema={"type": "string", "maxLength": limits.FETCH_URL_CHARS},
+                        description="a domain, an agent URI, or the https address of a document",
+                    ),
+                    Parameter(
+                        name="until",
+                        schema={"enum": list(DEPTHS), "default": "key"},
+                        description="how far to ask: the DNS, the document, the key",
+                    ),
+                    Parameter(
+                        name="fresh", schema={"enum": ["true", "false"]}, description="ask anew, whatever is remembered"
+                    ),
+                ),
+                answers={200: Body(schema=RESOLUTION)},
+            )
+        ]
+
+    async def resolve(self, call: Call) -> AnyResponse:
+        refuse_loops(call.request)
+        name = call.request.param("name")
+        if not name:
+            raise InvalidParameter("name is missing.", path="name", hint="Name a domain, like alice.example.com.")
+        if self.rates is not None:
+            self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
+        began = time.monotonic()
+        depth, fresh = (
+            _read_depth(call.request.param("until", "key")),
+            _read_fresh(call.request.param("fresh", "false")),
+        )
+        found = await self._resolver.resolve(name, depth, fresh=fresh)
+        told = await self._discreet(call.principal, found, began)
+        headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
+        return json_response(msgspec.to_builtins(told), headers=headers)
+
+    async def _discreet(self, principal: Principal, found: Resolution, began: float) -> Resolution:
+        """Closed, denied and missing look alike, and are told equally late."""
+        if principal.is_admin or all(step.code not in _UNREACHABLE for step in found.steps):
+            return found
+        await asyncio.sleep(max(0.0, began + self._discreet_seconds - time.monotonic()))
+        return msgspec.structs.replace(
+            found,
+            steps=tuple(map(_veiled, found.steps)),
+            cost=msgspec.structs.replace(found.cost, took_ms=0.0),
+            code="unreachable" if found.code in _UNREACHABLE else found.code,
+            reason="the server could not be reached" if found.code in _UNREACHABLE else found.reason,
+            verdicts=tuple(
+                msgspec.structs.replace(each, state="unknown", reason="the server could not be reached", evidence={})
+                if each.evidence.get("code") in _UNREACHABLE
+                else each
+                for each in found.verdicts
+            ),
+        )
+
+
+def _veiled(step: Step) -> Step:
+    if step.code not in _UNREACHABLE:
+        return step
+    return msgspec.structs.replace(
+        step, state="unknown", code="unreachable", reason="the server could not be reached", took_ms=0.0
+    )
+
+
+def _read_depth(text: str | None) -> Depth:
+    found = next((depth for depth in DEPTHS if depth == text), None)
+    if found is None:
+        raise InvalidParameter("until is no depth.", path="until", hint=f"Use one of {', '.join(DEPTHS)}.")
+    return found
+
+
+def _read_fresh(text: str | None) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidParameter("fresh must be true or false.", path="fresh")
+    return text == "true"
