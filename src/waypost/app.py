@@ -21,9 +21,10 @@ import msgspec
 import uvloop
 
 from waypost import limits, samples
+from waypost.domains.resolving import DomainResolver, ResolveOptions
 from waypost.errors import ConfigurationError, FetchFailed, WaypostError
 from waypost.meeting.peers import PeerKeysInOrder, PinnedKeys, RegisteredKeys
-from waypost.model.principal import Principal
+from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
 from waypost.net.outgoing import Outgoing, OutgoingOptions
@@ -52,7 +53,6 @@ from waypost.server.documents import DocumentFace
 from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
-from waypost.server.home import HomeFace
 from waypost.server.hosted_keys import HostedKeys
 from waypost.server.hosting import Hosting
 from waypost.server.hosts import Hosts
@@ -66,9 +66,12 @@ from waypost.server.metrics import Metrics
 from waypost.server.operator import OperatorFace
 from waypost.server.origin import Origin
 from waypost.server.own import OwnFace
+from waypost.server.page.face import PageFace, PageParts
+from waypost.server.page.sessions import SIGN_IN_PARAMETER, Sessions, make_code, page_seal
 from waypost.server.profile import ProfileFace
 from waypost.server.reference import ReferenceFace
 from waypost.server.rendering import Renderer
+from waypost.server.resolving import ResolvingFace
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
 from waypost.server.sharing import SharingFace
@@ -88,6 +91,7 @@ from waypost.stores.sqlite_following import SqliteFollower
 from waypost.transports.lan import make_bus, make_mdns, make_udp
 from waypost.transports.port import Transport
 from waypost.trust import tokens
+from waypost.trust.seal import Seal
 from waypost.workers.board import Board, Place
 from waypost.workers.supervisor import Supervisor
 
@@ -214,10 +218,13 @@ def build(
     profile = ProfileFace(registry, own)
     peers = PeerKeysInOrder((PinnedKeys(registry), RegisteredKeys(registry, ADMIN)))
     meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile)
+    importer = Importer(registry, outgoing)
+    page = _page(settings, registry, documents, hosting, importer, watch, renderer)
+    resolving = ResolvingFace(_resolver(settings, outgoing, clock))
     routes = [
         route
         for face in (
-            HomeFace(registry, self_record, documents.hosted, open_access=settings.open),
+            page,
             documents,
             profile,
             meeting,
@@ -225,8 +232,9 @@ def build(
             ConfirmingFace(registry),
             VerifyingFace(registry),
             SharingFace(registry),
-            ImportFace(Importer(registry, outgoing)),
+            ImportFace(importer),
             DomainFace(_domains(settings, registry, outgoing, host)),
+            resolving,
             AuditFace(trail),
             HistoryFace(registry),
             ZoneFace(registry, hosting, self_record, certificate_in(settings.tls_cert)),
@@ -252,7 +260,7 @@ def build(
         now=clock.now,
     )
     issuers = make_issuers(settings, _key_fetcher(outgoing), clock)
-    own.rates = rates = make_rates(settings, clock)
+    own.rates = resolving.rates = rates = make_rates(settings, clock)
     authenticator = make_authenticator(
         settings,
         tokens.Verifier(token_key.public_key(), issuer=settings.issuer, audience=settings.audience),
@@ -262,6 +270,7 @@ def build(
         is_revoked=registry.trust.is_revoked,
     )
     origin = Origin(settings.trusted_proxies)
+    page.guard(authenticator, rates, origin)
     service = Service(
         routes,
         [
@@ -386,6 +395,53 @@ def make_ranker(settings: Settings, models: Models) -> Ranker:
     return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
 
 
+def _page(
+    settings: Settings,
+    registry: Registry,
+    documents: DocumentFace,
+    hosting: Hosting,
+    importer: Importer,
+    watch: WatchFace,
+    renderer: Renderer,
+) -> PageFace:
+    """The pages for people."""
+    mint = _minter(settings, _key(settings.data / _TOKEN_KEY), registry.clock)
+    sessions = Sessions(
+        _page_seal(settings),
+        lambda: mint(ADMIN.subject or "", (SCOPE_ADMIN,), limits.PAGE_SESSION_SECONDS, secrets.token_hex(8))[0],
+        registry.clock.now,
+        base_url=renderer.base_url,
+        open_access=settings.open,
+        anonymous_read=settings.anonymous_read,
+    )
+    return PageFace(
+        PageParts(
+            registry=registry,
+            renderer=renderer,
+            service=documents.service,
+            hosting=hosting,
+            hosted=documents.hosted,
+            sessions=sessions,
+            importer=importer,
+            watch=watch,
+            open_access=settings.open,
+        )
+    )
+
+
+def _page_seal(settings: Settings) -> Seal:
+    key = _key(settings.data / _TOKEN_KEY)
+    return page_seal(key.private_bytes_raw(), _admin_token(settings.data))
+
+
+def sign_in_link(settings: Settings, base_url: str) -> str | None:
+    """An address that signs its first visitor in as admin; None where everybody may do everything."""
+    if settings.open:
+        return None
+    code = make_code(_page_seal(settings), SystemClock().now(), secrets.token_bytes(16))
+    return f"{base_url}/?{SIGN_IN_PARAMETER}={code}"
+
+
 def _card_chooser(directory: RegistryDirectory, documents: DocumentFace) -> Any:
     async def choose(request: Any, principal: Principal) -> Any:
         """The card of an origin: the hosted agent's, else the service's own."""
@@ -407,6 +463,11 @@ def _outgoing(settings: Settings, port: int | None) -> Outgoing:
             own_origin=origin_of(settings.public_url(port)),
         )
     )
+
+
+def _resolver(settings: Settings, outgoing: Outgoing, clock: Clock) -> DomainResolver:
+    """From domains to agents, by the one way out."""
+    return DomainResolver(outgoing, outgoing, clock, ResolveOptions(legacy_names=settings.legacy_names))
 
 
 def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: str) -> Domains:

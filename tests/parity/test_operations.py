@@ -76,10 +76,19 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
         routes = [*bench.application.service.router.routes, *FACE_ROUTES]
         assert {route.operation for route in routes} == set(OPERATIONS)
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
-        # SURFACE: always open, and nothing else but the style of the first page.
+        # SURFACE: always open, and beside it only what its pages are made of: each looks itself who asks.
         assert open_paths == {
             "/",
             "/style.css",
+            "/page.js",
+            "/icon.svg",
+            "/a/{id}",
+            "/changes",
+            "/changes/stream",
+            "/register",
+            "/sign-in",
+            "/sign-out",
+            "/agent/connect",
             "/.well-known/agent.json",
             "/.well-known/agent-capabilities.json",  # what `cap` of a zone names, and the same under a provider's name:
             "/.well-known/agents/{id}.json",  # who resolves a domain has no token

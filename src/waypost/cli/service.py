@@ -6,7 +6,8 @@ import logging
 import sys
 from collections.abc import Callable
 
-from waypost.app import run
+from waypost import limits
+from waypost.app import run, sign_in_link
 from waypost.settings import Settings
 
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -18,6 +19,9 @@ def run_service(settings: Settings, tell: Callable[[str], str] | None = None) ->
 
     def ready(url: str) -> None:
         sys.stdout.write(f"waypost ready {url}\n")
+        link = sign_in_link(settings, url)
+        if link is not None:
+            sys.stdout.write(f"sign in (once, within {limits.SIGN_IN_CODE_SECONDS // 60} minutes): {link}\n")
         if tell is not None:
             sys.stdout.write(tell(url) + "\n")
         sys.stdout.flush()

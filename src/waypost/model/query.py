@@ -19,6 +19,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     preferred_tags: tuple[str, ...] = ()
     excluded_tags: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()  # of those that are listed at all; none: all of these
     constraints: dict[str, Any] = msgspec.field(default_factory=dict)
     limit: int = limits.DISCOVER_LIMIT_DEFAULT
     detail: Detail = "summary"

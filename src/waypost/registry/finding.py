@@ -66,11 +66,11 @@ class Search:
     # --- Before records are read -----------------------------------------------------------------
 
     def rank(self, ranker: Ranker, facets: FacetCounter) -> Ranking:
-        if self._constraints or self._query.facets:
+        if self._constraints or self._query.facets or self._query.statuses:
             selection = self._selection()
             if self._query.facets:
                 self._facets = facets.count(self._query.facets, selection.admitted, self._principal)
-            if self._constraints:
+            if self._constraints or self._query.statuses:
                 self._rejected = selection.rejected()
                 return self._worth_reading(self._by_policy(self._constrained(ranker, selection)))
         return self._worth_reading(self._by_policy(self._asked(ranker, self._catalogue.is_reachable, self._wanted)))

@@ -102,6 +102,19 @@ class Importer:
             raise agents[0].error
         return FoundDocuments(url=fetched.url, digest=digest, agents=tuple(agents))
 
+    async def take(self, principal: Principal, wanted: Wanted, document: bytes) -> FoundDocuments:
+        """The same for one document that is at hand: looked at, or saved if it is what was shown."""
+        digest = hashlib.sha256(document).hexdigest()
+        if wanted.digest is not None and wanted.digest != digest:
+            raise PreconditionFailed(
+                "The document is not the one that was shown.", path="$.digest", hint="Look at it again."
+            )
+        take = self._save if wanted.save else self._preview
+        found = await self._one(principal, wanted, None, document, take)
+        if found.error is not None:
+            raise found.error
+        return FoundDocuments(url="", digest=digest, agents=(found,))
+
     # --- Fetching --------------------------------------------------------------------------------
 
     async def _discreetly(self, principal: Principal, wanted: Wanted) -> tuple[Fetched, Sequence[bytes]]:
@@ -149,7 +162,7 @@ class Importer:
         self,
         principal: Principal,
         wanted: Wanted,
-        url: str,
+        url: str | None,
         document: bytes,
         take: Callable[[Publication], Awaitable[FoundAgent]],
     ) -> FoundAgent:
@@ -160,7 +173,7 @@ class Importer:
                 document=document,
                 decoded=decoded,
                 principal=principal,
-                via="import",
+                via="import" if url is not None else "page",
                 visibility=wanted.visibility,
                 ttl_seconds=wanted.ttl_seconds,
                 source_url=url,

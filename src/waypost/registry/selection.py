@@ -62,6 +62,8 @@ class Selection:
         if query.protocols:
             spoken = tags.by_protocol.union(map(fold, query.protocols))
             yield Step("protocols", list(query.protocols), self.visible & spoken)
+        if query.statuses:
+            yield Step("statuses", list(query.statuses), self.visible & tags.by_status.union(query.statuses))
 
     def _constrained(self) -> Iterator[Step]:
         stated = self._catalogue.stated

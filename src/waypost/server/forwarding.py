@@ -29,6 +29,7 @@ _REPORT_SECONDS = 1.0
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _DISCOVER = b"/profile/v1/discover"  # the one question that is asked by POST often enough to matter
 _ONE_VIEW = frozenset((b"/metrics", b"/readyz", b"/api/v1/stats"))  # of the service, not of one of its processes
+_SIGN_IN = b"token="
 _HOP = frozenset(
     (
         b"connection",
@@ -176,8 +177,13 @@ class _Exchange:
 def _is_read(scope: Scope) -> bool:
     path = scope.get("raw_path")
     if scope["method"] in _READS:
-        return path not in _ONE_VIEW
+        return path not in _ONE_VIEW and not _signs_in(scope)
     return path == _DISCOVER and scope["method"] == "POST"
+
+
+def _signs_in(scope: Scope) -> bool:
+    """A code that signs in is good once in the whole service, so one process redeems them all."""
+    return scope.get("raw_path") == b"/" and _SIGN_IN in scope.get("query_string", b"")
 
 
 def _origin(scope: Scope) -> bytes:

@@ -13,7 +13,11 @@ from support.service import Bench, profile, service
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "html_breakout" / "html_breakout.json"
 STRINGS: list[str] = json.loads(VECTORS.read_text())["strings"]
-CSP = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+STRICT = {
+    "default-src": "'none'", "style-src": "'self'", "img-src": "'self'", "form-action": "'self'",
+    "frame-ancestors": "'none'", "base-uri": "'none'",
+}  # fmt: skip
+SCRIPTED = {"script-src": "'self'", "connect-src": "'self'"}
 
 
 class Reader(HTMLParser):
@@ -23,11 +27,14 @@ class Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[dict[str, str | None]] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
         self.attributes += attrs
+        if tag == "script":
+            self.scripts.append(dict(attrs))
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -39,12 +46,16 @@ def read(response: httpx.Response) -> Reader:
     return reader
 
 
+LINKED_DATA = {"type": "application/ld+json"}
+
+
 def is_harmless(page: Reader) -> bool:
     links = [value or "" for name, value in page.attributes if name in ("href", "src")]
     return (
-        not {"script", "img", "svg", "iframe", "base", "style", "object"} & set(page.elements)
+        not {"img", "svg", "iframe", "base", "style", "object"} & set(page.elements)
+        and all(str(found.get("src", "")).startswith("/page.js?v=") or found == LINKED_DATA for found in page.scripts)
         and not [name for name, _ in page.attributes if name.startswith("on")]
-        and all(link.startswith(("/", "http://", "https://", "mailto:")) for link in links)
+        and all(link.startswith(("/", "#", "http://", "https://", "mailto:")) for link in links)
     )
 
 
@@ -54,23 +65,36 @@ async def register(bench: Bench, text: str) -> int:
     return (await bench.admin().post("/api/v1/agents", json=document)).status_code
 
 
+async def shown_pages(bench: Bench) -> list[httpx.Response]:
+    """Every page that shows the agent: catalogue, search, its sheet in every dialect, its landing page."""
+    reader = bench.anonymous()
+    await bench.admin().post("/api/v1/agents/urn:x:broken:host", json={"domain": "broken.example.com"})
+    path = "/a/urn:x:broken"
+    return [
+        await reader.get("/"),
+        await reader.get("/", params={"q": "alert script agent hyperlink"}),
+        await reader.get("/", headers={"Host": "broken.example.com"}),
+        *[await reader.get(path, params={"as": dialect}) for dialect in ("profile", "a2a", "rtfs", "mcp")],
+        await reader.get("/changes"),
+    ]
+
+
 @pytest.mark.parametrize("text", STRINGS)
 async def test_no_text_of_a_record_becomes_markup(tmp_path: Path, text: str) -> None:
-    async with service(tmp_path) as bench:
-        await bench.admin().post("/api/v1/agents", json=profile("urn:x:plain", name="Plain"))
-        clean = read(await bench.anonymous().get("/"))
+    async with service(tmp_path, anonymous_read=True) as bench:
+        await register(bench, "A plain agent: alert, script, hyperlink")
+        clean = [read(answer) for answer in await shown_pages(bench)]
         if await register(bench, text) not in (200, 201):
             return  # refused is harmless too: a name with a line end or a control character
-        home = read(await bench.anonymous().get("/"))
-        await bench.admin().post("/api/v1/agents/urn:x:broken:host", json={"domain": "broken.example.com"})
-        alone = read(await bench.anonymous().get("/", headers={"Host": "broken.example.com"}))
-    for page in (home, alone):
+        broken = [read(answer) for answer in await shown_pages(bench)]
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    for page, before in zip(broken, clean, strict=True):
         assert is_harmless(page)
         assert page.elements.count("title") == page.elements.count("body") == 1
-        assert set(page.elements) <= {*clean.elements, "span", "code"}
-    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-    assert shown in home.text
-    assert shown in alone.text
+        assert len(page.scripts) == len(before.scripts)
+        assert set(page.elements) <= {*(tag for each in clean for tag in each.elements), "del", "ins"}
+    for page in (broken[0], broken[2], broken[3], broken[-1]):
+        assert shown in page.text
 
 
 @pytest.mark.parametrize("text", STRINGS)
@@ -95,11 +119,12 @@ async def pages(bench: Bench) -> list[httpx.Response]:
     ]
 
 
-async def test_a_page_runs_nothing_and_is_framed_by_nobody(tmp_path: Path) -> None:
+async def test_a_page_runs_nothing_of_others_and_is_framed_by_nobody(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        for answer in await pages(bench):
+        for answer, rules in zip(await pages(bench), (STRICT | SCRIPTED, STRICT, STRICT), strict=True):
+            policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
             assert answer.headers["content-type"] == "text/html; charset=utf-8"
-            assert answer.headers["content-security-policy"] == CSP
+            assert policy == rules
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["referrer-policy"] == "no-referrer"
             page = read(answer)
@@ -112,7 +137,7 @@ async def test_the_style_that_pages_ask_for_is_served_to_everybody(tmp_path: Pat
         (link,) = [value for name, value in read(await bench.anonymous().get("/")).attributes if name == "href"][:1]
         style = await bench.anonymous().get(str(link))
         assert style.headers["content-type"] == "text/css; charset=utf-8"
-        assert "body{" in style.text
+        assert "body {" in style.text
         again = await bench.anonymous().get(str(link), headers={"If-None-Match": style.headers["etag"]})
     assert again.status_code == 304
 
@@ -121,7 +146,7 @@ async def test_a_page_for_readers_is_kept_by_no_shared_cache(tmp_path: Path) -> 
     """H9."""
     async with service(tmp_path) as bench:
         home, docs, rtfs = await pages(bench)
-    assert "Host" in home.headers["vary"]
+    assert home.headers["vary"] == "Host, Cookie"
     for answer in (docs, rtfs):
         assert answer.headers["cache-control"] == "private, no-cache"
         assert "Authorization" in answer.headers["vary"]

@@ -1,0 +1,274 @@
+"""The catalogue as a page: a search box, filters with counts, what was found and why, and what to do when nothing was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.model.names import fold_tag
+from waypost.model.principal import audience
+from waypost.model.query import Emptiness, FacetValue, Findings, Query
+from waypost.model.registration import Registration
+from waypost.registry.catalogue import LISTED
+from waypost.registry.engine import Registry
+from waypost.server.page.asked import FILTERS, Asked
+from waypost.server.page.cards import Cards
+from waypost.server.page.changes import RecentChanges, change_line
+from waypost.server.page.markup import Content, Html, el
+from waypost.server.page.sessions import Visitor
+
+_TITLES = {"tag": "Tags", "protocol": "Protocols", "status": "Status"}
+_WORD = re.compile(r"[\w-]{3,40}")
+_WORDS = 8
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of the catalogue: the lines of it, and all that stands around them."""
+
+    lines: Sequence[Html]
+    told: str  # how many, in words
+    facets: dict[str, tuple[FacetValue, ...]]
+    more: str | None = None  # where it goes on
+    empty: Html | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class CataloguePage:
+    def __init__(self, registry: Registry, cards: Cards, changes: RecentChanges) -> None:
+        self._registry = registry
+        self._cards = cards
+        self._changes = changes
+
+    async def found(self, asked: Asked, visitor: Visitor) -> Html:
+        """The part that changes as one types: filters and results."""
+        found = await (self._search if asked.text else self._list)(asked, visitor)
+        results = el(
+            "div",
+            el("p", found.told, class_="told"),
+            [el("p", remark, class_="remark") for remark in found.remarks],
+            found.empty if found.empty is not None else el("ol", found.lines, class_="agents"),
+            el("p", el("a", "Next page", href=found.more, rel="next", class_="button")) if found.more else None,
+            class_="results",
+        )
+        return el("div", _filters(asked, found.facets), results, id="found", data_told=found.told)
+
+    async def _list(self, asked: Asked, visitor: Visitor) -> Found:
+        registry, statuses = self._registry, asked.statuses or LISTED
+        page = registry.page(
+            visitor.principal,
+            limit=limits.PAGE_AGENTS,
+            cursor=asked.cursor,
+            tags=asked.tags,
+            protocols=asked.protocols,
+            statuses=statuses,
+        )
+        overview = registry.facets(
+            visitor.principal, FILTERS, tags=asked.tags, protocols=asked.protocols, statuses=statuses
+        )
+        agents = await registry.registrations([entry.id for entry in page.entries], sources=False)
+        return Found(
+            lines=[self._cards.card(agent) for agent in agents],
+            told=_count(page.total),
+            facets=overview.facets,
+            more=asked.address(cursor=page.next_cursor) if page.next_cursor is not None else None,
+            empty=None if agents else self._empty_list(asked, visitor, overview.suggestions),
+        )
+
+    async def _search(self, asked: Asked, visitor: Visitor) -> Found:
+        query = Query(
+            text=asked.text,
+            required_tags=asked.tags,
+            protocols=asked.protocols,
+            statuses=asked.statuses,
+            limit=limits.PAGE_AGENTS,
+            include_evidence=True,
+            facets=FILTERS,
+        )
+        findings = await self._registry.find(query, visitor.principal)
+        held = await self._held(findings)
+        lines = [self._cards.hit(each, held[each.record.id]) for each in findings.candidates if each.record.id in held]
+        return Found(
+            lines=lines,
+            told=f"{_count(len(lines))} found" if lines else "Nothing found",
+            facets=findings.facets or {},
+            empty=None if lines else self._empty_search(asked, visitor, findings),
+            remarks=() if not lines else findings.warnings,
+        )
+
+    async def _held(self, findings: Findings) -> dict[str, Registration]:
+        ids = [candidate.record.id for candidate in findings.candidates]
+        return {found.id: found for found in await self._registry.registrations(ids, sources=False)}
+
+    # --- When there is nothing -------------------------------------------------------------------
+
+    def _empty_list(self, asked: Asked, visitor: Visitor, meant: dict[str, Any]) -> Html:
+        if not asked.is_filtered:
+            return _nothing_registered(visitor)
+        offers = [_meant(asked, tag, near) for tag, near in meant.items()]
+        return _state(
+            "Nothing passes these filters",
+            offers,
+            el("p", el("a", "Show all agents", href=asked.address(tags=(), protocols=(), statuses=()))),
+        )
+
+    def _empty_search(self, asked: Asked, visitor: Visitor, findings: Findings) -> Html:
+        empty = findings.empty or Emptiness(reason="no_match", visible=0)
+        if empty.reason == "nothing_registered":
+            return _nothing_registered(visitor)
+        offers = [_meant(asked, tag, near) for tag, near in findings.suggestions.items()]
+        if empty.reason == "filtered":
+            return _state(
+                "Nothing passes these filters",
+                [el("p", *_passing(each.filter, each.value, each.matching, empty.visible)) for each in empty.filters],
+                offers,
+                el("p", el("a", "Search without filters", href=asked.address(tags=(), protocols=(), statuses=()))),
+            )
+        return _state(
+            "Nothing found",
+            el("p", f"Of {_count(empty.visible)} none fits “{asked.text}”."),
+            offers or [self._did_you_mean(asked, visitor)],
+            el("p", "Say in a few words what the agent should do, or take a tag on the left.", class_="soft"),
+        )
+
+    def _did_you_mean(self, asked: Asked, visitor: Visitor) -> Content:
+        """Tags that are spelled nearly as words of the question are."""
+        words = list(dict.fromkeys(map(fold_tag, _WORD.findall(asked.text))))[:_WORDS]
+        near = self._registry.suggest(visitor.principal, words)
+        offered = dict.fromkeys(tag for tags in near.values() for tag in tags)
+        if not offered:
+            return None
+        links = [el("a", tag, href=asked.address(text=tag), class_="tag") for tag in offered]
+        return el("p", "Did you mean ", links, "?")
+
+    # --- What stands beside it -------------------------------------------------------------------
+
+    def search_box(self, asked: Asked) -> Html:
+        return el(
+            "form",
+            el("label", "Find an agent for a task", for_="q"),
+            el(
+                "div",
+                el(
+                    "input",
+                    id="q",
+                    name="q",
+                    type="search",
+                    value=asked.text,
+                    maxlength=limits.QUERY_CHARS,
+                    placeholder="translate an invoice",
+                    autocomplete="off",
+                    spellcheck="false",
+                    autocapitalize="off",
+                    enterkeyhint="search",
+                    aria_controls="found",
+                ),
+                el("button", "Search"),
+                class_="ask",
+            ),
+            asked.hidden_fields(),
+            el("p", "", id="told", role="status", class_="ear"),
+            action="/",
+            method="get",
+            role="search",
+            class_="search",
+        )
+
+    def figures(self, visitor: Visitor) -> Html:
+        stats = self._registry.stats(visitor.principal)
+        facets = self._registry.facets(visitor.principal, ("protocol",)).facets
+        rows: list[tuple[str, int]] = [("in all", stats["agents"])]
+        rows += list(stats["by_status"].items())
+        rows.append(("protocols", len([each for each in facets["protocol"] if "+" not in each.value])))
+        rows += [("waiting for the index", count)] if (count := stats.get("indexing_pending")) else []
+        lines = [el("li", el("b", f"{count:,}"), " ", name) for name, count in rows]
+        if "revision" in stats:
+            lines.append(el("li", "revision ", el("b", f"{stats['revision']:,}")))
+        return el("ul", lines, class_="figures")
+
+    def feed(self, visitor: Visitor, most: int = limits.PAGE_CHANGES) -> Html:
+        if not visitor.reads:
+            return el("p", el("a", "Sign in", href="/sign-in"), " to see what changes.", class_="soft")
+        shown = self._changes.latest(audience(visitor.principal), most)
+        lines = [change_line(change) for change in shown]
+        return el(
+            "ol",
+            lines or el("li", "Nothing has changed yet.", class_="soft none"),
+            class_="feed",
+            data_stream="/changes/stream",
+            data_most=most,
+        )
+
+
+def _count(number: int) -> str:
+    return "1 agent" if number == 1 else f"{number:,} agents"
+
+
+def _state(title: str, *content: Content) -> Html:
+    return el("div", el("h2", title), content, class_="state")
+
+
+def _nothing_registered(visitor: Visitor) -> Html:
+    how = (
+        el("p", el("a", "Register the first one", href="/register", class_="button"))
+        if visitor.writes
+        else el(
+            "p",
+            "Register one with ",
+            el("code", "waypost register FILE"),
+            ", or ",
+            el("a", "sign in", href="/sign-in"),
+            ".",
+        )
+    )
+    return _state(
+        "No agent is registered yet", el("p", "Agents appear here as soon as they register, in any dialect."), how
+    )
+
+
+def _meant(asked: Asked, tag: str, near: Sequence[str]) -> Html:
+    others = tuple(each for each in asked.tags if each != tag)
+    links = [el("a", each, href=asked.address(tags=(*others, each)), class_="tag") for each in near]
+    return el("p", "No agent carries the tag ", el("code", tag), ". Did you mean ", links, "?")
+
+
+def _passing(name: str, value: Any, matching: int, visible: int) -> tuple[Content, ...]:
+    shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    label = {"required_tags": "tag", "protocols": "protocol", "statuses": "status"}.get(name, name)
+    return (f"{label} ", el("code", shown), f": {matching:,} of {_count(visible)}")
+
+
+# --- Filters --------------------------------------------------------------------------------------
+
+
+def _filters(asked: Asked, facets: dict[str, tuple[FacetValue, ...]]) -> Html:
+    groups = [_group(asked, name, facets.get(name, ())) for name in FILTERS]
+    clear = el("p", el("a", "Clear filters", href=asked.address(tags=(), protocols=(), statuses=())))
+    return el("div", groups, clear if asked.is_filtered else None, class_="filters", role="group", aria_label="Filters")
+
+
+def _group(asked: Asked, name: str, values: Sequence[FacetValue]) -> Content:
+    held = asked.values(name)
+    # A protocol is found by its family; its variants would fill the list.
+    shown = [each for each in values if name != "protocol" or "+" not in each.value][: limits.PAGE_FACETS]
+    shown += [FacetValue(value, 0) for value in held if value not in {each.value for each in shown}]
+    if not shown:
+        return None
+    lines = [el("li", _option(asked, name, each, is_on=each.value in held)) for each in shown]
+    title = f"filter-{name}"
+    return el("div", el("h2", _TITLES[name], id=title), el("ul", lines, aria_labelledby=title), class_="group")
+
+
+def _option(asked: Asked, name: str, value: FacetValue, *, is_on: bool) -> Html:
+    return el(
+        "a",
+        el("span", value.value, class_="value"),
+        el("span", "on", class_="ear") if is_on else None,
+        el("span", f"{value.count:,}", class_="count") if value.count else None,
+        href=asked.toggled(name, value.value),
+        class_="on" if is_on else None,
+        rel="nofollow",
+    )

@@ -1,0 +1,197 @@
+"""What all pages share: head, bar, foot, and the headers that say what a browser may do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from waypost import __version__
+from waypost.errors import WaypostError, codes_of
+from waypost.server.asgi import Headers, Response
+from waypost.server.conditional import http_date, not_modified, strong_etag
+from waypost.server.page.assets import ICON_PATH, SCRIPT_PATH, STYLE_PATH
+from waypost.server.page.markup import NOTHING, Content, Html, el, join
+from waypost.server.page.sessions import Visitor
+from waypost.server.problems import problem_headers
+from waypost.server.routes import Call
+
+_SECTIONS = (("/", "Catalogue"), ("/changes", "Changes"), ("/register", "Register"), ("/docs", "API"))
+_TYPE = b"text/html; charset=utf-8"
+# X1: style and pictures of this service alone, no frame around the page, no other base for its links, forms only to here.
+_POLICY = (
+    "default-src 'none'; style-src 'self'; {script}img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_QUIET = _POLICY.format(script="").encode()
+_LIVELY = _POLICY.format(script="script-src 'self'; connect-src 'self'; ").encode()
+
+
+class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+    """A page before it is written. Without a `visitor` it stands alone: no bar, no script, the same for all."""
+
+    title: str
+    main: Content
+    visitor: Visitor | None = None
+    section: str = ""
+    head: Html = NOTHING
+    notice: Content = None
+
+
+def write(sheet: Sheet) -> bytes:
+    lively = sheet.visitor is not None
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("title", f"{sheet.title} · Waypost" if lively else sheet.title),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("link", rel="stylesheet", href=STYLE_PATH),
+        el("link", rel="icon", href=ICON_PATH, type="image/svg+xml"),
+        Html(f'<script src="{SCRIPT_PATH}" defer></script>') if lively else None,
+        sheet.head,
+    )
+    body = el(
+        "body",
+        el("a", "Skip to the content", class_="skip", href="#main") if lively else None,
+        _bar(sheet.visitor, sheet.section) if sheet.visitor is not None else None,
+        el("main", sheet.notice, sheet.main, id="main", tabindex="-1"),
+        _foot() if lively else None,
+    )
+    return f'<!doctype html><html lang="en">{head}{body}</html>'.encode()
+
+
+def _bar(visitor: Visitor, section: str) -> Html:
+    links = [
+        el("li", el("a", name, href=path, aria_current="page" if path == section else None))
+        for path, name in _SECTIONS
+        if path != "/docs" or visitor.reads
+    ]
+    return el(
+        "header",
+        el("a", "Waypost", class_="brand", href="/"),
+        el("nav", el("ul", links), aria_label="Sections"),
+        _who(visitor),
+        class_="bar",
+    )
+
+
+def _who(visitor: Visitor) -> Html:
+    if not visitor.is_signed_in:
+        if not visitor.principal.is_anonymous:  # authentication is off
+            return el("p", "open to all", class_="who")
+        return el("p", el("a", "Sign in", href="/sign-in"), class_="who")
+    leave = el(
+        "form",
+        form_field(visitor),
+        el("button", "Sign out", class_="plain"),
+        action="/sign-out",
+        method="post",
+    )
+    return el("div", el("span", visitor.principal.subject or "", class_="subject"), leave, class_="who")
+
+
+def form_field(visitor: Visitor) -> Html:
+    return el("input", type="hidden", name="form", value=visitor.form)
+
+
+def _foot() -> Html:
+    links = (
+        ("/.well-known/ai-catalog.json", "AI Catalog"),
+        ("/.well-known/agent.json", "ADP document"),
+        ("/.well-known/agent-card.json", "A2A card"),
+        ("/schemas/profile.json", "Schemas"),
+    )
+    shown = [el("li", el("a", name, href=path)) for path, name in links]
+    return el("footer", el("p", "Waypost ", __version__), el("ul", shown), class_="foot")
+
+
+def open_notice(open_access: bool) -> Content:
+    if not open_access:
+        return None
+    return el("p", "Authentication is off: everyone who reaches this address may read and write.", class_="notice warn")
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def page_headers(visitor: Visitor | None) -> Headers:
+    """H9: what one who signed in sees is kept by nobody for another."""
+    private = visitor is not None and visitor.is_signed_in
+    return [
+        (b"content-security-policy", _QUIET if visitor is None else _LIVELY),
+        (b"referrer-policy", b"no-referrer"),
+        (b"vary", b"Host" if visitor is None else b"Host, Cookie"),
+        (b"cache-control", b"private, no-cache" if private else b"no-cache"),
+    ]
+
+
+def answer(call: Call, body: bytes, visitor: Visitor | None, changed_at: float | None = None) -> Response:
+    """A page, or the word that it is still the same."""
+    etag = strong_etag(body, b"text/html")
+    headers = [*page_headers(visitor), (b"etag", etag.encode())]
+    if changed_at is not None:
+        headers.append((b"last-modified", http_date(changed_at)))
+    if not_modified(call.request, etag, changed_at):
+        return Response(304, headers=headers)
+    return Response(200, body, content_type=_TYPE, headers=headers)
+
+
+def uncached(body: bytes, visitor: Visitor | None, status: int = 200) -> Response:
+    """The answer to a form, or what is wrong."""
+    headers = [pair for pair in page_headers(visitor) if pair[0] != b"cache-control"]
+    return Response(status, body, content_type=_TYPE, headers=[*headers, (b"cache-control", b"no-store")])
+
+
+def see_other(place: str, *cookies: bytes) -> Response:
+    headers: Headers = [(b"location", place.encode()), (b"cache-control", b"no-store"), (b"vary", b"Cookie")]
+    return Response(303, headers=[*headers, *((b"set-cookie", cookie) for cookie in cookies)])
+
+
+def refusal(error: WaypostError, visitor: Visitor | None) -> Response:
+    """What went wrong, for a person: what, and what to do. Hidden and absent look alike, as everywhere."""
+    codes = codes_of(error)
+    main = el(
+        "div",
+        el("p", str(codes.http), class_="code", aria_hidden="true"),
+        el("h1", codes.title),
+        el("p", error.message),
+        el("p", error.hint, class_="soft") if error.hint else None,
+        el("p", el("a", "Back to the catalogue", href="/")),
+        class_="state",
+    )
+    response = uncached(write(Sheet(title=codes.title, main=main, visitor=visitor)), visitor, codes.http)
+    response.headers += [pair for pair in problem_headers(error) if pair[0] not in (b"cache-control",)]
+    return response
+
+
+def error_note(error: WaypostError) -> Html:
+    """The same inside a page that goes on."""
+    where = el("code", error.path) if error.path else None
+    return el(
+        "div",
+        el("p", el("strong", error.message)),
+        el("p", "At ", where, class_="soft") if where else None,
+        el("p", error.hint) if error.hint else None,
+        class_="notice bad",
+        role="alert",
+    )
+
+
+def section(title: str, *content: Content, name: str, class_: str = "") -> Html:
+    return el(
+        "section",
+        el("h2", title, id=f"{name}-title"),
+        content,
+        id=name,
+        aria_labelledby=f"{name}-title",
+        class_=class_ or None,
+    )
+
+
+def facts(rows: list[tuple[str, Content]]) -> Html:
+    """Names and what they are, in two columns."""
+    return el("dl", [join((el("dt", name), el("dd", value))) for name, value in rows if value], class_="facts")
+
+
+Shown = Callable[[Call], Html]

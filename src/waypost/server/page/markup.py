@@ -1,0 +1,89 @@
+"""HTML as values: elements with texts in them. A text is data and is escaped; only an `Html` is taken as it is.
+
+There is no way to write an attribute or an element by joining strings, so a text of a record never becomes markup (X1), and
+characters that turn or hide text are shown as what they are (X2).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from waypost.model.json import dump_json
+
+
+class Html(str):
+    """Markup that was made here."""
+
+    __slots__ = ()
+
+
+Content: TypeAlias = "Html | str | int | float | Iterable[Content] | None"
+Attribute: TypeAlias = "str | int | float | bool | None"
+
+NOTHING = Html("")
+_VOID = frozenset(("br", "hr", "input", "link", "meta", "wbr"))
+_LINE_ENDS = frozenset("\n\t")
+# P-1 of the ADP restatement: nothing in the block can end it, and no reader of JavaScript takes it apart otherwise.
+_IN_SCRIPT = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def shown_text(value: str) -> str:
+    """Text of a record as data: escaped, and with characters that turn or hide text made visible (X2)."""
+    if not value.isprintable():
+        value = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value)
+    return html.escape(value)
+
+
+def shown_lines(value: str) -> Html:
+    """The same for a text with lines."""
+    if not value.isprintable():
+        value = "".join(char if char.isprintable() or char in _LINE_ENDS else f"\\u{ord(char):04x}" for char in value)
+    return Html(html.escape(value))
+
+
+def typed_text(value: str) -> Html:
+    """What somebody typed, to be given back unchanged inside a field: escaped and nothing else."""
+    return Html(html.escape(value))
+
+
+def el(tag: str, *content: Content, **attributes: Attribute) -> Html:
+    """An element. `class_`, `for_` and `aria_label` stand for `class`, `for` and `aria-label`."""
+    head = f"<{tag}{''.join([_attribute(name, value) for name, value in attributes.items()])}>"
+    return Html(head) if tag in _VOID else Html(f"{head}{join(content)}</{tag}>")
+
+
+def join(content: Content) -> Html:
+    if isinstance(content, Html):
+        return content
+    if isinstance(content, str):
+        return Html(shown_text(content))
+    if content is None:
+        return NOTHING
+    if isinstance(content, int | float):
+        return Html(content)
+    return Html("".join(map(join, content)))
+
+
+def _attribute(name: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = name.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    return f' {name}="{value if isinstance(value, Html) else shown_text(str(value))}"'
+
+
+def outside_link(url: str, *content: Content, **attributes: Attribute) -> Html:
+    """A link that a publisher wrote: only where it leads to a page or a letter; else its text."""
+    text = content or (url,)
+    if not url.lower().startswith(("https://", "http://", "mailto:")) or not url.isprintable():
+        return el("span", *text, **attributes)
+    return el("a", *text, href=url, rel="noreferrer nofollow ugc", **attributes)
+
+
+def data_block(value: Any, kind: str) -> Html:
+    """JSON inside a page, for programs that read it."""
+    text = dump_json(value).decode().translate(_IN_SCRIPT)
+    return Html(f'<script type="{kind}">{text}</script>')
