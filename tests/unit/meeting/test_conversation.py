@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from support.agp import ALICE, BOB, Meeting, correspondent, echo, text_of
-
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.mail import Letter
 from waypost.net.clock import ManualClock

@@ -1,0 +1,152 @@
+"""Where an agent can be talked to, and by which key it is known: as somebody said, or as a registry says."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Protocol
+
+import httpx
+import msgspec
+
+from waypost.client.aio.client import Client
+from waypost.errors import FetchFailed, InvalidKey, NotFound, Unavailable, WaypostError
+from waypost.meeting.peers import By, PeerKey
+from waypost.model.json import JsonObject, parse_object
+from waypost.model.names import domain_of
+from waypost.trust.checks.adp import FINGERPRINT, parse_full
+
+_VERIFIED = "verified"
+
+
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    url: str | None = None  # None: it can be recognised, but not called
+    key: PeerKey | None = None
+    token: str | None = None
+
+
+class Contacts(Protocol):
+    async def find(self, agent: str) -> Contact | None: ...
+
+
+class GivenContacts:
+    """What somebody was told by other means."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Contact] = {}
+
+    def add(
+        self, agent: str, *, url: str | None, fingerprint: str | None, token: str | None = None, by: By = "given"
+    ) -> None:
+        if fingerprint is not None and not FINGERPRINT.match(fingerprint):
+            raise InvalidKey(
+                f"{fingerprint[:60]!r} is no fingerprint.",
+                path="fingerprint",
+                hint="Write ed25519: and the 43 characters of base64url.",
+            )
+        key = None
+        if fingerprint is not None:
+            key = PeerKey(agent=agent, fingerprint=fingerprint, by=by, domain=domain_of(agent) or "")
+        self._known[agent] = Contact(agent=agent, url=url, key=key, token=token)
+
+    async def find(self, agent: str) -> Contact | None:
+        return self._known.get(agent)
+
+
+class RegistryContacts:
+    """What a registry knows: itself, the domain as it resolves it, then the ADP document that it holds and verified."""
+
+    def __init__(self, client: Client, http: httpx.AsyncClient, token: str | None = None) -> None:
+        """`http` asks the registry itself, and documents of agents elsewhere; `token` is for the registry alone."""
+        self._client = client
+        self._http = http
+        self._token = token
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def find(self, agent: str) -> Contact | None:
+        return await self._itself(agent) or await self._resolved(agent) or await self._registered(agent)
+
+    async def itself(self) -> Contact:
+        """The registry as an agent."""
+        try:
+            found = await self._http.get("/.well-known/agent.json")
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                f"{self._http.base_url} cannot be reached ({error}).", path="server", hint="Is the service running?"
+            ) from None
+        document = parse_object(found.content)
+        agent = str((document.get("identity") or {}).get("id"))
+        return Contact(
+            agent=agent, url=chat_address(document), key=stated_key(agent, document, "domain"), token=self._token
+        )
+
+    async def _itself(self, agent: str) -> Contact | None:
+        own = await self.itself()
+        return own if own.agent == agent else None
+
+    async def _resolved(self, agent: str) -> Contact | None:
+        if "." not in agent or agent.rsplit(".", 1)[-1].isdigit():
+            return None  # no domain, so nothing that the DNS knows
+        try:
+            resolution = await self._client.resolve(agent)
+        except WaypostError:
+            return None
+        if not resolution.is_resolved or resolution.key is None or resolution.document is None:
+            return None
+        if resolution.level not in ("key-verified", "dane-verified", "dns-verified"):
+            return None
+        document = await self._fetched(resolution.document.url, resolution.document.sha256)
+        full = resolution.key.public_key or None
+        key = PeerKey(
+            agent=agent,
+            fingerprint=resolution.key.fingerprint,
+            by="domain",
+            key=parse_full(full) if full else None,
+            domain=resolution.domain,
+            level=resolution.level,
+        )
+        return Contact(agent=agent, url=chat_address(document), key=key)
+
+    async def _fetched(self, url: str, sha256: str) -> JsonObject:
+        """The document that the registry judged, and no other one."""
+        try:
+            found = await self._http.get(url, headers={"Accept": "application/vnd.adp+json, application/json"})
+        except httpx.HTTPError as error:
+            raise FetchFailed(f"{url} cannot be read ({error}).", path="url", hint="Try again later.") from None
+        if found.status_code != 200 or hashlib.sha256(found.content).hexdigest() != sha256:
+            raise FetchFailed(f"{url} has changed since it was judged.", path="url", hint="Resolve it again.")
+        return parse_object(found.content)
+
+    async def _registered(self, agent: str) -> Contact | None:
+        try:
+            found = await self._client.document(agent, "adp")
+        except NotFound:
+            return None
+        document = found.body
+        if found.trust != _VERIFIED:
+            return Contact(agent=agent, url=chat_address(document))
+        return Contact(agent=agent, url=chat_address(document), key=stated_key(agent, document, "registry"))
+
+
+def chat_address(document: JsonObject) -> str | None:
+    """`endpoints.chat` (ADP-36)."""
+    endpoints: Any = document.get("endpoints")
+    chat = endpoints.get("chat") if isinstance(endpoints, dict) else None
+    return chat if isinstance(chat, str) else None
+
+
+def stated_key(agent: str, document: JsonObject, by: By) -> PeerKey | None:
+    identity: Any = document.get("identity")
+    stated = identity.get("publicKey") if isinstance(identity, dict) else None
+    if not isinstance(stated, dict) or str(identity.get("id")).lower() != agent:
+        return None
+    try:
+        key = parse_full(stated.get("full"))
+    except InvalidKey:
+        return None
+    fingerprint = key.fingerprint() if key is not None else stated.get("fingerprint")
+    if not isinstance(fingerprint, str) or not FINGERPRINT.match(fingerprint):
+        return None
+    return PeerKey(agent=agent, fingerprint=fingerprint, by=by, key=key, domain=domain_of(agent) or "")

@@ -1,0 +1,385 @@
+"""`LiveAgent`: an agent in a program of one's own that others can talk to, and that talks to others.
+
+The parts of a conversation are put together here for a program, as `app.py` does it for the service.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import ssl
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.typing import Subprotocol
+
+from waypost import limits
+from waypost.client.agp_link import SocketLink, tls_1_3
+from waypost.client.aio.client import Client
+from waypost.client.contacts import Contact, Contacts, GivenContacts, RegistryContacts
+from waypost.client.key_files import read_key
+from waypost.client.lines import Line, LineNews
+from waypost.client.registries import http_client
+from waypost.errors import ConfigurationError, InvalidKey, InvalidRequest, UnknownPeer, WaypostError
+from waypost.meeting.conversation import Conversation, Ended, PeerFault, Timing
+from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.link import LinkLost
+from waypost.meeting.mail import Letter
+from waypost.meeting.peers import PeerKey
+from waypost.model.verdict import Verdict
+from waypost.net.clock import SystemClock
+from waypost.registry.keeping import Keeper
+from waypost.settings import is_loopback, load_connection
+from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.stores.keeper_sqlite import SqliteKeeper
+from waypost.trust.signing import PrivateKey
+from waypost.wire.agp import PLAIN, SUBPROTOCOL, Content, parse_agent
+from waypost.wire.agp_hello import Party
+
+PATH = "/agent/chat"
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What another agent said. `again`: it was handed over before a crash, and nobody knows how far that went."""
+
+    id: str
+    sender: str
+    text: str
+    content_type: str = PLAIN
+    kind: str = "chat"
+    reply_to: str | None = None
+    again: bool = False
+    verified: bool = False  # both sides were proven when it came (`peer-verified`)
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to what was said."""
+
+    text: str
+    parts: tuple[ChatMessage, ...]
+    verdict: Verdict | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Said: TypeAlias = "str | Content | None"
+Handler: TypeAlias = Callable[[ChatMessage], "Awaitable[Said] | AsyncIterator[Said] | Said"]
+LateHandler: TypeAlias = Callable[[ChatMessage], Awaitable[None]]
+
+
+class SystemDraws:
+    def message_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def nonce(self) -> bytes:
+        return secrets.token_bytes(24)
+
+
+class LiveAgent:
+    """An agent that converses (AGP). Use as `async with`.
+
+    >>> agent = LiveAgent("agent:alice.example.com", key=Path("alice.pem"))  # doctest: +SKIP
+    >>> @agent.on_chat                                                       # doctest: +SKIP
+    ... async def answer(message):
+    ...     return f"You said {message.text}."
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        key: PrivateKey | Path,
+        *,
+        data: Path | None = None,
+        registry: str | None = None,
+        token: str | None = None,
+        contacts: Contacts | None = None,
+        keeper: Keeper | None = None,
+        tls: ssl.SSLContext | None = None,
+        ca: Path | None = None,
+        timing: Timing | None = None,
+        news: Callable[[LineNews], None] | None = None,
+    ) -> None:
+        """`data`: a folder in which letters outlive this process. `registry`: the address of a service that knows others."""
+        self.agent = parse_agent(agent, "agent")
+        self.key = key if isinstance(key, PrivateKey) else read_key(key)
+        if self.key.public.fingerprint() is None:
+            raise InvalidKey("ADP takes Ed25519 keys only.", path="key", hint="Make one with `waypost keys new`.")
+        self._keeper = keeper or (SqliteKeeper(data) if data is not None else MemoryKeeper())
+        self._owns_keeper = keeper is None
+        self._given = GivenContacts()
+        self._others = contacts
+        self._registry = registry
+        self._token = token
+        self._tls = tls or (tls_1_3(ca) if ca is not None else None)
+        self._ca = ca
+        self._timing = timing
+        self._news = news
+        self._client: Client | None = None
+        self._http: Any = None
+        self._lines: dict[str, Line] = {}
+        self._servers: list[Server] = []
+        self._strangers: Counter[str] = Counter()
+        self._on_chat: Handler | None = None
+        self._on_task: Handler | None = None
+        self._on_reply: LateHandler | None = None
+        self._me: Correspondent | None = None
+
+    # --- Handlers --------------------------------------------------------------------------------
+
+    def on_chat(self, handler: Handler) -> Handler:
+        """What is answered to a chat: a text, or parts of one as an async generator; None says nothing."""
+        self._on_chat = handler
+        return handler
+
+    def on_task(self, handler: Handler) -> Handler:
+        """The same for messages of the type `task`."""
+        self._on_task = handler
+        return handler
+
+    def on_reply(self, handler: LateHandler) -> LateHandler:
+        """Answers that nobody waits for any more, after a restart or a time-out."""
+        self._on_reply = handler
+        return handler
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self._keeper.open()
+        me = Party(
+            agent=self.agent,
+            key=self.key,
+            fingerprint=self.key.public.fingerprint() or "",
+            raw=self.key.public.raw or b"",
+        )
+        self._me = Correspondent(
+            me,
+            self._keeper,
+            self,
+            SystemClock(),
+            SystemDraws(),
+            chat=self._chat,
+            task=self._task if self._on_task is not None else None,
+            answered=self._late,
+            timing=self._timing,
+        )
+        await self._me.recover()
+        for peer in await self._me.mail.peers():
+            self._line(peer)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for line in list(self._lines.values()):
+            await line.close()
+        for server in self._servers:
+            server.close()
+            await server.wait_closed()
+        if self._me is not None:
+            await self._me.close()
+        if self._client is not None:
+            await self._client.__aexit__(kind, error, trace)
+            await self._http.aclose()
+        if self._owns_keeper:
+            await self._keeper.close()
+
+    @property
+    def me(self) -> Correspondent:
+        if self._me is None:
+            raise InvalidRequest("The agent is not live.", path="agent", hint="Use it in `async with`.")
+        return self._me
+
+    # --- Talking ---------------------------------------------------------------------------------
+
+    def knows(
+        self, agent: str, *, url: str | None = None, fingerprint: str | None = None, token: str | None = None
+    ) -> None:
+        """Tell where an agent is and which key it has, where nothing else says so."""
+        self._given.add(parse_agent(agent, "agent"), url=url, fingerprint=fingerprint, token=token)
+
+    async def talk(self, to: str) -> Verdict | None:
+        """A line to an agent, which stays and is opened again when it is lost. What is known of who is there."""
+        peer = parse_agent(to, "to")
+        if peer not in self.me.conversations:
+            await self._line(peer).wait()
+        return self.verdict(peer)
+
+    async def chat(self, to: str, text: str, *, timeout: float = limits.AGP_ANSWER_SECONDS) -> Reply:  # noqa: ASYNC109
+        """Say something, and wait for the answer."""
+        parts = [part async for part in self.stream(to, text, timeout=timeout)]
+        return Reply(
+            text="".join(part.text for part in parts), parts=tuple(parts), verdict=self.verdict(parse_agent(to, "to"))
+        )
+
+    async def stream(
+        self,
+        to: str,
+        text: str,
+        *,
+        timeout: float = limits.AGP_ANSWER_SECONDS,  # noqa: ASYNC109
+    ) -> AsyncIterator[ChatMessage]:
+        """Say something, and take the answer part by part."""
+        peer = parse_agent(to, "to")
+        await self.talk(peer)
+        async for letter in self.me.ask(self.me.letter(peer, Content(text=text)), seconds=timeout):
+            yield message_of(letter)
+
+    async def send(self, to: str, text: str, *, kind: str = "chat") -> str:
+        """Leave something; it is delivered once, now or when the other side can be reached. Its id."""
+        peer = parse_agent(to, "to")
+        letter = self.me.letter(peer, Content(text=text), kind=kind)
+        await self.me.send(letter)
+        if peer not in self.me.conversations:
+            self._line(peer)
+        return letter.id
+
+    def verdict(self, peer: str) -> Verdict | None:
+        conversation = self.me.conversations.get(peer)
+        return None if conversation is None else conversation.verdict()
+
+    def _line(self, peer: str) -> Line:
+        line = self._lines.get(peer)
+        if line is None or line.is_over:
+            line = self._lines[peer] = Line(self.me, peer, self.contact, self, tls=self._tls, news=self._news)
+        return line
+
+    # --- Being talked to -------------------------------------------------------------------------
+
+    async def listen(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> str:
+        """Take calls here. The address to be published as `endpoints.chat`."""
+        if tls is None and not is_loopback(host):
+            raise ConfigurationError(
+                "Conversations go over TLS.", path="tls", hint="Give a certificate, or listen on 127.0.0.1."
+            )
+        server = await serve(
+            self._taken,
+            host,
+            port,
+            ssl=tls,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            max_size=limits.AGP_FRAME_BYTES,
+            ping_interval=limits.SOCKET_PING_SECONDS,
+            ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
+            close_timeout=limits.SOCKET_CLOSE_SECONDS,
+            select_subprotocol=_subprotocol,
+        )
+        self._servers.append(server)
+        bound = next(iter(server.sockets)).getsockname()[1]
+        return f"{'ws' if tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{bound}{PATH}"
+
+    async def _taken(self, connection: ServerConnection) -> None:
+        address = str((connection.remote_address or ("",))[0])
+        if self._strangers[address] >= limits.AGP_STRANGERS:
+            await connection.close(4429, "too many handshakes of this address at once")
+            return
+        self._strangers[address] += 1
+        is_stranger = True
+
+        async def opened(_: Conversation) -> None:
+            nonlocal is_stranger
+            is_stranger = False
+            self._strangers[address] -= 1
+
+        try:
+            await self.me.converse(SocketLink(connection), opened=opened)
+        except (LinkLost, Ended, PeerFault, WaypostError):
+            return
+        finally:
+            if is_stranger:
+                self._strangers[address] -= 1
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        """What is known of the key of another agent (a `PeerKeys`)."""
+        contact = await self._find(agent)
+        return None if contact is None else contact.key
+
+    async def contact(self, agent: str) -> Contact:
+        found = await self._find(agent)
+        if found is None:
+            raise UnknownPeer(
+                f"Nothing is known of {agent}.",
+                path="to",
+                hint="Name a registry that knows it, or give its address and its fingerprint.",
+            )
+        return found
+
+    async def _find(self, agent: str) -> Contact | None:
+        given = await self._given.find(agent)
+        if given is not None and given.key is not None:
+            return given
+        for source in (self._others, self._registry_contacts()):
+            found = None if source is None else await source.find(agent)
+            if found is not None:
+                return found if given is None else msgspec.structs.replace(found, url=given.url or found.url)
+        return given
+
+    def _registry_contacts(self) -> RegistryContacts | None:
+        if self._registry is None:
+            return None
+        if self._client is None:
+            address = load_connection({"server": self._registry, "token": self._token, "ca": self._ca})
+            self._client = Client(self._registry, self._token, ca=self._ca)
+            self._http = http_client(address)
+            self._token = address.token
+        return RegistryContacts(self._client, self._http, self._token)
+
+    # --- What handlers say -----------------------------------------------------------------------
+
+    async def _chat(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        async for content in _answers(self._on_chat, letter):
+            yield content
+
+    async def _task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        async for content in _answers(self._on_task, letter):
+            yield content
+
+    async def _late(self, letter: Letter) -> None:
+        if self._on_reply is not None:
+            await self._on_reply(message_of(letter))
+
+
+async def _answers(handler: Handler | None, letter: Letter) -> AsyncIterator[Content]:
+    """What a handler says: one text, none, or parts with an end that has a mark of its own."""
+    if handler is None:
+        yield Content(text="This agent listens, but has nothing to say.")
+        return
+    said: Any = handler(message_of(letter))
+    if inspect.isasyncgen(said) or hasattr(said, "__aiter__"):
+        async for part in said:
+            yield msgspec.structs.replace(_content(part), more=True)
+        yield Content()
+        return
+    if inspect.isawaitable(said):
+        said = await said
+    if said is not None:
+        yield _content(said)
+
+
+def _content(said: Said) -> Content:
+    return said if isinstance(said, Content) else Content(text=str(said or ""))
+
+
+def message_of(letter: Letter) -> ChatMessage:
+    return ChatMessage(
+        id=letter.id,
+        sender=letter.peer,
+        text=letter.content.text,
+        content_type=letter.content.type,
+        kind=letter.kind,
+        reply_to=letter.content.reply_to,
+        again=letter.again,
+        verified=letter.verified,
+    )
+
+
+def _subprotocol(connection: ServerConnection, offered: Any) -> Subprotocol | None:
+    """`adp-v1` where it is offered; it is not required (P-2)."""
+    return Subprotocol(SUBPROTOCOL) if SUBPROTOCOL in offered else None
