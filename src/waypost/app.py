@@ -217,7 +217,8 @@ def build(
     outgoing = _outgoing(settings, port)
     profile = ProfileFace(registry, own)
     peers = PeerKeysInOrder((PinnedKeys(registry), RegisteredKeys(registry, ADMIN)))
-    meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile)
+    meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting)
+    peers.add(meeting.invitations)
     importer = Importer(registry, outgoing)
     page = _page(settings, registry, documents, hosting, importer, watch, renderer)
     resolving = ResolvingFace(_resolver(settings, outgoing, clock))
@@ -269,6 +270,7 @@ def build(
         issuers=issuers,
         is_revoked=registry.trust.is_revoked,
     )
+    meeting.guard(authenticator, documents)
     origin = Origin(settings.trusted_proxies)
     page.guard(authenticator, rates, origin)
     service = Service(

@@ -15,6 +15,7 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import Conflict, NotFound, WaypostError
+from waypost.meeting.deliveries import Deliveries
 from waypost.meeting.sending import Courier
 from waypost.meeting.task import Outcome, Task
 from waypost.meeting.tasks import Tasks, Timer, ended_as
@@ -23,7 +24,7 @@ log = logging.getLogger("waypost.meeting")
 
 Execute = Callable[[Task], Awaitable[bytes]]  # JSON
 
-_TICK_SECONDS = 0.5
+_TICK_SECONDS = 1.0
 _TIMERS = 256  # looked at in one turn
 
 
@@ -33,6 +34,7 @@ class Runner:
         tasks: Tasks,
         execute: Execute,
         courier: Courier,
+        deliveries: Deliveries,
         *,
         now: Callable[[], float],
         chance: Callable[[], float] = random.random,
@@ -40,6 +42,7 @@ class Runner:
         self._tasks = tasks
         self._execute = execute
         self._courier = courier
+        self._deliveries = deliveries
         self._now = now
         self._chance = chance
         self._busy: dict[str, asyncio.Task[None]] = {}
@@ -73,6 +76,7 @@ class Runner:
         """Begin what there is to do now; it goes on by itself."""
         for timer in await self._tasks.due(_TIMERS):
             self._begin(f"timer {timer.key}", limits.CALLBACKS_AT_ONCE, "timer ", self._on_timer(timer))
+        self._begin("deliveries", 1, "deliveries", self._deliver())
         for queue, work in (("own", self._run), ("sent", self._send)):
             for task in await self._tasks.waiting(queue, limits.TASKS_AT_ONCE + len(self._busy)):
                 if task.where == "own" or task.remote is None or not task.remote.task_id:
@@ -92,7 +96,8 @@ class Runner:
 
     def _done(self, name: str) -> None:
         self._busy.pop(name, None)
-        self._tasks.news.set()
+        if name != "deliveries":  # there may be room for another one
+            self._tasks.news.set()
 
     async def _tolerated(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -102,6 +107,10 @@ class Runner:
         except WaypostError as error:
             log.warning("tasks: %s", error)
             await asyncio.sleep(_TICK_SECONDS)
+
+    async def _deliver(self) -> None:
+        while await self._deliveries.turn():
+            pass
 
     # --- The service's own -----------------------------------------------------------------------
 

@@ -48,6 +48,10 @@ class DocumentFace:
                 operation="document",
                 handler=self.adp,
                 summary="ADP document",
+                parameters=(
+                    Parameter(name="agent", description="the document of one agent"),
+                    Parameter(name="invite", description="the code of an invitation to a private agent"),
+                ),
                 answers={200: _ADP},
                 open=True,
             ),
@@ -109,7 +113,7 @@ class DocumentFace:
         found = await self._registry.registrations((entry.id,)) if entry is not None else []
         if not found:
             return None
-        if found[0].visibility != PUBLIC and not (self.invited is not None and await self.invited(request, found[0])):
+        if not await self._shows(request, found[0]):
             raise no_such_agent(domain)
         return found[0]
 
@@ -124,7 +128,26 @@ class DocumentFace:
         return await self.hosted(call.request) or self.service
 
     async def adp(self, call: Call) -> AnyResponse:
+        wanted = call.request.param("agent")
+        if wanted is not None:
+            return await self._named(call, wanted)
         return self._adp(call, await self.hosted(call.request) or self.service)
+
+    async def _named(self, call: Call, wanted: str) -> Response:
+        """An agent that has no domain here: its document as it came, for everybody or for who is invited."""
+        catalogue = self._registry.catalogue
+        catalogue.expire(self._registry.clock.now())
+        entry = catalogue.find(catalogue.resolve(wanted) or wanted)
+        found = await self._registry.registrations((entry.id,)) if entry is not None else []
+        if not found or not await self._shows(call.request, found[0]):
+            raise no_such_agent(wanted)
+        rendering = self._renderer.render(found[0], "adp", self._registry.clock.now())
+        return self._answer(call, rendering, is_public=found[0].visibility == PUBLIC)
+
+    async def _shows(self, request: Request, registration: Registration) -> bool:
+        if registration.visibility == PUBLIC:
+            return True
+        return self.invited is not None and await self.invited(request, registration)
 
     async def capabilities(self, call: Call) -> AnyResponse:
         return self._adp(call, await self.hosted(call.request) or self.service, whole=False)
@@ -159,15 +182,16 @@ class DocumentFace:
 
     async def a2a(self, call: Call) -> AnyResponse:
         registration = await self.selected(call)
-        return self._answer(call, self._renderer.render(registration, "a2a", self._registry.clock.now()))
+        rendering = self._renderer.render(registration, "a2a", self._registry.clock.now())
+        return self._answer(call, rendering, is_public=registration.visibility == PUBLIC)
 
-    def _answer(self, call: Call, rendering: Rendering) -> Response:
+    def _answer(self, call: Call, rendering: Rendering, *, is_public: bool) -> Response:
         headers = [
             (b"etag", rendering.etag.encode()),
             (b"last-modified", http_date(rendering.changed_at)),
             (TRUST_HEADER, rendering.trust.encode()),
             (b"vary", b"Host"),
-            _CACHE,
+            _CACHE if is_public else _PRIVATE,
             _CORS,
         ]
         if not_modified(call.request, rendering.etag, rendering.changed_at):
@@ -189,7 +213,7 @@ class DocumentFace:
             (b"etag", etag.encode()),
             (b"last-modified", http_date(changed)),
             (b"vary", b"Host"),
-            _CACHE,
+            _CACHE if alone is None or alone.visibility == PUBLIC else _PRIVATE,
             _CORS,
         ]
         if not_modified(call.request, etag, changed):

@@ -5,21 +5,29 @@ One process of a service does the work behind tasks; the others only read, and t
 
 from __future__ import annotations
 
+from waypost.meeting.deliveries import Deliveries
+from waypost.meeting.invitations import Invitations
 from waypost.meeting.peers import PeerKeys
 from waypost.meeting.running import Runner
 from waypost.meeting.sending import Courier
 from waypost.meeting.signatures import Signatures
+from waypost.meeting.swarms import Swarms
 from waypost.meeting.tasks import Tasks
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Sender
 from waypost.registry.keeping import Keeper
+from waypost.server.auth import Authenticator
+from waypost.server.documents import DocumentFace
 from waypost.server.hosted_keys import HostedKeys
+from waypost.server.hosting import Hosting
+from waypost.server.invitations import InvitationFace
 from waypost.server.own_tasks import OwnTasks
 from waypost.server.profile import ProfileFace
 from waypost.server.rendering import Renderer
 from waypost.server.routes import Route
 from waypost.server.senders import Senders
+from waypost.server.swarm import SwarmFace
 from waypost.server.tasks import TaskFace
 from waypost.wire.agp_signing import VerifyingKey
 
@@ -37,6 +45,7 @@ class Meeting:
         service: Registration,
         peers: PeerKeys,
         profile: ProfileFace,
+        hosting: Hosting,
     ) -> None:
         now = registry.clock.now
 
@@ -49,11 +58,26 @@ class Meeting:
         self.tasks = Tasks(keeper, now)
         self.courier = Courier(outgoing, keys.key_of, service.record.id, _webhook(renderer.base_url), now)
         own = OwnTasks(profile)
-        self.runner = Runner(self.tasks, own.execute, self.courier, now=now)
-        self._faces = [TaskFace(self.tasks, self.senders, own, signatures, outgoing, lambda: renderer.base_url)]
+        self.deliveries = Deliveries(keeper, self.courier, now)
+        self.runner = Runner(self.tasks, own.execute, self.courier, self.deliveries, now=now)
+        self.swarms = Swarms(keeper, now)
+        self.invitations = Invitations(keeper, now)
+        self._inviting = InvitationFace(
+            self.invitations, registry, hosting, keys, outgoing, renderer.base_url.rstrip("/")
+        )
+        self._faces = (
+            TaskFace(self.tasks, self.senders, own, signatures, outgoing, lambda: renderer.base_url),
+            SwarmFace(self.swarms, self.senders, outgoing),
+            self._inviting,
+        )
 
     def routes(self) -> list[Route]:
         return [route for face in self._faces for route in face.routes()]
+
+    def guard(self, authenticator: Authenticator, documents: DocumentFace) -> None:
+        """Let invitations and tokens open the documents of private agents."""
+        self._inviting.authenticator = authenticator
+        documents.invited = self._inviting.invited
 
     def start(self) -> None:
         """In the process that writes."""

@@ -93,14 +93,21 @@ class Senders:
         return found
 
     async def addressee(self, request: Request, sender: Sender) -> Addressee:
-        """The agent, if the sender may see it."""
-        entry = self._entry(request)
-        if entry is None:
-            return Addressee(agent=self.own, where="own")
+        """The agent that is to do a task, if the sender may see it."""
+        entry = self._seen(request, sender)
+        return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
+
+    def host(self, request: Request, sender: Sender) -> str:
+        """The agent that a swarm is of, if the sender may see it."""
+        entry = self._seen(request, sender)
+        return self.own if entry is None else agent_uri(entry)
+
+    def _seen(self, request: Request, sender: Sender) -> Entry | None:
         self._registry.catalogue.expire(self._registry.clock.now())
-        if not sender.sees(entry):
+        entry = self._entry(request)
+        if entry is not None and not sender.sees(entry):
             raise no_such_agent(request.param("agent") or entry.domain or entry.id)
-        return await self._addressed(entry, sender)
+        return entry
 
     async def _addressed(self, entry: Entry, sender: Sender) -> Addressee:
         url = await self._tasks_url(entry)
@@ -127,7 +134,9 @@ class Senders:
         return None if urlsplit(url).hostname in (entry.domain, self._renderer.host) else url
 
     def owner_of(self, agent: str) -> str | None:
-        """Who registered an agent, by its Agent URI or its id."""
+        """Who registered an agent, by its Agent URI or its id. Nobody but admin speaks for the service."""
+        if agent == self.own:
+            return "admin"
         entry = self._registry.hosted(agent.removeprefix(SCHEME)) if agent.startswith(SCHEME) else None
         entry = entry or self._registry.catalogue.find(self._registry.catalogue.resolve(agent) or agent)
         return None if entry is None else entry.owner

@@ -164,7 +164,7 @@ class TaskFace:
 
     def _accepted(self, task: Task) -> AnyResponse:
         path = f"/agent/tasks/{task.id}"
-        answer = {"taskId": task.id, "status": task.status, "statusUrl": f"{self._base_url()}{path}"}
+        answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._base_url()}{path}"}
         return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
 
     # --- Asking ----------------------------------------------------------------------------------

@@ -1,0 +1,258 @@
+"""Swarms: agents that work on one task of a host agent together (ADP-47, P-5). Join, leave, see each other, tell all.
+
+A swarm is one per host and task. Whoever brought a member in answers for it: nobody else changes its role or takes it out, but
+the owner of the host may. What is told to all is kept for those who ask, and brought to those who named an address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import Conflict, Forbidden, InvalidDocument, NotFound, RateLimited
+from waypost.meeting.deliveries import Delivery
+from waypost.model.json import JsonObject, dump_json
+from waypost.model.times import to_rfc3339, to_rfc3339_millis
+from waypost.registry.keeping import Keeper, Write
+
+SWARM = "swarm"
+MEMBERSHIP = "swarm-of"  # by who brought the member in
+MESSAGE = "swarm-message"
+ROLE = "participant"
+LEADER = "coordinator"  # only the host's own
+_RACES = 64  # many join at once
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    role: str
+    joined_at: float
+    by: str  # who brought it in
+    callback: str | None = None
+
+
+class Swarm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    agent: str  # the host
+    task: str
+    created_at: float
+    members: tuple[Member, ...] = ()
+    messages: int = 0  # how many were told so far
+
+    def member(self, agent: str) -> Member | None:
+        return next((member for member in self.members if member.agent == agent), None)
+
+
+class Joining(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants to be in which swarm. `leads`: the caller speaks for the host."""
+
+    host: str
+    task: str
+    agent: str
+    role: str
+    by: str
+    callback: str | None = None
+    leads: bool = False
+
+
+_read = msgspec.msgpack.Decoder(Swarm).decode
+
+
+class Swarms:
+    def __init__(self, keeper: Keeper, now: Callable[[], float]) -> None:
+        self._keeper = keeper
+        self._now = now
+
+    async def join(self, joining: Joining) -> Swarm:
+        """The swarm with the new member; joining again with the same role changes nothing but the address."""
+        if joining.role == LEADER and not joining.leads:
+            raise Forbidden(
+                f"The role {LEADER!r} is for whoever owns the agent that the swarm is of.",
+                path="$.role",
+                hint=f"Join as {ROLE}.",
+            )
+        swarm_id = _id(joining.host, joining.task)
+        for _ in range(_RACES):
+            kept = await self._keeper.get(SWARM, swarm_id, self._now())
+            swarm = _read(kept) if kept is not None else await self._new(swarm_id, joining)
+            joined = self._with(swarm, joining)
+            membership = self._membership(joining.by, swarm_id, is_in=True)
+            if joined == swarm or await self._keeper.commit((self._write(joined, kept), membership), self._now()):
+                return joined
+        raise _busy()
+
+    async def _new(self, swarm_id: str, joining: Joining) -> Swarm:
+        if await self._keeper.count(SWARM, self._now()) >= limits.SWARMS:
+            raise RateLimited(
+                f"There are {limits.SWARMS} swarms here.", hint="Wait until some are over.", retry_after=60
+            )
+        return Swarm(id=swarm_id, agent=joining.host, task=joining.task, created_at=self._now())
+
+    def _with(self, swarm: Swarm, joining: Joining) -> Swarm:
+        before = swarm.member(joining.agent)
+        if before is not None and before.by != joining.by and not joining.leads:
+            raise Forbidden(
+                "Somebody else brought this agent into the swarm.", path="$.agent", hint="Ask them to take it out."
+            )
+        if before is not None and before.role != joining.role:
+            raise Conflict(
+                f"The agent is in the swarm as {before.role!r}.", path="$.role", hint="Leave first, then join again."
+            )
+        if before is None and len(swarm.members) >= limits.SWARM_MEMBERS:
+            raise Forbidden(f"A swarm has at most {limits.SWARM_MEMBERS} members.", path="$.task", hint="Join another.")
+        now = before.joined_at if before is not None else self._now()
+        member = Member(agent=joining.agent, role=joining.role, joined_at=now, by=joining.by, callback=joining.callback)
+        others = tuple(other for other in swarm.members if other.agent != joining.agent)
+        return msgspec.structs.replace(swarm, members=(*others, member) if before is None else _placed(swarm, member))
+
+    async def leave(self, swarm_id: str, agent: str, by: str, *, leads: bool = False) -> Swarm:
+        """The swarm without the member. The last one to leave ends it."""
+        for _ in range(_RACES):
+            swarm, kept = await self._held(swarm_id)
+            member = swarm.member(agent)
+            if member is None or not (leads or member.by == by):
+                raise no_such_swarm(swarm_id)
+            left = msgspec.structs.replace(
+                swarm, members=tuple(other for other in swarm.members if other.agent != agent)
+            )
+            writes = [self._write(left, kept)]
+            if not any(other.by == member.by for other in left.members):
+                writes.append(self._membership(member.by, swarm_id, is_in=False))
+            if await self._keeper.commit(writes, self._now()):
+                return left
+        raise _busy()
+
+    async def get(self, swarm_id: str, by: str, *, leads: bool = False) -> Swarm:
+        """For its members and its host; to anybody else there is none."""
+        swarm, _ = await self._held(swarm_id)
+        if not leads and not any(member.by == by for member in swarm.members):
+            raise no_such_swarm(swarm_id)
+        return swarm
+
+    async def host_of(self, swarm_id: str) -> str | None:
+        kept = await self._keeper.get(SWARM, swarm_id, self._now())
+        return None if kept is None else _read(kept).agent
+
+    async def of(self, by: str) -> list[Swarm]:
+        """The swarms in which somebody has members."""
+        prefix = f"{_hashed(by)} "
+        found = await self._keeper.scan(MEMBERSHIP, self._now(), prefix=prefix, limit=limits.PAGE_MAX)
+        kept = [await self._keeper.get(SWARM, one.key.removeprefix(prefix), self._now()) for one in found]
+        return [_read(value) for value in kept if value is not None]
+
+    async def broadcast(self, swarm_id: str, sender: tuple[str, str], content: str, content_type: str) -> JsonObject:
+        """Tell all members but the one that speaks; `sender` is that one, and who brought it in."""
+        agent, by = sender
+        message_id = str(uuid.uuid4())
+        for _ in range(_RACES):
+            swarm, kept = await self._held(swarm_id)
+            member = swarm.member(agent)
+            if member is None or member.by != by:
+                raise no_such_swarm(swarm_id)
+            told = msgspec.structs.replace(swarm, messages=swarm.messages + 1)
+            message = self._message(told, message_id, agent, content, content_type)
+            writes = [self._write(told, kept), *self._news(told, message)]
+            if await self._keeper.commit(writes, self._now()):
+                return message
+        raise _busy()
+
+    def _message(self, swarm: Swarm, message_id: str, agent: str, content: str, content_type: str) -> JsonObject:
+        return {
+            "swarmId": swarm.id,
+            "messageId": message_id,
+            "number": swarm.messages,
+            "task": swarm.task,
+            "from": agent,
+            "content": content,
+            "contentType": content_type,
+            "at": to_rfc3339_millis(self._now()),
+        }
+
+    def _news(self, swarm: Swarm, message: JsonObject) -> list[Write]:
+        body, now = dump_json(message), self._now()
+        ends = now + limits.SWARM_MESSAGE_KEEP_SECONDS
+        writes = [Write(kind=MESSAGE, key=f"{swarm.id} {swarm.messages:012}", value=body, expires_at=ends)]
+        if swarm.messages > limits.SWARM_MESSAGES:
+            old = f"{swarm.id} {swarm.messages - limits.SWARM_MESSAGES:012}"
+            writes.append(Write(kind=MESSAGE, key=old, value=None))
+        for member in swarm.members:
+            if member.callback is not None and member.agent != message["from"]:
+                delivery = Delivery(
+                    at=now, url=member.callback, message_id=message["messageId"], from_=swarm.agent,
+                    to=member.agent, body=body,
+                )  # fmt: skip
+                writes.append(delivery.write())
+        return writes
+
+    async def messages(self, swarm_id: str, after: int, limit: int) -> list[JsonObject]:
+        """What was told after a number, the oldest first."""
+        prefix = f"{swarm_id} "
+        found = await self._keeper.scan(MESSAGE, self._now(), prefix=prefix, after=f"{prefix}{after:012}", limit=limit)
+        return [msgspec.json.decode(kept.value) for kept in found]
+
+    async def _held(self, swarm_id: str) -> tuple[Swarm, bytes]:
+        kept = await self._keeper.get(SWARM, swarm_id, self._now()) if len(swarm_id) <= 64 else None
+        if kept is None:
+            raise no_such_swarm(swarm_id)
+        return _read(kept), kept
+
+    def _write(self, swarm: Swarm, kept: bytes | None) -> Write:
+        value = msgspec.msgpack.encode(swarm) if swarm.members else None
+        ends = self._now() + limits.SWARM_KEEP_SECONDS
+        return Write(kind=SWARM, key=swarm.id, value=value, expires_at=ends, expected=kept)
+
+    def _membership(self, by: str, swarm_id: str, *, is_in: bool) -> Write:
+        ends = self._now() + limits.SWARM_KEEP_SECONDS
+        return Write(kind=MEMBERSHIP, key=f"{_hashed(by)} {swarm_id}", value=b"1" if is_in else None, expires_at=ends)
+
+
+def _placed(swarm: Swarm, member: Member) -> tuple[Member, ...]:
+    """In the place where it was."""
+    return tuple(member if other.agent == member.agent else other for other in swarm.members)
+
+
+def parse_role(value: Any) -> str:
+    if value is None:
+        return ROLE
+    if not isinstance(value, str) or not 0 < len(value) <= limits.SWARM_ROLE_CHARS or not value.isprintable():
+        raise InvalidDocument(
+            f"A role is a text of 1 to {limits.SWARM_ROLE_CHARS} characters.", path="$.role", hint=f"Use {ROLE}."
+        )
+    return value
+
+
+def members_json(members: Sequence[Member]) -> list[JsonObject]:
+    return [{"agent": each.agent, "role": each.role, "joined": to_rfc3339(each.joined_at)} for each in members]
+
+
+def swarm_json(swarm: Swarm) -> JsonObject:
+    return {
+        "swarmId": swarm.id,
+        "host": swarm.agent,
+        "task": swarm.task,
+        "created": to_rfc3339(swarm.created_at),
+        "messages": swarm.messages,
+        "members": members_json(swarm.members),
+    }
+
+
+def no_such_swarm(swarm_id: str) -> NotFound:
+    """The same words for unknown and foreign."""
+    return NotFound(f"There is no swarm {swarm_id[:64]!r}.", path="id", hint="Join it first.")
+
+
+def _busy() -> Conflict:
+    return Conflict("The swarm changes all the time.", path="id", hint="Try again.")
+
+
+def _id(host: str, task: str) -> str:
+    return _hashed(f"{host}\0{task}")[:24]
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

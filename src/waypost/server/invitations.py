@@ -1,0 +1,270 @@
+"""Invitations on the wire: `/api/v1/invitations`, and the well-known document of a private agent for who holds one (P-6)."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from waypost import limits
+from waypost.errors import InvalidDocument, InvalidParameter, NotOwner, Unauthorized, WaypostError
+from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation
+from waypost.meeting.inviting import check_document, follow
+from waypost.meeting.signatures import SCHEME as AGENT_SCHEME
+from waypost.model.json import JsonObject, parse_object
+from waypost.model.principal import SCOPE_WRITE, Principal
+from waypost.model.registration import Entry, Registration
+from waypost.model.times import to_rfc3339
+from waypost.registry.engine import Registry
+from waypost.registry.fetching import Sender as Outgoing
+from waypost.server.asgi import AnyResponse, Request, Response, json_response
+from waypost.server.auth import Authenticator
+from waypost.server.hosted_keys import HostedKeys
+from waypost.server.hosting import WELL_KNOWN, Hosting
+from waypost.server.invitation_shapes import INVITATION, INVITATIONS, INVITE, REDEEM, REDEEMED
+from waypost.server.reading import read_limit, read_object
+from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.trust.policy import may_see, no_such_agent
+from waypost.wire.invitation import SCHEME, Invitation, parse_code, parse_invitation
+
+_NOT_STORED = (b"cache-control", b"no-store")
+_INVITED = "invited"  # a request takes one use, however often it is asked about
+
+
+class InvitationFace:
+    def __init__(
+        self,
+        invitations: Invitations,
+        registry: Registry,
+        hosting: Hosting,
+        keys: HostedKeys,
+        outgoing: Outgoing,
+        base_url: str,
+    ) -> None:
+        self._invitations = invitations
+        self._registry = registry
+        self._hosting = hosting
+        self._keys = keys
+        self._outgoing = outgoing
+        self._base_url = base_url
+        self.authenticator: Authenticator | None = None  # for tokens at open paths
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST",
+                path="/api/v1/invitations",
+                operation="invite",
+                handler=self.make,
+                summary="Invite to an agent of yours",
+                body=Body(schema=INVITE),
+                answers={201: Body(schema=INVITATION)},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/invitations",
+                operation="list_invitations",
+                handler=self.list,
+                summary="The invitations to an agent of yours; for admin, all",
+                parameters=(Parameter(name="agent"), Parameter(name="limit", schema={"type": "integer"})),
+                answers={200: Body(schema=INVITATIONS)},
+            ),
+            Route(
+                method="DELETE",
+                path="/api/v1/invitations/{id}",
+                operation="revoke_invitation",
+                handler=self.revoke,
+                summary="Revoke an invitation",
+                answers={204: Body(description="revoked")},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/invitations:redeem",
+                operation="redeem",
+                handler=self.redeem,
+                summary="Redeem an invitation: see the agent, and keep its key",
+                body=Body(schema=REDEEM),
+                answers={200: Body(schema=REDEEMED)},
+            ),
+        ]
+
+    # --- Making ----------------------------------------------------------------------------------
+
+    async def make(self, call: Call) -> AnyResponse:
+        asked = await read_object(call.request)
+        agent = asked.get("agent")
+        if not isinstance(agent, str):
+            raise InvalidDocument("To which agent?", path="$.agent", hint="Name an agent of yours.")
+        entry = self._owned(call.principal, agent)
+        uses = _whole(asked, "uses", 1, 1, limits.INVITATION_USES)
+        ttl = _whole(
+            asked,
+            "ttl_seconds",
+            limits.INVITATION_TTL_SECONDS,
+            limits.INVITATION_TTL_MIN_SECONDS,
+            limits.INVITATION_TTL_MAX_SECONDS,
+        )
+        (registration,) = await self._registry.registrations((entry.id,)) or (None,)
+        if registration is None:
+            raise no_such_agent(agent)
+        uri, well_known, pubkey = self._place(registration)
+        by = call.principal.subject or ""
+        held, code = await self._invitations.make(entry.id, uri, by, uses, ttl)
+        invitation = self._signed(
+            Invitation(code=code, agent=uri, well_known=well_known, pubkey=pubkey, expires=to_rfc3339(held.expires_at))
+        )
+        answer = held.json(self._registry.clock.now()) | {"invitation": invitation.json()}
+        return json_response(
+            answer, 201, headers=[_NOT_STORED, (b"location", f"/api/v1/invitations/{held.id}".encode())]
+        )
+
+    def _owned(self, principal: Principal, agent: str) -> Entry:
+        entry = self._registry.resolve(principal, agent)
+        if not principal.is_admin and principal.subject != entry.owner:
+            raise NotOwner("This agent belongs to another subject.", path="$.agent", hint="Ask its owner.")
+        return entry
+
+    def _place(self, registration: Registration) -> tuple[str, str, str]:
+        """Its Agent URI, where its document is, and the key that its document holds."""
+        domain = registration.hosted
+        hosted = self._hosting.of(registration, self._registry.clock.now(), "domain")
+        if hosted.fingerprint is None or (domain is None and not hosted.is_own):
+            raise InvalidDocument(
+                "The agent has no key that an invitation could name.",
+                path="$.agent",
+                hint="Host it under its domain (`waypost host DOMAIN AGENT`): then the service makes one.",
+            )
+        if domain is None:
+            place = f"{self._base_url}{WELL_KNOWN}?agent={quote(registration.id, safe=':')}"
+            return hosted_id(registration), place, hosted.fingerprint
+        return f"{AGENT_SCHEME}{domain}", f"{self._hosting.origin(domain)}{WELL_KNOWN}", hosted.fingerprint
+
+    def _signed(self, invitation: Invitation) -> Invitation:
+        """By the key that it names, where that is here: a signature by another one would say nothing."""
+        domain = invitation.agent.removeprefix(AGENT_SCHEME)
+        key = self._keys.key_of(domain) if invitation.agent.startswith(AGENT_SCHEME) else None
+        if key is None or key.public.fingerprint() != invitation.pubkey:
+            return invitation
+        return invitation.signed(key)
+
+    # --- Looking after them ----------------------------------------------------------------------
+
+    async def list(self, call: Call) -> AnyResponse:
+        agent, limit = call.request.param("agent"), read_limit(call.request)
+        if agent is not None:
+            found = await self._invitations.of(self._owned(call.principal, agent).id)
+        else:
+            found = [held for held in await self._invitations.all(10_000) if self._may(call.principal, held)]
+        now = self._registry.clock.now()
+        return json_response({"invitations": [held.json(now) for held in found[:limit]]}, headers=[_NOT_STORED])
+
+    async def revoke(self, call: Call) -> AnyResponse:
+        held = await self._invitations.get(call.id)
+        if not self._may(call.principal, held):
+            raise no_such_invitation()
+        await self._invitations.revoke(call.id)
+        return Response(204)
+
+    def _may(self, principal: Principal, held: Held) -> bool:
+        """Who made it, who owns the agent now, and admin."""
+        entry = self._registry.catalogue.find(held.record)
+        owner = entry.owner if entry is not None else held.by
+        return principal.is_admin or principal.subject in (owner, held.by)
+
+    # --- Redeeming -------------------------------------------------------------------------------
+
+    async def redeem(self, call: Call) -> AnyResponse:
+        asked = await read_object(call.request)
+        given = asked.get("invitation")
+        invitation = parse_invitation(given, "$.invitation") if isinstance(given, dict) else None
+        code = parse_code(asked.get("code") if invitation is None else invitation.code, "$.code")
+        held = await self._invitations.find(code)
+        if held is None and invitation is not None and not self._is_ours(invitation):
+            return json_response(await self._elsewhere(call, invitation), headers=[_NOT_STORED])
+        return json_response(await self._here(call, code, invitation), headers=[_NOT_STORED])
+
+    def _is_ours(self, invitation: Invitation) -> bool:
+        domain = invitation.agent.removeprefix(AGENT_SCHEME)
+        return invitation.well_known.startswith(f"{self._base_url}/") or self._registry.hosted(domain) is not None
+
+    async def _here(self, call: Call, code: str, invitation: Invitation | None) -> JsonObject:
+        subject = call.principal.subject
+        held = await self._invitations.redeem(code, subject=subject)
+        if held is None:
+            raise no_such_invitation()
+        try:
+            found = await self._registry.registrations((held.record,))
+            if not found:
+                raise no_such_invitation()
+            if subject is not None:
+                await self._let_in(found[0], subject)
+            document = parse_object(self._hosting.of(found[0], self._registry.clock.now(), "domain").body)
+            if invitation is not None:
+                check_document(document, held.agent, invitation)
+        except WaypostError:
+            await self._invitations.give_back(held.id, subject)
+            raise
+        return {"agent": held.agent, "id": held.record, "document": document, "shared": subject is not None} | _key(
+            document
+        )
+
+    async def _let_in(self, registration: Registration, subject: str) -> None:
+        """In the name of the owner, who made the invitation or let it be made."""
+        if subject == registration.owner or subject in registration.invitees:
+            return
+        owner = Principal(subject=registration.owner, scopes=frozenset((SCOPE_WRITE,)), via="invitation")
+        await self._registry.share(owner, registration.id, add=(subject,))
+
+    async def _elsewhere(self, call: Call, invitation: Invitation) -> JsonObject:
+        followed = await follow(invitation, self._outgoing, self._registry.clock.now())
+        is_kept = followed.is_from_domain or call.principal.is_admin
+        if is_kept:
+            pin = Pin(fingerprint=invitation.pubkey, spki=followed.key.spki, by=call.principal.subject or "")
+            await self._invitations.pin(invitation.agent, pin)
+        return {
+            "agent": invitation.agent,
+            "document": followed.document,
+            "fingerprint": invitation.pubkey,
+            "shared": False,
+            "pinned": is_kept,
+        }
+
+    # --- At the well-known path ------------------------------------------------------------------
+
+    async def invited(self, request: Request, registration: Registration) -> bool:
+        """Whether a request may see a private agent: by an invitation, of which it takes one use, or by its token."""
+        if _INVITED not in request.params:
+            request.params[_INVITED] = str(await self._holds(request, registration))
+        return request.params[_INVITED] == str(True)
+
+    async def _holds(self, request: Request, registration: Registration) -> bool:
+        scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
+        code = credential.strip() if scheme.lower() == SCHEME.lower() else request.param("invite")
+        if code is not None:
+            if request.method == "HEAD":  # looking takes nothing
+                held = await self._invitations.find(code)
+                return held is not None and held.record == registration.id and held.used < held.uses
+            return await self._invitations.redeem(code, registration.id) is not None
+        if self.authenticator is None or not scheme:
+            return False
+        try:
+            return may_see(await self.authenticator.principal(request), registration.scopes)
+        except Unauthorized:
+            return False
+
+
+def hosted_id(registration: Registration) -> str:
+    """The Agent URI of an agent that is not hosted here: as its own document says."""
+    source = registration.source("adp")
+    return source.id if source is not None else registration.id
+
+
+def _key(document: JsonObject) -> JsonObject:
+    key = document.get("identity", {}).get("publicKey") or {}
+    fingerprint = key.get("fingerprint")
+    return {} if fingerprint is None else {"fingerprint": fingerprint}
+
+
+def _whole(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
+    value = asked.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidParameter(f"{name} is a whole number from {least} to {most}.", path=f"$.{name}")
+    return value
