@@ -220,7 +220,7 @@ def build(
     meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting)
     peers.add(meeting.invitations)
     importer = Importer(registry, outgoing)
-    page = _page(settings, registry, documents, hosting, importer, watch, renderer)
+    page = _page(settings, registry, documents, hosting, importer, watch, reference, renderer)
     resolving = ResolvingFace(_resolver(settings, outgoing, clock))
     routes = [
         route
@@ -404,6 +404,7 @@ def _page(
     hosting: Hosting,
     importer: Importer,
     watch: WatchFace,
+    reference: ReferenceFace,
     renderer: Renderer,
 ) -> PageFace:
     """The pages for people."""
@@ -426,6 +427,7 @@ def _page(
             sessions=sessions,
             importer=importer,
             watch=watch,
+            reference=reference.rows,
             open_access=settings.open,
         )
     )

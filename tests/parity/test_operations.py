@@ -85,6 +85,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/a/{id}",
             "/changes",
             "/changes/stream",
+            "/reference",
             "/register",
             "/sign-in",
             "/sign-out",

@@ -6,6 +6,7 @@ is put beside it each time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from waypost.server.page.times import moment
 
 _DESCRIPTION = 320
 _TAGS = 8
+_LINE_ENDS = re.compile(r"[\r\n\t]+")
 _COMPONENTS = {
     "words": "words",
     "context": "description",
@@ -85,6 +87,8 @@ class Cards:
 
 
 def shortened(text: str, most: int) -> str:
+    """In one line, as long as a list has room for."""
+    text = _LINE_ENDS.sub(" ", text)
     return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
 
 

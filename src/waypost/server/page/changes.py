@@ -78,7 +78,7 @@ class RecentChanges:
             for scope in (*entry.scopes, _EVERYTHING) if entry is not None else ():
                 by_scope.setdefault(scope, []).append(entry)  # type: ignore[arg-type]
         for scope, entries in by_scope.items():
-            kept = self._kept.get(scope, {})
+            kept: dict[str, Event] = self._kept.get(scope) or {}
             older = heapq.nlargest(limits.PAGE_CHANGES_KEPT, entries, key=lambda each: (each.changed_at, each.revision))
             told = [*(_event_of(entry) for entry in older if entry.id not in kept), *kept.values()]
             newest = sorted(told, key=_place)[-limits.PAGE_CHANGES_KEPT :]

@@ -35,7 +35,7 @@ from waypost.server.page.layout import (
     write,
 )
 from waypost.server.page.markup import Html, el
-from waypost.server.page.registering import Entered, RegisterPage, read_entered, saved_notice
+from waypost.server.page.registering import Entered, RegisterPage, read_entered, saved_note, saved_notice
 from waypost.server.page.sessions import SIGN_IN_PARAMETER, Authenticates, Sessions, Visitor, check_same_site
 from waypost.server.page.sheet import SheetPage, Wanted
 from waypost.server.page.signing import sign_in_page
@@ -63,6 +63,7 @@ class PageParts(msgspec.Struct, kw_only=True):
     sessions: Sessions
     importer: Importer
     watch: WatchFace
+    reference: Callable[[], str]  # the API described, as HTML
     open_access: bool
     rates: Rates | None = None
     origin: Origin = msgspec.field(default_factory=Origin)
@@ -87,6 +88,7 @@ class PageFace:
             self._route("GET", "/", self.home, "The catalogue; under a hosted domain the page of that agent"),
             self._route("GET", "/a/{id}", self.agent, "The data sheet of an agent", Parameter(name="as")),
             self._route("GET", "/changes", self.changes, "The latest changes"),
+            self._route("GET", "/reference", self.reference, "The API, for whoever is signed in"),
             self._route("GET", "/changes/stream", self.stream, "Changes as they happen, for the page"),
             self._route("GET", "/register", self.register_form, "Register an agent from a page"),
             self._route("POST", "/register", self.register, "Look at a document or an address, or save it"),
@@ -213,7 +215,7 @@ class PageFace:
             title=registration.record.name or registration.id,
             main=main,
             visitor=visitor,
-            notice=open_notice(self._parts.open_access),
+            notice=saved_note(request.param("saved") or "") or open_notice(self._parts.open_access),
         )
         return answer(call, write(sheet), visitor)
 
@@ -229,6 +231,12 @@ class PageFace:
             class_="narrow changes",
         )
         return answer(call, write(Sheet(title="Changes", main=main, visitor=visitor, section="/changes")), visitor)
+
+    async def reference(self, call: Call, visitor: Visitor) -> AnyResponse:
+        if not visitor.reads:
+            require_scope(visitor.principal, SCOPE_READ)
+        main = el("div", el("h1", "API reference"), Html(self._parts.reference()), class_="plain-page")
+        return answer(call, write(Sheet(title="API", main=main, visitor=visitor, section="/reference")), visitor)
 
     async def stream(self, call: Call, visitor: Visitor) -> AnyResponse:
         """`GET /api/v1/watch` for whoever is signed in to the page: the API itself takes no cookies."""

@@ -9,7 +9,7 @@ from waypost.model.registration import Registration
 from waypost.server.page.badges import ladder, trust_badge
 from waypost.server.page.cards import liveness
 from waypost.server.page.layout import Sheet, facts, section
-from waypost.server.page.markup import Content, Html, data_block, el, join, outside_link
+from waypost.server.page.markup import Content, Html, data_block, el, join, outside_link, shown_lines
 
 _CONTEXT = {"@context": "https://schema.org", "@type": "SoftwareApplication"}
 CONNECT_PATH = "/agent/connect"
@@ -51,7 +51,7 @@ def _capability(capability: JsonObject, status: str) -> Html:
     return el(
         "capability",
         el("h3", str(name)),
-        el("p", description) if isinstance(description, str) else None,
+        el("p", shown_lines(description), class_="says") if isinstance(description, str) else None,
         el("dl", goes, class_="inline") if goes else None,
         name=str(name),
         status=status,
@@ -97,7 +97,7 @@ def landing(registration: Registration, document: JsonObject, trust: dict[str, A
             el("p", el("code", record.id), class_="fine"),
             class_="agent-head",
         ),
-        el("p", record.description, class_="lead"),
+        el("p", shown_lines(record.description), class_="lead says"),
         el("p", [join((el("span", tag, class_="tag"), " ")) for tag in record.tags], class_="labels"),
         section("What it can do", capability_list(document, status), name="can"),
         section("Connect", connect_form("Your agent"), _endpoints(document), name="connect"),

@@ -16,7 +16,7 @@ from waypost.server.page.sessions import Visitor
 from waypost.server.problems import problem_headers
 from waypost.server.routes import Call
 
-_SECTIONS = (("/", "Catalogue"), ("/changes", "Changes"), ("/register", "Register"), ("/docs", "API"))
+_SECTIONS = (("/", "Catalogue"), ("/changes", "Changes"), ("/register", "Register"), ("/reference", "API"))
 _TYPE = b"text/html; charset=utf-8"
 # X1: style and pictures of this service alone, no frame around the page, no other base for its links, forms only to here.
 _POLICY = (
@@ -65,7 +65,7 @@ def _bar(visitor: Visitor, section: str) -> Html:
     links = [
         el("li", el("a", name, href=path, aria_current="page" if path == section else None))
         for path, name in _SECTIONS
-        if path != "/docs" or visitor.reads
+        if path != "/reference" or visitor.reads
     ]
     return el(
         "header",

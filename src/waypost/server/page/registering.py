@@ -15,7 +15,7 @@ from waypost.registry.publication import Receipt
 from waypost.server.page.badges import badge, ladder
 from waypost.server.page.cards import agent_path
 from waypost.server.page.layout import error_note, form_field
-from waypost.server.page.markup import NOTHING, Content, Html, el, join, typed_text
+from waypost.server.page.markup import NOTHING, Content, Html, el, join, shown_lines, typed_text
 from waypost.server.page.sessions import Visitor
 from waypost.server.page.sheet import copyable, readable
 
@@ -180,7 +180,7 @@ def saved_notice(receipt: Receipt) -> Html:
     held = receipt.outcome == "held"
     return el(
         "div",
-        el("p", el("strong", _OUTCOMES.get(receipt.outcome, receipt.outcome))),
+        el("p", el("strong", OUTCOMES.get(receipt.outcome, receipt.outcome))),
         el("p", el("a", receipt.id, href=agent_path(receipt.id))),
         [el("p", warning, class_="soft") for warning in receipt.warnings],
         class_=f"notice {'warn' if held else 'good'}",
@@ -188,7 +188,13 @@ def saved_notice(receipt: Receipt) -> Html:
     )
 
 
-_OUTCOMES = {
+def saved_note(outcome: str) -> Html | None:
+    """The same in a few words, above the agent itself."""
+    told = OUTCOMES.get(outcome)
+    return None if told is None else el("p", told, class_="notice good", role="status")
+
+
+OUTCOMES = {
     "created": "Registered.",
     "updated": "Updated.",
     "refreshed": "Refreshed: its content was the same.",
@@ -244,7 +250,7 @@ def _mapping(record: dict[str, Any]) -> Html:
 
 def _value(value: Any) -> Html:
     if isinstance(value, str):
-        return el("span", value if len(value) <= 400 else value[:400] + "…")
+        return el("span", shown_lines(value if len(value) <= 400 else value[:400] + "…"), class_="says")
     text = json.dumps(value, ensure_ascii=False)
     return el("code", text if len(text) <= 400 else text[:400] + "…")
 

@@ -64,7 +64,9 @@ class SheetPage:
     def _left(self, registration: Registration, trust: dict[str, Any]) -> Content:
         record = registration.record
         return (
-            section("What it does", el("p", record.description, class_="lead"), _tags(record), name="does"),
+            section(
+                "What it does", el("p", shown_lines(record.description), class_="lead says"), _tags(record), name="does"
+            ),
             _examples(record),
             _calling(snippets_of(record, self._renderer.base_url)),
             section("How far it can be trusted", ladder(trust), name="trust"),
@@ -250,7 +252,7 @@ def _example(example: Example) -> Html:
         for name, schema in (("input", example.input_schema), ("output", example.output_schema))
         if schema is not None
     ]
-    return el("li", el("p", example.text), schemas)
+    return el("li", el("p", shown_lines(example.text), class_="says"), schemas)
 
 
 def _calling(snippets: list[Snippet]) -> Html:
