@@ -21,6 +21,8 @@ import msgspec
 import uvloop
 
 from waypost import limits, samples
+from waypost.domains.rechecking import Rechecks
+from waypost.domains.registering import DomainImporter, publications
 from waypost.domains.resolving import DomainResolver, ResolveOptions
 from waypost.errors import ConfigurationError, FetchFailed, WaypostError
 from waypost.meeting.peers import PeerKeysInOrder, PinnedKeys, RegisteredKeys
@@ -219,9 +221,10 @@ def build(
     peers = PeerKeysInOrder((PinnedKeys(registry), RegisteredKeys(registry, ADMIN)))
     meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting)
     peers.add(meeting.invitations)
-    importer = Importer(registry, outgoing)
+    resolver = _resolver(settings, outgoing, clock)
+    importer = _importer(settings, registry, outgoing, resolver)
     page = _page(settings, registry, documents, hosting, importer, watch, reference, renderer)
-    resolving = ResolvingFace(_resolver(settings, outgoing, clock))
+    resolving = ResolvingFace(resolver)
     routes = [
         route
         for face in (
@@ -472,6 +475,13 @@ def _outgoing(settings: Settings, port: int | None) -> Outgoing:
 def _resolver(settings: Settings, outgoing: Outgoing, clock: Clock) -> DomainResolver:
     """From domains to agents, by the one way out."""
     return DomainResolver(outgoing, outgoing, clock, ResolveOptions(legacy_names=settings.legacy_names))
+
+
+def _importer(settings: Settings, registry: Registry, outgoing: Outgoing, resolver: DomainResolver) -> Importer:
+    """Documents at addresses, and agents of domains, which the process that writes looks up again from time to time."""
+    rechecks = Rechecks(registry, resolver, publications, seconds=settings.agent_recheck_seconds)
+    registry.chore(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), rechecks.recheck)
+    return DomainImporter(registry, outgoing, resolver, rechecks)
 
 
 def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: str) -> Domains:

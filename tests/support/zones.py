@@ -1,51 +1,176 @@
-"""Plans of zones for tests, and their text read by somebody else's reader."""
+"""The DNS as a value, and a web server with a certificate: what resolving needs, without a name server."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import dns.name
 import dns.rdata
-import dns.zone
+import dns.rdataclass
+import dns.rdatatype
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from waypost.domains.zone import Zone, ZonePlan, make_zone
-from waypost.domains.zone_text import zone_text
-from waypost.wire.tlsa import Tlsa
+from waypost.dialects.adp_key import fingerprint
+from waypost.domains.ports import Lookup, Outcome, RecordType, Security
+from waypost.net.addresses import Address, AddressPolicy
+from waypost.net.fetching import SafeFetcher
 
-FINGERPRINT = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
-DIGEST = "Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
-APEX = "@ 60 IN SOA ns hostmaster 1 3600 600 86400 60\n@ 60 IN NS ns\nns 60 IN A 127.0.0.1\n"
-
-
-def plan(**members: Any) -> ZonePlan:
-    usual: dict[str, Any] = {
-        "domain": "alice.example.com",
-        "metadata_url": "https://alice.example.com/.well-known/agent.json",
-        "capabilities_url": "https://alice.example.com/.well-known/agent-capabilities.json",
-        "capabilities_digest": DIGEST,
-        "fingerprint": FINGERPRINT,
-        "certificates": (Tlsa(usage=3, selector=1, matching=1, data=bytes(range(32))),),
-    }
-    return ZonePlan(**(usual | members))
+import ipaddress
 
 
-def whole_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> str:
-    """The text of an agent inside a zone that a server can load."""
-    return f"$ORIGIN {origin}.\n{APEX}{zone_text(zone, form)}"
+class Zones:
+    """`Dns` of domains/ports.py. What nobody said is not there; what was said has one round trip."""
+
+    def __init__(self, security: Security = "secure") -> None:
+        self.security: Security = security
+        self.asked: list[tuple[str, str]] = []
+        self._answers: dict[tuple[str, str], Lookup] = {}
+
+    def set(self, name: str, kind: RecordType, *records: str, security: Security | None = None, ttl: int = 300) -> None:
+        """Records as a zone file has them."""
+        data = tuple(
+            dns.rdata.from_text(
+                dns.rdataclass.IN, dns.rdatatype.from_text(kind), text, origin=dns.name.root, relativize=False
+            ).to_wire()
+            for text in records
+        )
+        self.set_wire(name, kind, *data, security=security, ttl=ttl)
+
+    def set_wire(
+        self, name: str, kind: RecordType, *data: bytes | None, security: Security | None = None, ttl: int = 300
+    ) -> None:
+        found = tuple(each for each in data if each is not None)
+        self._answers[name, kind] = _lookup(name, kind, "found", security or self.security, records=found, ttl=ttl)
+
+    def fail(self, name: str, kind: RecordType, security: Security = "indeterminate") -> None:
+        """A server that fails, or with `bogus` an answer that is forged."""
+        reason = "signatures do not hold" if security == "bogus" else "SERVFAIL"
+        self._answers[name, kind] = _lookup(name, kind, "failed", security, reason=reason)
+
+    def remove(self, name: str, kind: RecordType) -> None:
+        self._answers.pop((name, kind), None)
+
+    async def lookup(self, name: str, kind: RecordType, /) -> Lookup:
+        self.asked.append((name, kind))
+        await asyncio.sleep(0)
+        known = self._answers.get((name, kind))
+        if known is not None:
+            return known
+        outcome: Outcome = "nodata" if any(other == name for other, _ in self._answers) else "nxdomain"
+        return _lookup(name, kind, outcome, self.security)
 
 
-def read_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> dict[tuple[str, str], list[Any]]:
-    """As dnspython reads it: rdata by name and type."""
-    found = dns.zone.from_text(whole_zone(zone, form, origin), origin=f"{origin}.", relativize=False)
-    records: dict[tuple[str, str], list[Any]] = {}
-    for name, _, rdata in found.iterate_rdatas():
-        records.setdefault((name.to_text(omit_final_dot=True), rdata.rdtype.name), []).append(rdata)
-    return records
+def _lookup(name: str, kind: RecordType, outcome: Outcome, security: Security, **more: Any) -> Lookup:
+    return Lookup(
+        name=name,
+        type=kind,
+        outcome=outcome,
+        security=security,
+        owner=name,
+        queries=1,
+        round_trips=1,
+        took_ms=1.0,
+        **more,
+    )
 
 
-def zone_of(**members: Any) -> Zone:
-    return make_zone(plan(**members))
+class Loopback:
+    """Every name is on this machine."""
+
+    async def addresses(self, name: str) -> list[Address]:
+        return [ipaddress.ip_address("127.0.0.1")]
 
 
-def params_of(rdata: Any) -> dict[int, str]:
-    """The parameters of an SVCB record by number, as their text."""
-    return {int(key): "" if value is None else value.to_text().strip('"') for key, value in rdata.params.items()}
+def loopback_fetcher(authority: Any) -> SafeFetcher:
+    """The one fetcher there is, with names that lead here and an authority of the tests."""
+    return SafeFetcher(AddressPolicy(("127.0.0.0/8",)), Loopback(), ca_file=authority.file)  # type: ignore[arg-type]
+
+
+class Site:
+    """A web server over TLS. `requests` is what it was asked for."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.requests: list[str] = []
+        self.connections = 0
+
+    def put(
+        self, path: str, body: Any, *, status: int = 200, kind: str = "application/vnd.adp+json", **headers: str
+    ) -> bytes:
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.pages[path] = (status, {"Content-Type": kind, **names}, data)
+        return data
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            path = head.split(b" ", 2)[1].decode()
+            host = next(line for line in head.decode().split("\r\n") if line.lower().startswith("host:"))[5:].strip()
+            self.requests.append(f"https://{host}{path}")
+            status, headers, body = self.pages.get(path, (404, {}, b"no"))
+            lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items())]
+            writer.write(
+                "\r\n".join([*lines, f"Content-Length: {len(body)}", "Connection: close", "", ""]).encode() + body
+            )
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def site(context: ssl.SSLContext) -> AsyncIterator[Site]:
+    made = Site()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=context)
+    made.port = server.sockets[0].getsockname()[1]
+    try:
+        yield made
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+class Identity:
+    """An agent's key, and its document."""
+
+    def __init__(self, domain: str, seed: bytes = bytes(range(32))) -> None:
+        self.domain = domain
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.raw = self._key.public_key().public_bytes_raw()
+        self.fingerprint = fingerprint(self.raw)
+        self.pem = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+    def document(self, **identity: Any) -> dict[str, Any]:
+        return {
+            "protocol": "ADP/1.1",
+            "identity": {
+                "id": f"agent:{identity.get('domain', self.domain)}",
+                "domain": self.domain,
+                "name": "Alice's Agent",
+                "publicKey": {"algorithm": "ed25519", "fingerprint": self.fingerprint, "full": self.pem},
+                **identity,
+            },
+            "endpoints": {
+                "wellKnown": f"https://{self.domain}/.well-known/agent.json",
+                "chat": f"wss://{self.domain}/agent/chat",
+            },
+            "capabilities": [{"id": "chat", "name": "Conversational chat", "description": "Talks about the weather"}],
+        }
+
+    def txt(self, url: str, **more: str) -> str:
+        rest = "".join(f"; {name}={value}" for name, value in more.items())
+        return f'"v=ADP1.1; pk={self.fingerprint}; wk={url}{rest}"'
+
+
+def states(verdicts: Iterable[Any]) -> dict[str, str]:
+    return {verdict.check: verdict.state for verdict in verdicts}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +19,9 @@ from waypost.cli.text import clean
 from waypost.client.agent import Agent
 from waypost.client.results import Failure, Fetched, FoundAgent
 from waypost.client.sync.client import SyncClient
+from waypost.domains.naming import is_domain
 
+_FILES = (".json", ".jsonl", ".ndjson", ".rtfs", ".txt", ".yaml", ".yml", ".toml", ".pem")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _STATES = {"passed": "green", "failed": "red", "unknown": "yellow", "not_checked": "dim"}
 _SHOWN = 5  # of a catalogue, as cards; the others as lines
@@ -32,10 +35,18 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str | None = None
     visibility: str | None = None
     ttl_seconds: int | None = None
+    organisation: bool = False  # of a domain: all that it lists
 
 
 def is_url(name: str) -> bool:
     return _URL.match(name) is not None
+
+
+def is_address(name: str) -> bool:
+    """An address, a domain or an agent URI. What is a file, or is called like one, is a file."""
+    if is_url(name) or name.lower().startswith("agent:"):
+        return True
+    return not name.lower().endswith(_FILES) and not Path(name).exists() and is_domain(name)
 
 
 def take_url(client: SyncClient, printer: Printer, url: str, choice: Choice) -> Fetched | None:
@@ -62,6 +73,7 @@ def _fetch(client: SyncClient, url: str, choice: Choice, *, save: bool, digest: 
         visibility=choice.visibility if save else None,
         ttl_seconds=choice.ttl_seconds if save else None,
         digest=digest,
+        organisation=choice.organisation and not is_url(url),
     )
 
 

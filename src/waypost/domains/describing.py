@@ -31,6 +31,13 @@ from waypost.wire.svcb import CAP, CAP_SHA256, WELL_KNOWN
 
 Role = Literal["capability", "metadata"]
 _ALWAYS_FAILED = ("tls",)
+_ANSWERED = (
+    "status",
+    "not_a_document",
+    "too_large",
+    "encoding",
+    "redirect",
+)  # there is a server, and another document may be
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +58,13 @@ class Describer:
         self._clock = clock
         self._located = located
         self._danes: dict[tuple[str, int], Dane] = {}
+        self._is_silent = False  # there is nobody who could have another document
         self._unproven: list[str] = []  # hosts that could not prove who they are
         self._connected: list[tuple[Role, Dane]] = []
 
     async def describe(self, asked: Asked) -> list[Descriptor]:
         """The documents of the agent, the one that counts most first. Raises Refusal."""
+        self._journal.begin_round()
         try:
             found = await self._describe(asked)
         finally:
@@ -124,7 +133,7 @@ class Describer:
             found = await self._fetch_all(Wanted(url=url, guessed=True, digest=digest))
             if found:
                 return found
-            if self._unproven:
+            if self._is_silent:
                 break
         return []
 
@@ -166,6 +175,7 @@ class Describer:
             url=wanted.url,
             guessed=wanted.guessed or None,
         )
+        self._is_silent = self._is_silent or code not in _ANSWERED
         if code in _ALWAYS_FAILED:
             self._unproven.append(urlsplit(wanted.url).hostname or "")
 

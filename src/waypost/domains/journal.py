@@ -17,7 +17,8 @@ from waypost.model.verdict import State
 from waypost.registry.ports import Clock
 
 Question = tuple[str, RecordType]
-_STATES: dict[str, State] = {"found": "passed", "nodata": "passed", "nxdomain": "passed", "failed": "unknown"}
+_STATES: dict[str, State] = {"found": "passed", "nodata": "not_checked", "nxdomain": "not_checked", "failed": "unknown"}
+_ABSENT = {"nodata": "no such record", "nxdomain": "no such name"}
 _WEAKEST: dict[Security, int] = {"bogus": 0, "indeterminate": 1, "insecure": 2, "secure": 3}
 
 
@@ -50,8 +51,11 @@ class Journal:
 
     async def ask(self, *questions: Question) -> list[Lookup]:
         """Questions that go out together, as the next round."""
-        self._rounds.append(0)
+        self.begin_round()
         return await asyncio.gather(*(self.ask_too(question) for question in questions))
+
+    def begin_round(self) -> None:
+        self._rounds.append(0)
 
     async def ask_too(self, question: Question) -> Lookup:
         """A question beside those of the round that is on its way."""
@@ -73,13 +77,13 @@ class Journal:
     def tell_lookup(self, found: Lookup, reason: str = "", *, code: str = "", **evidence: Any) -> None:
         """What the DNS answered. That there is no record is an answer too."""
         state = _STATES[found.outcome] if found.security != "bogus" else "failed"
-        words = {"nodata": "no such record", "nxdomain": "no such name"}
-        told = reason or found.reason or words.get(found.outcome, "")
+        told = reason or _ABSENT.get(found.outcome, "") or (found.reason if state != "passed" else "")
         known = {
             "name": found.name,
             "type": found.type,
             "outcome": found.outcome,
             "dnssec": found.security,
+            "dnssec_reason": found.reason if found.reason != told else None,
             "owner": found.owner if found.owner != found.name else None,
             "ttl": found.ttl,
             "server": found.server,

@@ -49,6 +49,8 @@ def _judge(located: Located, documents: Sequence[Descriptor], journal: Journal, 
         return rung(KEY, "unknown" if code == "unknown" else "failed", reason, journal, code=code)
     document = next((each for each in documents if each.told.dialect == "adp"), None)
     pinned = located.key
+    if located.how is None and not documents:
+        return unreached(journal, KEY)[0]
     if pinned is None:
         return rung(KEY, "unknown", "the DNS gives no fingerprint of the agent's key", journal, code=UNPINNED)
     evidence: dict[str, Any] = {"fingerprint": pinned.fingerprint, "source": pinned.source, "dnssec": pinned.dnssec}

@@ -15,7 +15,8 @@ TRUST_MEMBER: Final = "org.waypost.trust"  # where a format has free members but
 BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "FAILED"}  # for people
 
 # This shows that a document agrees with itself. Anybody can sign with a key of their own: `key-pinned` says whose it is.
-CONSISTENT: Final = frozenset(("announce-signature",))
+# That a domain has a record of the agent says where it is (ADP-48: no cryptography was done).
+CONSISTENT: Final = frozenset(("announce-signature", "dns-verified"))
 # These cover the whole document: a change that passes one is the key holder's own. An ADP proof and an ARD manifest cover a
 # name and themselves, and go on holding whatever is written around them.
 SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature"))

@@ -55,6 +55,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     save: bool = False
     dialect: str | None = None
     digest: str | None = None  # of what was shown: nothing else is saved
+    organisation: bool = False  # of a domain: everything that it lists
     visibility: str | None = None
     ttl_seconds: int | None = None
 
@@ -192,7 +193,7 @@ class Importer:
         proof = await self._proof(publication)
         return msgspec.structs.replace(
             _found(publication),
-            trust=summary((*verdicts, *proof)),
+            trust=summary((*publication.verdicts, *verdicts, *proof)),
             existing=self._existing(publication.principal, record_id),
         )
 

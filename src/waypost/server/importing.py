@@ -43,9 +43,15 @@ class ImportFace:
                             "url": {
                                 "type": "string",
                                 "maxLength": limits.FETCH_URL_CHARS,
-                                "description": "of a document, or an origin whose well-known documents are tried",
+                                "description": "of a document, an origin whose well-known documents are tried, or a domain "
+                                "or agent URI that is resolved",
                             },
                             "save": {"type": "boolean", "default": False},
+                            "organisation": {
+                                "type": "boolean",
+                                "default": False,
+                                "description": "of a domain: every agent that it lists",
+                            },
                             "dialect": DIALECT,
                             "digest": {
                                 "type": "string",
@@ -62,15 +68,14 @@ class ImportFace:
         refuse_loops(call.request)
         asked = await read_object(call.request)
         dialect = _text(asked, "dialect")
-        save = asked.get("save", False)
-        if not isinstance(save, bool):
-            raise InvalidParameter("save must be true or false.", path="$.save")
+        save, organisation = _flag(asked, "save"), _flag(asked, "organisation")
         url = _text(asked, "url")
         if url is None:
             raise InvalidParameter("url is missing.", path="$.url", hint="Name the address of a document.")
         wanted = Wanted(
             url=url,
             save=save,
+            organisation=organisation,
             dialect=check_dialect(dialect, "$.dialect") if dialect is not None else None,
             digest=_text(asked, "digest"),
             visibility=read_visibility(call.request),
@@ -129,6 +134,13 @@ def _document(found: FoundAgent) -> Any:
 def _error_json(error: WaypostError) -> dict[str, Any]:
     members = {"code": error.code, "message": error.message, "path": error.path, "hint": error.hint}
     return {name: value for name, value in members.items() if value is not None}
+
+
+def _flag(asked: JsonObject, name: str) -> bool:
+    value = asked.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidParameter(f"{name} must be true or false.", path=f"$.{name}")
+    return value
 
 
 def _text(asked: JsonObject, name: str) -> str | None:

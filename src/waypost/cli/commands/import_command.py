@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from waypost.cli.found import Choice, is_url, take_url
+from waypost.cli.found import Choice, is_address, take_url
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.progress import counted
@@ -37,10 +37,11 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
         "waypost import agents.jsonl",
         "waypost import cards/ profile.rtfs ai-catalog.json",
         "waypost import https://agents.example.net/.well-known/ai-catalog.json",
+        "waypost import example.com",
         "waypost export --server http://127.0.0.1:8441 | waypost import -",
     )
 )
-@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|URL|-...")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|URL|DOMAIN|-...")
 @click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see them.")
 @click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
 @click.option("--dry-run", is_flag=True, help="Show what is at addresses, and register nothing.")
@@ -48,16 +49,17 @@ OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
 def command(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
     """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogues, and folders of those.
 
-    What is at an address is fetched by the service, and on a terminal shown before it is registered.
+    What is at an address is fetched by the service, and on a terminal shown before it is registered. A domain stands for
+    every agent that its organisation lists in the DNS.
 
     A document that is refused does not stop the others; it is named on stderr, and the exit code is 1.
     """
     printer = session.printer()
-    addresses = [source for source in sources if is_url(source)]
+    addresses = [source for source in sources if is_address(source)]
     if dry_run and len(addresses) < len(sources):
         raise click.UsageError("--dry-run is for addresses.")
-    pieces = list(read_sources(source for source in sources if not is_url(source)))
-    choice = Choice(yes=yes, dry_run=dry_run, visibility=visibility)
+    pieces = list(read_sources(source for source in sources if not is_address(source)))
+    choice = Choice(yes=yes, dry_run=dry_run, visibility=visibility, organisation=True)
     with session.client() as client:
         fetched = [*_from_addresses(client, printer, addresses, choice)]
         everything = chain(fetched, _results(client, pieces, visibility))

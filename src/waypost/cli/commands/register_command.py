@@ -1,4 +1,4 @@
-"""`waypost register FILE|URL|-…`."""
+"""`waypost register FILE|URL|DOMAIN|-…`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from waypost.cli.durations import duration
 from waypost.cli.fetching import fetch_here
-from waypost.cli.found import Choice, is_url, take_url
+from waypost.cli.found import Choice, is_address, is_url, take_url
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.receipts import receipt_value, show_receipt, tell_remarks
@@ -38,10 +38,11 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
         "waypost register card.json server.json --visibility internal",
         "waypost register https://agents.example.net/.well-known/agent-card.json",
         "waypost register https://agents.example.net --dry-run",
+        "waypost register alice.example.com",
         "generate-card | waypost register -",
     )
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE|URL|-...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|URL|DOMAIN|-...")
 @click.option("--dialect", metavar="NAME", help="Read it as this dialect, whatever its content says.")
 @click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see it.")
 @click.option("--ttl", type=duration, metavar="DURATION", help="Let it expire after so long, e.g. 15m, 1h.")
@@ -57,8 +58,8 @@ def command(
     """Register agents from files, from addresses, or from standard input (-).
 
     A document at an address is fetched by the service, which reaches public addresses, and private ones that its setting
-    allow_cidrs names. An origin alone stands for its well-known documents. On a terminal what was found is shown
-    before it is registered.
+    allow_cidrs names. An origin alone stands for its well-known documents, a domain for the agent that its DNS names, which
+    is looked up again from time to time. On a terminal what was found is shown before it is registered.
 
     The dialect of each document is recognised from its content. To register many documents at once, use import.
     """
@@ -84,7 +85,7 @@ def command(
 
 
 def _register(session: Session, client: SyncClient, name: str, writing: Writing, manner: Manner) -> Iterator[Receipt]:
-    if is_url(name) and not manner.local:
+    if is_address(name) and not (manner.local and is_url(name)):
         yield from _from_url(session.printer(), client, name, writing, manner)
         return
     if manner.dry_run:

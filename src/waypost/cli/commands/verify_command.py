@@ -1,8 +1,7 @@
-"""`waypost verify ID|FILE`, `waypost verify --log`."""
+"""`waypost verify ID|FILE|DOMAIN`, `waypost verify --log`."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,15 @@ from waypost.cli.badges import badge, word
 from waypost.cli.commands.verify_log import ENTRIES, verify_log
 from waypost.cli.options import example
 from waypost.cli.output import Printer
+from waypost.cli.resolution import show_resolution
+from waypost.cli.resolving import Looking, looking_options, resolve
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
 from waypost.client.results import Verification, verification_of
 from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext
-from waypost.errors import InvalidRequest, NotFound, Unauthorized, Unavailable
+from waypost.domains.naming import is_domain
+from waypost.errors import NotFound, Unauthorized, Unavailable
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import summary
 from waypost.registry.verification import judge_with
@@ -28,7 +30,6 @@ from waypost.trust.announced import parse_announced_key
 from waypost.trust.checks.bound import BoundKey
 
 EXIT_FAILED = 1
-_DOMAIN = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\Z")
 _MARKS = {
     "passed": ("✓", "green"),
     "failed": ("✗", "bold red"),
@@ -40,12 +41,13 @@ _MARKS = {
 @click.command(
     epilog=example(
         "waypost verify agent:alice.example.com",
+        "waypost verify alice.example.com",
         "waypost verify agent-card.json --key alice.pem",
         "waypost verify weather-reporter -o json | jq .trust.level",
         "waypost verify --log",
     )
 )
-@click.argument("target", required=False, metavar="ID|FILE")
+@click.argument("target", required=False, metavar="ID|FILE|DOMAIN")
 @click.option(
     "--key",
     "keys",
@@ -63,11 +65,22 @@ _MARKS = {
     show_default=True,
     help="With --log: how many of the newest entries are proved to be in it.",
 )
+@looking_options
 @with_session
 def command(
-    session: Session, target: str | None, keys: tuple[Path, ...], dialect: str | None, entries: int, *, log: bool
+    session: Session,
+    target: str | None,
+    keys: tuple[Path, ...],
+    dialect: str | None,
+    entries: int,
+    looking: Looking,
+    *,
+    log: bool,
 ) -> int:
-    """Check now how far an agent, or a document in a file, can be trusted: every check, step by step, with its evidence.
+    """Check now how far an agent, a document in a file, or a domain can be trusted: every check, step by step, with its
+    evidence.
+
+    A domain is followed to its agent, rung by rung, without a service; --server lets that service do it.
 
     Exits with 1 when a check failed. A signature that holds, but by a key that nothing binds to the agent, is `?`: it proves
     nothing about who the agent is.
@@ -75,31 +88,40 @@ def command(
     if log:
         return verify_log(session, entries)
     if target is None:
-        raise click.UsageError("Say what to check: an ID, a FILE, or --log.")
+        raise click.UsageError("Say what to check: an ID, a FILE, a DOMAIN, or --log.")
     printer = session.printer()
     path = Path(target)
     if path.is_file():
         found = _verify_file(session, printer, path, keys, dialect)
     elif keys:
         raise click.UsageError(f"--key checks files, and {target!r} is none.")
+    elif is_domain(target) and not target.lower().startswith("agent:"):
+        return _verify_domain(session, looking, printer, target)
     else:
-        found = _verify_agent(session, target)
+        try:
+            found = _verify_agent(session, target)
+        except (NotFound, Unavailable, Unauthorized):
+            if not is_domain(target):
+                raise
+            return _verify_domain(session, looking, printer, target)
     _show(printer, found)
     return EXIT_FAILED if found.level == "failed" else 0
 
 
 def _verify_agent(session: Session, target: str) -> Verification:
     with session.client() as client:
-        try:
-            return client.verify(target)
-        except NotFound:
-            if _DOMAIN.match(target):
-                raise InvalidRequest(
-                    f"No agent is registered as {target!r}, and domains are not checked yet.",
-                    path="target",
-                    hint="Name an agent or a file; checks of a domain's own DNS come with a later release.",
-                ) from None
-            raise
+        return client.verify(target)
+
+
+def _verify_domain(session: Session, looking: Looking, printer: Printer, target: str) -> int:
+    found = resolve(session, looking, target, "key")
+    show_resolution(printer, found)
+    fallen = [verdict for verdict in found.verdicts if verdict.state == "failed"]
+    for verdict in fallen:
+        printer.note(f"{verdict.check} failed: {verdict.reason}", "red")
+    if not fallen and not found.is_resolved:
+        printer.note(f"{found.outcome.replace('_', ' ')}: {found.reason}", "red")
+    return 0 if found.is_resolved else EXIT_FAILED
 
 
 # --- Files ----------------------------------------------------------------------------------------

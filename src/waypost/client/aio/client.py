@@ -155,13 +155,15 @@ class Client(TrustCalls, ZoneCalls):
         visibility: str | None = None,
         ttl_seconds: int | None = None,
         digest: str | None = None,
+        organisation: bool = False,
     ) -> Fetched:
         """Let the service fetch the documents at an address, and register them with `save`.
 
-        A bare host or origin stands for its well-known documents. `digest` of what was seen before keeps anything else from
-        being saved.
+        An origin stands for its well-known documents. A domain or an agent URI is resolved, and comes with how far it is
+        proven; with `organisation` so is every agent that the domain lists. `digest` of what was seen before keeps anything
+        else from being saved.
         """
-        wanted = {"url": url, "save": save, "dialect": dialect, "digest": digest}
+        wanted = {"url": url, "save": save, "dialect": dialect, "digest": digest, "organisation": organisation or None}
         writing = Writing(visibility=visibility, ttl_seconds=ttl_seconds)
         return fetched_of(json_of(await self._connection.send(fetch_call(wanted, writing))))
 

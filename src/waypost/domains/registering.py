@@ -1,0 +1,250 @@
+"""A domain instead of a document: what its DNS and its documents say becomes registrations, with the rungs as verdicts.
+
+One agent may come with several documents (a capability card and an ADP document); they are sources of one record, which the
+alias `agent:{domain}` holds together. An agent that the DNS alone describes is written as a profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from waypost import limits
+from waypost.domains.descriptors import DNS_AID, Descriptor
+from waypost.domains.naming import is_domain, parse_asked
+from waypost.domains.organisation import Index, OrganisationReader
+from waypost.domains.rechecking import Rechecks
+from waypost.domains.resolving import DomainResolver, Found
+from waypost.errors import FetchFailed, PreconditionFailed, WaypostError
+from waypost.model.json import dump_json
+from waypost.model.principal import Principal
+from waypost.model.resolution import Endpoint, Resolution
+from waypost.model.verdict import Verdict
+from waypost.registry.engine import Registry
+from waypost.registry.fetching import Fetcher
+from waypost.registry.importing import FoundAgent, FoundDocuments, Importer, Wanted
+from waypost.registry.publication import Publication
+
+VIA: Final = "domain"
+_NETWORK: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied", "dns_failed"))
+_MEMBERS: Final = ("name", "description")
+
+
+class DomainImporter(Importer):
+    """`Importer` that knows domains too. An address of a document is fetched as ever."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        fetcher: Fetcher,
+        resolver: DomainResolver,
+        rechecks: Rechecks,
+        *,
+        discreet_seconds: float = limits.FETCH_DISCREET_SECONDS,
+    ) -> None:
+        super().__init__(registry, fetcher, discreet_seconds=discreet_seconds)
+        self._resolver = resolver
+        self._rechecks = rechecks
+        self._organisations = OrganisationReader(resolver.dns, resolver.fetcher, registry.clock)
+
+    async def find(self, principal: Principal, wanted: Wanted) -> FoundDocuments:
+        if not is_domain(wanted.url):
+            return await super().find(principal, wanted)
+        began = time.monotonic()
+        try:
+            if wanted.organisation:
+                return await self._organisation(principal, wanted)
+            found = await self._resolver.find(wanted.url)
+            if found.resolution.outcome == "not_found":
+                return await self._elsewhere(principal, wanted, found.resolution)
+            return await self._take(principal, wanted, found)
+        except FetchFailed as error:
+            if principal.is_admin or error.details.get("reason") not in _NETWORK:
+                raise
+        await asyncio.sleep(max(0.0, began + self._discreet_seconds - time.monotonic()))
+        raise FetchFailed(
+            "The agent of this domain could not be reached.",
+            path="$.url",
+            hint="Is it up, and public? `waypost resolve` tells more.",
+            details={"reason": "unreachable"},
+        )
+
+    async def _elsewhere(self, principal: Principal, wanted: Wanted, told: Resolution) -> FoundDocuments:
+        """A host without records of an agent may have other documents that are well known."""
+        if wanted.url.lower().startswith("agent:"):
+            raise _refused(told)
+        try:
+            return await super().find(principal, wanted)
+        except FetchFailed as error:
+            if error.details.get("reason") in ("no_address", "unreachable"):
+                raise _refused(told) from None
+            raise
+
+    # --- One agent -------------------------------------------------------------------------------
+
+    async def _take(self, principal: Principal, wanted: Wanted, found: Found) -> FoundDocuments:
+        told = found.resolution
+        if not told.is_resolved:
+            raise _refused(told)
+        digest = _digest(found)
+        if wanted.digest is not None and wanted.digest != digest:
+            raise PreconditionFailed(
+                "What the domain says has changed since it was shown.", path="$.digest", hint="Look again."
+            )
+        agents = await self._agents(principal, wanted, found)
+        if all(agent.error is not None for agent in agents) and agents[0].error is not None:
+            raise agents[0].error
+        url = told.document.url if told.document is not None else told.agent
+        return FoundDocuments(url=url, digest=digest, agents=tuple(agents))
+
+    async def _agents(self, principal: Principal, wanted: Wanted, found: Found) -> list[FoundAgent]:
+        take = self._save if wanted.save else self._preview
+        agents = [await _taken(take, each) for each in self.publications(principal, found, wanted)]
+        if wanted.save and any(agent.receipt is not None for agent in agents):
+            ids = [agent.receipt.id for agent in agents if agent.receipt is not None]
+            await self._rechecks.remember(found.resolution.domain, principal.subject or "", ids)
+        return agents
+
+    def publications(self, principal: Principal, found: Found, wanted: Wanted | None = None) -> list[Publication]:
+        return publications(self._registry, principal, found, wanted)
+
+    # --- An organisation -------------------------------------------------------------------------
+
+    async def _organisation(self, principal: Principal, wanted: Wanted) -> FoundDocuments:
+        """Everything that it lists, and the agent of its own name."""
+        domain = parse_asked(wanted.url).domain
+        index, own = await asyncio.gather(self._organisations.read(domain), self._resolver.find(domain))
+        if index.told.outcome == "failed":
+            raise _failed(index.told.code, f"The index of {domain} cannot be used: {index.told.reason}.")
+        names = [entry.domain for entry in index.told.entries if entry.domain][: limits.ORGANISATION_AGENTS]
+        if index.told.outcome == "not_found" and not own.resolution.is_resolved:
+            return await self._elsewhere(principal, msgspec.structs.replace(wanted, organisation=False), own.resolution)
+        agents = await self._of_index(principal, wanted, index)
+        for found in [*([own] if own.resolution.is_resolved else []), *await self._resolved(names)]:
+            if found.resolution.is_resolved:
+                agents += await self._agents(principal, wanted, found)
+            else:
+                agents.append(FoundAgent(document=b"", error=_refused(found.resolution)))
+        digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(each.document).digest() for each in agents))).hexdigest()
+        return FoundDocuments(url=index.url or f"agent:{domain}", digest=digest, agents=tuple(agents))
+
+    async def _of_index(self, principal: Principal, wanted: Wanted, index: Index) -> list[FoundAgent]:
+        take = self._save if wanted.save else self._preview
+        return [
+            await self._one(principal, wanted, index.url, document, take)
+            for document in index.documents[: limits.ORGANISATION_AGENTS]
+        ]
+
+    async def _resolved(self, names: Sequence[str]) -> list[Found]:
+        found: list[Found] = []
+        for start in range(0, len(names), limits.INDEX_AT_ONCE):
+            part = names[start : start + limits.INDEX_AT_ONCE]
+            found += await asyncio.gather(*map(self._resolver.find, part))
+        return found
+
+
+async def _taken(take: Callable[[Publication], Awaitable[FoundAgent]], publication: Publication) -> FoundAgent:
+    try:
+        return await take(publication)
+    except WaypostError as error:
+        return FoundAgent(document=publication.document, error=error)
+
+
+# --- From what was found to documents -------------------------------------------------------------
+
+
+def publications(
+    registry: Registry, principal: Principal, found: Found, wanted: Wanted | None = None
+) -> list[Publication]:
+    """One for each document of a dialect; where there is none, one that is written from the DNS."""
+    told = found.resolution
+    verdicts = kept_verdicts(told)
+    documents = [(each.body, each.told.url) for each in found.documents if each.decoded is not None]
+    made = []
+    for body, url in documents or [(dump_json(profile_of(found)), told.agent)]:
+        dialect, decoded = registry.decode(body, source_url=url if documents else None)
+        aliases = tuple(dict.fromkeys((*decoded.aliases, told.agent)))
+        made.append(
+            Publication(
+                dialect=dialect,
+                document=body,
+                decoded=msgspec.structs.replace(decoded, aliases=aliases),
+                principal=principal,
+                via=VIA,
+                visibility=wanted.visibility if wanted is not None else None,
+                ttl_seconds=wanted.ttl_seconds if wanted is not None else None,
+                source_url=url,
+                verdicts=verdicts,
+            )
+        )
+    return made
+
+
+def kept_verdicts(told: Resolution) -> tuple[Verdict, ...]:
+    """What was not checked is as good as not told."""
+    return tuple(verdict for verdict in told.verdicts if verdict.state != "not_checked")
+
+
+def profile_of(found: Found) -> dict[str, Any]:
+    """An agent that the DNS alone describes (neighbours.md §5 for AID)."""
+    told, located = found.resolution, found.located
+    aid = (located.aid if located is not None else None) or next(
+        (each.aid for each in found.documents if each.aid), None
+    )
+    if aid is not None:
+        return {
+            "id": f"dns:_agent.{told.domain}",
+            "name": aid.desc or told.domain,
+            "description": aid.desc or f"Agent at {told.domain}",
+            "tags": [aid.proto],
+            "bindings": [{"protocol": aid.proto, "endpoint": aid.uri}],
+        }
+    stated = _stated(found.documents)
+    return {
+        "id": told.agent,
+        "name": stated.get("name") or told.domain,
+        "description": stated.get("description") or f"Agent at {told.domain}",
+        "tags": sorted({endpoint.protocol for endpoint in told.endpoints if endpoint.protocol}),
+        "bindings": [_binding(endpoint, number) for number, endpoint in enumerate(told.endpoints)],
+    }
+
+
+def _binding(endpoint: Endpoint, number: int) -> dict[str, Any]:
+    where = endpoint.host if endpoint.port == 443 else f"{endpoint.host}:{endpoint.port}"
+    return {
+        "protocol": endpoint.protocol or "https",
+        "endpoint": endpoint.url or f"https://{where}/",
+        "priority": endpoint.priority or number,
+    }
+
+
+def _stated(documents: Sequence[Descriptor]) -> dict[str, str]:
+    """Name and description of DNS-AID's own metadata."""
+    for each in documents:
+        identity = (each.parsed or {}).get("identity")
+        if each.told.dialect == DNS_AID and isinstance(identity, dict):
+            members = {name: identity.get(name) or (each.parsed or {}).get(name) for name in _MEMBERS}
+            return {name: value[:1024] for name, value in members.items() if isinstance(value, str) and value.strip()}
+    return {}
+
+
+def _digest(found: Found) -> str:
+    bodies = [each.body for each in found.documents] or [dump_json(profile_of(found))]
+    if len(bodies) == 1:
+        return hashlib.sha256(bodies[0]).hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(body).digest() for body in bodies)).hexdigest()
+
+
+def _refused(told: Resolution) -> FetchFailed:
+    if told.outcome == "not_found":
+        return _failed(told.code or "no_agent", f"{told.domain} names no agent: {told.reason}.")
+    return _failed(told.code or "refused_agent", f"The agent of {told.domain} is refused: {told.reason}.")
+
+
+def _failed(code: str, message: str) -> FetchFailed:
+    return FetchFailed(message, path="$.url", hint="`waypost resolve` shows it step by step.", details={"reason": code})
