@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import dns.name
 import dns.rcode
@@ -17,10 +18,17 @@ from dns.rdtypes.ANY.SOA import SOA
 from waypost import limits
 from waypost.net.dns.memory import Memory
 from waypost.net.dns.packet import DnsFailure, Message, Question, failure
-from waypost.net.dns.upstreams import Upstreams
 
 Answered = Message | DnsFailure
 Key = tuple[dns.name.Name, RdataType]
+
+
+class Asking(Protocol):
+    """Whoever is asked: `Upstreams`, or a script."""
+
+    async def ask(self, question: Question) -> Message: ...
+
+    async def aclose(self) -> None: ...
 
 
 class Account:
@@ -60,7 +68,7 @@ class Account:
 class Exchange:
     """One for each way of asking: with signatures and unchecked, or trusting what the resolver checked."""
 
-    def __init__(self, upstreams: Upstreams, clock: Callable[[], float], *, checking: bool = True) -> None:
+    def __init__(self, upstreams: Asking, clock: Callable[[], float], *, checking: bool = True) -> None:
         self._upstreams = upstreams
         self._checking = checking
         self._kept: Memory[Key, Answered] = Memory(clock)

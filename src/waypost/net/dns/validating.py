@@ -21,11 +21,10 @@ from waypost import limits
 from waypost.domains.ports import Lookup, Outcome, RecordType
 from waypost.net.dns.aliases import follow, too_many_aliases
 from waypost.net.dns.chain import Chain, Work
-from waypost.net.dns.exchange import Account, Exchange, negative_ttl
+from waypost.net.dns.exchange import Account, Asking, Exchange, negative_ttl
 from waypost.net.dns.memory import Memory, clamp
 from waypost.net.dns.packet import DnsFailure, Message, failure
 from waypost.net.dns.sections import denial_sets, find_signer, signed_set
-from waypost.net.dns.upstreams import Upstreams
 from waypost.trust.dnssec.anchors import TrustAnchors
 from waypost.trust.dnssec.delegation import Entry
 from waypost.trust.dnssec.denial import Denial
@@ -51,7 +50,7 @@ class ValidatingDns:
 
     def __init__(
         self,
-        upstreams: Upstreams,
+        upstreams: Asking,
         anchors: TrustAnchors,
         *,
         clock: Callable[[], float],
@@ -74,8 +73,8 @@ class ValidatingDns:
             owner, type_ = dns.name.from_text(asked or "."), dns.rdatatype.from_text(kind)
             kept = self._found.find((owner, type_))
             found, left = kept if kept is not None else (await self._find(owner, type_, account), None)
-        except (DnsFailure, dns.exception.DNSException) as error:
-            found, left = _failed(dns.name.root, Judgement("indeterminate", str(error) or "It is no name.")), None
+        except dns.exception.DNSException:
+            found, left = _failed(dns.name.root, Judgement("indeterminate", "it is no name")), None
         return Lookup(
             name=asked,
             type=kind,
@@ -104,7 +103,7 @@ class ValidatingDns:
         except TimeoutError:
             found = _failed(name, Judgement("indeterminate", "it took too long to prove the answer"))
         except DnsFailure as error:
-            found = _failed(name, Judgement("indeterminate", str(error)))
+            found = _failed(name, Judgement("indeterminate", error.message))
         self._found.keep((name, kind), found, found.ttl)
         return found
 

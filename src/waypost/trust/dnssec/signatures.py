@@ -122,7 +122,7 @@ def _holds(rrset: dns.rrset.RRset, signature: RRSIG, key: DNSKEY) -> bool:
     try:
         public = get_algorithm_cls_from_dnskey(key).public_cls.from_dnskey(key)
         public.verify(signature.signature, _covered(rrset, signature))
-    except (InvalidSignature, UnsupportedAlgorithm, dns.exception.DNSException, ValueError):
+    except (InvalidSignature, UnsupportedAlgorithm, dns.exception.DNSException, ValueError, struct.error):
         return False
     return True
 

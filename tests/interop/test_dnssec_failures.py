@@ -1,0 +1,59 @@
+"""Zones that unbound's authors broke on purpose, served by nsd at the hour they are from: our verdict is unbound's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from support.dns_servers import NameServer, nsd, unbound
+from waypost.domains.ports import RecordType
+from waypost.net.dns.upstreams import Upstreams
+from waypost.net.dns.validating import ValidatingDns
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
+
+FOLDER = Path(__file__).parents[1] / "vectors" / "dnssec" / "unbound-ede"
+NOW = datetime(2001, 1, 1, 12, tzinfo=UTC)
+ANCHORS = [line for line in (FOLDER / "trust-anchors").read_text().splitlines() if not line.startswith(".")]
+CASES: list[tuple[str, RecordType, str]] = [
+    ("expired.dnssec-failures.test", "TXT", "has expired"),
+    ("notyetincepted.dnssec-failures.test", "TXT", "is not valid yet"),
+    ("missingrrsigs.dnssec-failures.test", "TXT", "not signed"),
+    ("sigsinvalid.dnssec-failures.test", "TXT", "does not hold"),
+    ("ns.dnssec-failures.test", "A", ""),
+    ("ns.dnssec-failures.test", "TXT", ""),
+    ("nothing.dnssec-failures.test", "TXT", ""),
+    ("dnskey-failures.test", "TXT", "no signed keys"),
+    ("nsec-failures.test", "TXT", "nothing proves"),
+    ("nsec-failures.test", "A", ""),
+    ("rrsig-failures.test", "A", "no signed keys"),
+]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:
+    zones = {f"{path.name.removesuffix('.signed')}.": path.read_text() for path in sorted(FOLDER.glob("*.signed"))}
+    with nsd(tmp_path_factory.mktemp("nsd"), zones) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def judge(authority: NameServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:
+    zones = [line.split()[0] for line in ANCHORS]
+    folder = tmp_path_factory.mktemp("unbound")
+    with unbound(folder, dict.fromkeys(zones, authority), ANCHORS, date=f"{NOW:%Y%m%d%H%M%S}") as server:
+        yield server
+
+
+@pytest.mark.parametrize(("name", "kind", "reason"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
+async def test_a_zone_that_was_broken_on_purpose_is_judged_as_unbound_does(
+    authority: NameServer, judge: NameServer, name: str, kind: RecordType, reason: str
+) -> None:
+    anchors = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
+    dns = ValidatingDns(Upstreams(authority.address, try_seconds=10), anchors, clock=NOW.timestamp)
+    found = await dns.lookup(name, kind)
+    assert found.security == judge.verdict(name, kind), found
+    assert found.security == ("bogus" if reason else "secure"), found
+    assert reason in found.reason
