@@ -21,7 +21,7 @@ from waypost.server.described import FACE_ROUTES
 # Commands that start a service, or tell of the command itself: they ask nothing of a service.
 LOCAL = {"serve", "demo", "completion", "version", "announce", "browse"}
 # What the clients offer around the operations: other shapes of a row's answer, and their own life.
-BESIDE = {"document", "page", "export_lines", "health", "version", "aclose", "close"}
+BESIDE = {"document", "page", "wait_task", "export_lines", "health", "version", "aclose", "close"}
 
 rows = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
 

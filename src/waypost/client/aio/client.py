@@ -13,6 +13,7 @@ import msgspec
 
 from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
+from waypost.client.aio.meeting import MeetingCalls
 from waypost.client.aio.trust import TrustCalls
 from waypost.client.aio.watch import changes
 from waypost.client.aio.zones import ZoneCalls
@@ -71,7 +72,7 @@ from waypost.model.resolution import Depth, Resolution
 from waypost.settings import load_connection
 
 
-class Client(TrustCalls, ZoneCalls):
+class Client(TrustCalls, MeetingCalls, ZoneCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(
