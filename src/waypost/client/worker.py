@@ -68,7 +68,7 @@ async def _do(client: Client, work: Work, handler: Handler | None, lease_seconds
         result = await handler(work)
     except WaypostError as error:
         await _report(client, work, "failed", error={"code": error.code, "message": str(error)})
-    except Exception as error:  # noqa: BLE001 - a handler is the user's code; whatever it raises is its task's failure
+    except Exception as error:  # a handler is the user's code: whatever it raises is its task's failure
         log.exception("the task %s failed", work.task_id)
         await _report(client, work, "failed", error={"code": "failed", "message": f"{type(error).__name__}"})
     else:

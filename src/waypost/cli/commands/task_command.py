@@ -47,7 +47,7 @@ def command() -> None:
 @click.option("--key", metavar="TEXT", help="An idempotency key: the same task is not given twice.")
 @click.option("--wait", type=duration, metavar="TIME", help="Wait so long for the result.")
 @with_session
-def send(  # noqa: PLR0913 - each is a flag
+def send(
     session: Session,
     task: str,
     input: str | None,  # noqa: A002
@@ -69,7 +69,7 @@ def send(  # noqa: PLR0913 - each is a flag
         if wait is None:
             _show_sent(printer, sent.task_id, msgspec.to_builtins(sent))
             return 0
-        status = client.wait_task(sent.task_id, timeout=wait)
+        status = client.wait_task(sent.task_id, wait)
     _show(printer, status)
     return 0 if status.status == "succeeded" else 1
 

@@ -70,22 +70,22 @@ class MeetingCalls:
         answer = await self._connection.send(Call(method="GET", path=task_path(task_id)))
         return msgspec.convert(json_of(answer), TaskStatus)
 
-    async def wait_task(self, task_id: str, timeout: float = 60.0) -> TaskStatus:
+    async def wait_task(self, task_id: str, seconds: float = 60.0) -> TaskStatus:
         """The status once the task is done. Timeout when it takes longer; it goes on all the same."""
-        waited, pause = 0.0, _FIRST_PAUSE_SECONDS
+        waited, step = 0.0, _FIRST_PAUSE_SECONDS
         while True:
             status = await self.task_status(task_id)
             if status.is_done:
                 return status
-            if waited >= timeout:
+            if waited >= seconds:
                 raise Timeout(
-                    f"The task is {status.status} after {timeout:g} seconds.",
-                    path="timeout",
+                    f"The task is {status.status} after {seconds:g} seconds.",
+                    path="seconds",
                     hint="Wait longer, or ask for its status later.",
                 )
-            await async_pause(min(pause, timeout - waited))
-            waited += pause
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await async_pause(min(step, seconds - waited))
+            waited += step
+            step = min(2 * step, _LONGEST_PAUSE_SECONDS)
 
     async def cancel_task(self, task_id: str) -> TaskStatus:
         """Cancel a task. Conflict when it ended otherwise."""

@@ -63,6 +63,7 @@ from waypost.client.results import (
 )
 from waypost.client.retry import Retry
 from waypost.client.sync.connection import Connection
+from waypost.client.sync.meeting import MeetingCalls
 from waypost.client.sync.trust import TrustCalls
 from waypost.client.sync.watch import changes
 from waypost.client.sync.zones import ZoneCalls
@@ -72,7 +73,7 @@ from waypost.model.resolution import Depth, Resolution
 from waypost.settings import load_connection
 
 
-class SyncClient(TrustCalls, ZoneCalls):
+class SyncClient(TrustCalls, MeetingCalls, ZoneCalls):
     """A Waypost service. Without arguments: the one that the command would use, with the same token."""
 
     def __init__(
