@@ -17,17 +17,18 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.errors import Timeout, WaypostError
+from waypost.errors import BadSignature, Forbidden, Timeout, WaypostError
 from waypost.meeting.conversation import Control, Conversation, Timing
 from waypost.meeting.link import Link
 from waypost.meeting.mail import Letter, Mail
-from waypost.meeting.peers import PeerKeys
+from waypost.meeting.peers import PeerKeys, unknown_peer
 from waypost.registry.keeping import Keeper
 from waypost.registry.ports import Clock
-from waypost.wire.agp import Content, Message
+from waypost.wire.agp import Content, Message, check_time, parse_message
 from waypost.wire.agp_hello import Party
 from waypost.wire.agp_replay import ReplayMemory
 from waypost.wire.agp_session import AgpSession, Draws
+from waypost.wire.agp_signing import verify
 
 log = logging.getLogger("waypost.meeting")
 
@@ -123,6 +124,22 @@ class Correspondent:
         task = asyncio.create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
+
+    async def take_kept(self, frame: str, send: Callable[[str], Awaitable[None]]) -> None:
+        """A message that waited at a relay: signed, but nobody is there to prove that it is there. It counts once all the
+        same: its id is known for longer than its signature holds."""
+        message = parse_message(frame)
+        if message.to != self.me.agent or message.type not in ("chat", "task"):
+            raise Forbidden("The message is not for us.", path="$.to", hint="Send it to the agent that it is for.")
+        check_time(message, self._clock.now())
+        known = await self._peers.key_of(message.sender)
+        if known is None or known.key is None:
+            raise unknown_peer(message.sender)
+        if not verify(known.key, message.signature, message.covered):
+            raise BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it.")
+        await self.accept([message], verified=False)
+        session = AgpSession(self.me, self._draws, peer=message.sender, calls=True)
+        await send(session.acknowledge((message.id,), self._clock.now()))
 
     # --- Asking ----------------------------------------------------------------------------------
 

@@ -1,0 +1,119 @@
+"""What the service says when somebody talks to it: a text is a question for agents, and the answer is told in words.
+
+It is an agent whose capability is `discover`. Whoever talks to it sees what everybody sees, or what its token lets it see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from waypost import limits
+from waypost.errors import WaypostError
+from waypost.meeting.conversation import Conversation
+from waypost.meeting.mail import Letter
+from waypost.model.json import dump_json, parse_json
+from waypost.model.principal import ANONYMOUS, Principal
+from waypost.model.query import Candidate, Findings, Query
+from waypost.model.verdict import BADGES
+from waypost.registry.engine import Registry
+from waypost.wire.agp import JSON, Content
+
+_HELP = (
+    "I am a registry of agents. Tell me in your own words what you need done, and I name agents that can do it: "
+    "“translate an invoice to French”. `get ID` tells more of one, `echo TEXT` repeats a text."
+)
+_GREETINGS = frozenset(("", "help", "?", "hello", "hi", "hey"))
+_TOLD = 5
+_DESCRIPTION_CHARS = 240
+
+
+class Guide:
+    def __init__(self, registry: Registry, rights: Callable[[str], Principal] = lambda agent: ANONYMOUS) -> None:
+        """`rights`: what the peer of a conversation may see."""
+        self._registry = registry
+        self._rights = rights
+
+    async def answer(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        text = letter.content.text.strip()
+        word, _, rest = text.partition(" ")
+        principal = self._rights(letter.peer)
+        if text.lower().rstrip("!. ") in _GREETINGS:
+            yield Content(text=_HELP)
+        elif word.lower() == "echo":
+            yield Content(text=rest)
+        elif word.lower() == "get" and rest and " " not in rest.strip():
+            yield Content(text=await self._told(principal, rest.strip()))
+        else:
+            yield Content(text=_words(text, await self._find(principal, text)))
+
+    async def task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        """A task in a message: `{"task": "discover" | "echo", "input": …}`; the result is JSON."""
+        asked = parse_json(letter.content.text.encode(), max_bytes=limits.DOCUMENT_BYTES)
+        name = asked.get("task") if isinstance(asked, dict) else None
+        given = asked.get("input") if isinstance(asked, dict) else None
+        if name == "echo":
+            yield Content(text=dump_json({"task": "echo", "result": given}).decode(), type=JSON)
+        elif name == "discover" and isinstance(given, dict) and isinstance(given.get("query"), str):
+            findings = await self._find(self._rights(letter.peer), given["query"])
+            found = [
+                {"id": each.record.id, "name": each.record.name, "score": round(each.score, 4)}
+                for each in findings.candidates
+            ]
+            yield Content(text=dump_json({"task": "discover", "result": {"candidates": found}}).decode(), type=JSON)
+        else:
+            told = {"code": "invalid_request", "message": "The tasks here are discover, with a query, and echo."}
+            yield Content(text=dump_json({"error": told}).decode(), type=JSON)
+
+    async def _find(self, principal: Principal, text: str) -> Findings:
+        query = Query(text=text[: limits.QUERY_CHARS], limit=_TOLD, detail="summary", include_evidence=True)
+        return await self._registry.find(query, principal)
+
+    async def _told(self, principal: Principal, key: str) -> str:
+        try:
+            registration = await self._registry.get(principal, key)
+        except WaypostError as error:
+            return error.message
+        record = registration.record
+        lines = [f"{record.name} ({record.id})", _short(record.description)]
+        lines += [f"speaks {binding.protocol} at {binding.endpoint}" for binding in record.bindings]
+        if record.tags:
+            lines.append("tags: " + ", ".join(record.tags[:12]))
+        lines.append(f"trust: {BADGES[self._registry.trust_of(registration)['level']]}")
+        return "\n".join(lines)
+
+
+def _words(text: str, findings: Findings) -> str:
+    if not findings.candidates:
+        return "I know no agent for that. Say it in other words, or register one that can do it."
+    head = "This one can help:" if len(findings.candidates) == 1 else "These can help, the best first:"
+    return "\n".join([head, *(f"{place}. {_candidate(each)}" for place, each in enumerate(findings.candidates, 1))])
+
+
+def _candidate(candidate: Candidate) -> str:
+    record = candidate.record
+    level = BADGES.get(candidate.trust.get("level", ""), "claimed")
+    return f"{record.name} — {_short(record.description)}\n   {record.id} · score {candidate.score:.2f} · {level}"
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _DESCRIPTION_CHARS else flat[: _DESCRIPTION_CHARS - 1].rstrip() + "…"
+
+
+class Concierge:
+    """What is said in the name of a hosted agent that holds no line: that it is known here, and where it can be asked."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def answer(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        agent = conversation.session.me.agent if conversation is not None else ""
+        entry = self._registry.hosted(agent.removeprefix("agent:"))
+        found = await self._registry.registrations((entry.id,)) if entry is not None else []
+        if not found:
+            yield Content(text="This agent is not here any more.")
+            return
+        record = found[0].record
+        lines = [f"{record.name} is hosted here and does not talk by itself now. {_short(record.description)}"]
+        lines += [f"It can be asked by {each.protocol} at {each.endpoint}." for each in record.bindings]
+        yield Content(text="\n".join(lines))
