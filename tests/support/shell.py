@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from support.processes import run
+
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass
@@ -36,16 +38,8 @@ class Shell:
         self.environment = environment
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
-        ran = subprocess.run(
-            [sys.executable, "-m", "waypost", *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            timeout=60,
-            check=False,
-        )
-        return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+        code, out, err = run(arguments, self.folder, {**self.environment, **environment}, stdin, PATIENCE_SECONDS)
+        return Ran(code, out.decode(), err.decode())
 
     def write(self, name: str, value: Any) -> str:
         """A file in the folder: JSON, or bytes as they are."""

@@ -11,9 +11,10 @@ from waypost.settings import Connection
 
 
 def tls_context(address: Connection) -> ssl.SSLContext | bool:
-    """The authorities and the certificate that were named; True for the usual ones."""
+    """The authorities and the certificate that were named; True for the usual ones. Over plain HTTP, which no client of ours
+    leaves, none: to read the usual ones would take longer than most commands do."""
     if address.ca is None and address.cert is None:
-        return True
+        return address.base_url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context = ssl.create_default_context(cafile=str(address.ca or certifi.where()))
         if address.cert is not None:
