@@ -22,6 +22,7 @@ from waypost.trust.domains import Method
 
 if TYPE_CHECKING:
     from waypost.domains.ports import Dns
+    from waypost.net.dns.upstreams import Upstreams
     from waypost.net.fetching import SafeFetcher
     from waypost.net.proofs import PublishedProofs
     from waypost.trust.dnssec.anchors import TrustAnchors
@@ -79,11 +80,15 @@ class Outgoing:
     @cached_property
     def dns(self) -> Dns:
         """Questions to the DNS with how far their answers are proven."""
-        from waypost.net.dns.upstreams import Upstreams
         from waypost.net.dns.validating import ValidatingDns
 
-        upstreams = Upstreams(self._options.resolver, ca_file=self._options.ca_file)
-        return ValidatingDns(upstreams, self._anchors, clock=SystemClock().now, trust_ad=self._options.trust_ad)
+        return ValidatingDns(self._upstreams, self._anchors, clock=SystemClock().now, trust_ad=self._options.trust_ad)
+
+    @cached_property
+    def _upstreams(self) -> Upstreams:
+        from waypost.net.dns.upstreams import Upstreams
+
+        return Upstreams(self._options.resolver, ca_file=self._options.ca_file)
 
     @cached_property
     def _anchors(self) -> TrustAnchors:
@@ -97,7 +102,7 @@ class Outgoing:
         from waypost.net.proofs import PublishedProofs
         from waypost.net.resolution import Resolver
 
-        resolver = Resolver(self._options.resolver, ca_file=self._options.ca_file)
+        resolver = Resolver(self._upstreams)
         fetcher = SafeFetcher(
             self._policy, resolver, ca_file=self._options.ca_file, own_origin=self._options.own_origin
         )

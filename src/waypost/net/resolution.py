@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from pathlib import Path
 
 import dns.exception
 import dns.name
@@ -25,17 +24,14 @@ from waypost.net.servers import SYSTEM
 
 
 class Resolver:
-    """`server` is what the setting `resolver` says; several, after commas, are perspectives that can be asked one by one."""
+    """`server` is who is asked, or what the setting `resolver` says; several, after commas, are perspectives that can be
+    asked one by one."""
 
     def __init__(
-        self,
-        server: str = SYSTEM,
-        *,
-        timeout_seconds: float = limits.FETCH_CONNECT_SECONDS,
-        ca_file: Path | None = None,
+        self, server: str | Upstreams = SYSTEM, *, timeout_seconds: float = limits.FETCH_CONNECT_SECONDS
     ) -> None:
         self._timeout = timeout_seconds
-        self._upstreams = Upstreams(server, ca_file=ca_file)
+        self._upstreams = Upstreams(server) if isinstance(server, str) else server
 
     async def addresses(self, name: str) -> list[Address]:
         """Every address of a name, from one look-up. FetchFailed when there is none, or too many to be a server."""
@@ -73,9 +69,6 @@ class Resolver:
             raise _no_address(name)
         rrset = follow(message, owner).rrset
         return [] if rrset is None else [_value(row) for row in [*rrset][: limits.PROOF_TXT_RECORDS]]
-
-    async def aclose(self) -> None:
-        await self._upstreams.aclose()
 
 
 class NoSuchName(FetchFailed):

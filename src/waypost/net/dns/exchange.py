@@ -120,12 +120,9 @@ class Exchange:
         question = Question(name=key[0], type=key[1], checking=self._checking)
         answered: Answered
         try:
-            async with asyncio.timeout(limits.DNS_SECONDS):
-                answered = await self._upstreams.ask(question)
+            answered = await self._upstreams.ask(question)
             account.queries += answered.queries - 1
             self._kept.keep(key, answered, _ttl(answered))
-        except TimeoutError:
-            answered = failure("No resolver answers in time.", "timed_out", "Try again later.")
         except DnsFailure as error:
             answered = error
         if isinstance(answered, DnsFailure):

@@ -63,6 +63,7 @@ class ValidatingDns:
         self._rules = rules
         self._exchange = Exchange(upstreams, clock, checking=not trust_ad)
         self._chain = Chain(self._exchange, anchors, clock, rules)
+        self._places = asyncio.Semaphore(limits.DNS_LOOKUPS_AT_ONCE)
         self._found: Memory[tuple[dns.name.Name, RdataType], Found] = Memory(clock)
 
     async def lookup(self, name: str, kind: RecordType) -> Lookup:
@@ -98,7 +99,7 @@ class ValidatingDns:
     async def _find(self, name: dns.name.Name, kind: RdataType, account: Account) -> Found:
         """Within the time that one look-up may take; remembered as long as it may be."""
         try:
-            async with asyncio.timeout(limits.DNS_SECONDS):
+            async with self._places, asyncio.timeout(limits.DNS_SECONDS):
                 found = await self._find_fresh(name, kind, account)
         except TimeoutError:
             found = _failed(name, Judgement("indeterminate", "it took too long to prove the answer"))

@@ -13,7 +13,7 @@ from dns.rdtypes.ANY.DS import DS
 
 from waypost.trust.dnssec.judgement import Judgement, bogus, insecure
 from waypost.trust.dnssec.rules import SHA1, Effort, Rules
-from waypost.trust.dnssec.signatures import Signed, Zone, verify, zone_keys
+from waypost.trust.dnssec.signatures import Signed, Zone, by_tag, verify, zone_keys
 
 
 class Entry(Zone, frozen=True, kw_only=True):
@@ -36,16 +36,18 @@ def enter(
     followed = usable(records, rules)
     if not followed:
         return insecure(f"{name} is signed by nothing but unknown algorithms")
+    if len(keys.rrset) > rules.keys:
+        return bogus(f"{name} shows more keys than any zone needs")
     own = zone_keys(keys.rrset)
     matching = tuple(key for key in own if _is_named(name, key, followed, rules))
     if not matching:
         return bogus(f"no key of {name} fits the DS records that stand for it")
-    proven = verify(keys, Zone(name=name, keys=matching), now, effort, rules)
+    proven = verify(keys, Zone(name=name, keys=by_tag(matching)), now, effort, rules)
     if isinstance(proven, Judgement):
         return proven
     if proven.encloser is not None:
         return bogus(f"the keys of {name} come from a wildcard")
-    return Entry(name=name, keys=own, ttl=proven.ttl)
+    return Entry(name=name, keys=by_tag(own), ttl=proven.ttl)
 
 
 def digest(name: dns.name.Name, key: DNSKEY, kind: int) -> DS:

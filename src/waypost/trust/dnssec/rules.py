@@ -18,6 +18,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     algorithms: frozenset[int] = frozenset((RSASHA256, RSASHA512, ECDSAP256, ECDSAP384, ED25519, ED448))
     digests: frozenset[int] = frozenset((SHA1, SHA256, SHA384))
     signatures: int = limits.DNSSEC_SIGNATURES
+    signatures_seen: int = limits.DNSSEC_SIGNATURES_SEEN
+    keys: int = limits.DNSSEC_KEYS
     colliding_keys: int = limits.DNSSEC_COLLIDING_KEYS
     iterations: int = limits.DNSSEC_NSEC3_ITERATIONS
     denials: int = limits.DNSSEC_DENIALS

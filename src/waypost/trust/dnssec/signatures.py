@@ -5,7 +5,7 @@ makes it count is here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import dns.dnssec
@@ -42,10 +42,10 @@ class Proven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone whose keys are proven."""
+    """A zone whose keys are proven, by algorithm and tag."""
 
     name: dns.name.Name
-    keys: tuple[DNSKEY, ...]
+    keys: dict[tuple[int, int], tuple[DNSKEY, ...]]
 
 
 def verify(signed: Signed, zone: Zone, now: float, effort: Effort, rules: Rules) -> Proven | Judgement:
@@ -53,14 +53,14 @@ def verify(signed: Signed, zone: Zone, now: float, effort: Effort, rules: Rules)
     name = _text(signed.rrset)
     reason = f"{name} is not signed by its zone"
     tried = 0
-    for signature in signed.signatures:
+    for signature in signed.signatures[: rules.signatures_seen]:
         if signature.signer != zone.name:
             continue
         fault = _fault(signed.rrset, signature, now, rules)
         if fault is not None:
             reason = f"{name}: {fault}"
             continue
-        candidates = _candidates(zone.keys, signature)
+        candidates = zone.keys.get((int(signature.algorithm), signature.key_tag), ())
         if not candidates:
             reason = f"{name}: no key of the zone has the signature's tag {signature.key_tag}"
             continue
@@ -89,6 +89,14 @@ def zone_keys(keys: Iterable[object]) -> tuple[DNSKEY, ...]:
     )
 
 
+def by_tag(keys: Iterable[DNSKEY]) -> dict[tuple[int, int], tuple[DNSKEY, ...]]:
+    found: dict[tuple[int, int], tuple[DNSKEY, ...]] = {}
+    for key in keys:
+        place = (int(key.algorithm), dns.dnssec.key_id(key))
+        found[place] = (*found.get(place, ()), key)
+    return found
+
+
 def owner_labels(name: dns.name.Name) -> int:
     """Labels as a signature counts them: without the root and a leading wildcard (RFC 4034 §3.1.3)."""
     return len(name) - 1 - int(name.is_wild())
@@ -112,10 +120,6 @@ def _is_later(one: float, other: float) -> bool:
     """By serial arithmetic: the clock of signatures turns over in 2106 (RFC 4034 §3.1.5)."""
     difference = (int(one) - int(other)) % 2**32
     return 0 < difference < _HALF
-
-
-def _candidates(keys: Sequence[DNSKEY], signature: RRSIG) -> list[DNSKEY]:
-    return [key for key in keys if key.algorithm == signature.algorithm and dns.dnssec.key_id(key) == signature.key_tag]
 
 
 def _holds(rrset: dns.rrset.RRset, signature: RRSIG, key: DNSKEY) -> bool:
