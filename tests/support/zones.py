@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -20,8 +21,6 @@ from waypost.dialects.adp_key import fingerprint
 from waypost.domains.ports import Lookup, Outcome, RecordType, Security
 from waypost.net.addresses import Address, AddressPolicy
 from waypost.net.fetching import SafeFetcher
-
-import ipaddress
 
 
 class Zones:

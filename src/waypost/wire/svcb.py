@@ -184,7 +184,10 @@ def _check_keys(value: bytes) -> None:
 
 
 def _check_items(value: bytes) -> None:
-    if not value or sum(1 + len(item) for item in _items(value)) != len(value) or b"" in _items(value):
+    at = 0
+    while at < len(value) and value[at]:
+        at += 1 + value[at]
+    if not value or at != len(value):
         raise malformed(_KIND, "alpn is no list of protocols")
 
 
