@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import selectors
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,68 +15,30 @@ import httpx
 import msgspec
 import pytest
 
-from support.announce import AGENT_ID, agent
-from support.server import clean_environment, running_server
+from support.announce import agent
+from support.bus import nats_server
+from support.jsonl import Reading, reading
+from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
 from support.transports import free_udp_port
+from waypost.client.key_files import read_key
 
 TTL_SECONDS = 10
 PATIENCE_SECONDS = 30.0
 
 
-class Lines:
-    """The lines that a process prints, each waited for."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self._rest = b""
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-
-    def next(self, seconds: float = PATIENCE_SECONDS) -> Any:
-        """The next line as JSON, or None where the time is over."""
-        assert self._process.stdout is not None
-        deadline = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return None
-                data = os.read(self._process.stdout.fileno(), 65536)
-                if not data:
-                    return None
-                self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return msgspec.json.decode(line)
-
-
 @contextmanager
-def running(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Lines]]:
-    with (folder / f"{arguments[0]}.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "waypost", *arguments, "-o", "jsonl"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=folder,
-            env=clean_environment({"WAYPOST_DATA": str(folder / "agent"), **environment}),
-        )
-    try:
-        yield process, Lines(process)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.wait(PATIENCE_SECONDS)
-        assert process.stdout is not None
-        process.stdout.close()
+def running(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Reading]]:
+    words = [sys.executable, "-m", "waypost", *arguments, "-o", "jsonl"]
+    with reading(words, folder, clean_environment({"WAYPOST_DATA": str(folder / "agent"), **environment})) as read:
+        yield read.process, read
 
 
-def wait_for_none(ask: Any, seconds: float) -> float:
-    """How long it took until the answer was empty."""
-    started = time.monotonic()
-    while ask():
-        assert time.monotonic() - started < seconds, "it is still there"
+def wait_until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
-    return time.monotonic() - started
 
 
 @pytest.fixture
@@ -87,21 +47,45 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.req("ANN-32", "ANN-41")
-def test_an_agent_is_seen_within_two_seconds_and_gone_within_its_ttl_after_a_kill(folder: Path) -> None:
-    where = ("--udp", "--interface", "lo", "--udp-port", str(free_udp_port()))
-    with running(folder, "browse", *where) as (_, seen):
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server() as running:
+        yield running
+
+
+@pytest.mark.req("ANN-30", "ANN-32", "ANN-41")
+def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_ends_after_a_kill(folder: Path) -> None:
+    agent_id = str(uuid.uuid4())  # mDNS on loopback has one port for the whole machine, and others may be there
+    (folder / "agent.json").write_bytes(msgspec.json.encode(agent(agent_id)))
+    port = ("--udp-port", str(free_udp_port()))
+    where = ("--mdns", "--udp", "--interface", "lo", *port)
+    with (
+        running_server("--udp", "--udp-interface", "lo", *port, "--trust-mode", "tofu") as server,
+        running(folder, "browse", *where) as (_, read),
+    ):
+        seen = (event for event in iter(read.next, None) if event["agent_id"] == agent_id)
         with running(folder, "announce", "agent.json", *where) as (announcing, told):
-            state = told.next()
-            announced = time.monotonic()
-            assert (state["transport"], state["state"]) == ("udp", "announced")
-            first = seen.next()
-            assert time.monotonic() - announced < 2
-            assert (first["type"], first["agent_id"], first["trust"]) == ("added", AGENT_ID, "self_asserted")
+            assert {(state["transport"], state["state"]) for state in (told.next(), told.next())} == {
+                ("mdns", "announced"),
+                ("udp", "announced"),
+            }
+            first = {event["via"]: event for event in (next(seen), next(seen))}
+            assert {(event["type"], event["ttl"], event["trust"]) for event in first.values()} == {
+                ("added", TTL_SECONDS, "self_asserted")
+            }
+            assert set(first) == {"mdns", "udp"}
+
+            def found() -> Any:
+                return httpx.get(f"{server.url}/agents?capability=metrics", headers=server.headers).json()["agents"]
+
+            wait_until(found)
+            assert agent_id in Shell(folder, server.environment())("find", "metrics", "-o", "jsonl").out
             announcing.kill()
-            killed = time.monotonic()
-        assert seen.next(TTL_SECONDS + 3)["type"] == "expired"
-        assert time.monotonic() - killed < TTL_SECONDS + 2
+        assert {(event["type"], event["via"]) for event in (next(seen), next(seen))} == {
+            ("expired", "mdns"),
+            ("expired", "udp"),
+        }
+        wait_until(lambda: not found())
 
 
 def test_an_agent_that_is_stopped_says_goodbye(folder: Path) -> None:
@@ -121,38 +105,60 @@ def test_a_file_that_changes_is_announced_anew(folder: Path) -> None:
         assert (change["type"], change["agent"]["capabilities"]) == ("updated", {"logs": "1.0"})
 
 
-@pytest.mark.req("ANN-41")
-def test_an_agent_on_the_lan_is_found_in_the_registry_and_gone_within_its_ttl(folder: Path) -> None:
-    port = str(free_udp_port())
-    lan = ("--udp", "--udp-port", port)
-    with (
-        running_server(*lan, "--udp-interface", "lo", "--trust-mode", "tofu") as server,
-        running(folder, "announce", "agent.json", *lan, "--interface", "lo") as (announcing, told),
-    ):
-        assert told.next()["state"] == "announced"
-        shell = Shell(folder, server.environment())
-
-        def found() -> Any:
-            return httpx.get(f"{server.url}/agents?capability=metrics", headers=server.headers).json()["agents"]
-
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not found():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert AGENT_ID in shell("find", "metrics", "-o", "jsonl").out
-        announcing.kill()
-        assert wait_for_none(found, TTL_SECONDS + 2) <= TTL_SECONDS + 1
-
-
-def test_an_agent_is_announced_to_a_registry_alone_and_withdrawn_at_the_end(folder: Path) -> None:
-    with running_server() as server:
-        token = server.admin_token
-        with running(folder, "announce", "agent.json", "--registry", server.url, WAYPOST_TOKEN=token) as (_, told):
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_an_agent_is_announced_to_a_registry_alone_and_withdrawn_at_the_end(
+    folder: Path, server: RunningServer, scheme: str
+) -> None:
+    agent_id = str(uuid.uuid4())
+    (folder / "agent.json").write_bytes(msgspec.json.encode(agent(agent_id, metadata={"description": "Collects."})))
+    url, token = server.url.replace("http", scheme, 1), server.admin_token
+    with running(folder, "browse", "--registry", url, WAYPOST_TOKEN=token) as (_, seen):
+        with running(folder, "announce", "agent.json", "--registry", url, WAYPOST_TOKEN=token) as (_, told):
             state = told.next()
-            assert (state["transport"], state["state"]) == ("http", "announced")
-            answer = httpx.get(f"{server.url}/agents/{AGENT_ID}", headers=server.headers)
-            assert answer.json()["agent"]["metadata"]["description"] == "Collects metrics."
-        assert httpx.get(f"{server.url}/agents/{AGENT_ID}", headers=server.headers).status_code == 404
+            assert (state["transport"], state["state"]) == (scheme, "announced")
+            first = seen.next()
+            assert (first["type"], first["via"], first["agent_id"]) == ("added", scheme, agent_id)
+            answer = httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers)
+            assert answer.json()["agent"]["metadata"]["description"] == "Collects."
+        assert httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers).status_code == 404
+        assert seen.next()["type"] == "removed"
+
+
+def test_a_bus_has_a_topic_and_a_bare_agent_is_given_an_id_that_stays(folder: Path) -> None:
+    told = {name: value for name, value in agent().items() if name != "agent_id"}
+    (folder / "bare.json").write_bytes(msgspec.json.encode(told))
+    with nats_server() as bus:
+        here, there = (("--bus", bus.url, "--bus-topic", f"/topic/{name}") for name in ("here", "there"))
+        with running(folder, "browse", *here) as (_, seen), running(folder, "browse", *there) as (_, elsewhere):
+            with running(folder, "announce", "bare.json", *here) as (_, said):
+                agent_id = said.next()["agent_id"]
+                assert seen.next()["agent_id"] == agent_id
+            assert seen.next()["type"] == "removed"
+            with running(folder, "announce", "bare.json", *there) as (_, said):
+                assert said.next()["agent_id"] == agent_id, "drawn once, and kept"
+                assert elsewhere.next()["agent_id"] == agent_id
+            assert seen.new() == []
+
+
+def test_a_key_that_browse_saw_is_the_only_one_that_counts_the_next_time(folder: Path) -> None:
+    where = ("--udp", "--interface", "lo", "--udp-port", str(free_udp_port()))
+    honest, forged = (folder / name for name in ("honest.pem", "forged.pem"))
+    shell = Shell(folder, clean_environment({"WAYPOST_DATA": str(folder / "data")}))
+    for path in (honest, forged):
+        assert shell("keys", "new", "--out", str(path)).code == 0
+    first = ("announce", "agent.json", *where, "--key", str(honest))
+    with running(folder, "browse", *where) as (_, seen), running(folder, *first):
+        assert seen.next()["type"] == "added"
+    with running(folder, "browse", *where) as (_, seen):
+        with running(folder, "announce", "agent.json", *where, "--key", str(forged)) as (_, told):
+            assert told.next()["state"] == "announced"
+        with running(folder, *first):
+            again = seen.next()
+            assert (again["type"], again["agent"]["public_key"]) == ("added", public_pem(honest))
+
+
+def public_pem(path: Path) -> str:
+    return read_key(path).public.pem()
 
 
 def test_browsing_ends_by_itself(folder: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,10 @@ _PATIENCE_SECONDS = 10.0
 
 
 class NatsServer:
-    def __init__(self, config: Path | None = None) -> None:
-        """`config`: a file of more settings."""
+    def __init__(self, config: Path | None = None, *, address: str = "127.0.0.1", before: Sequence[str] = ()) -> None:
+        """`config`: a file of more settings. `before`: words that start it elsewhere, where it has this address."""
+        self._address = address
+        self._before = before
         self._config = [] if config is None else ["-c", str(config)]
         with socket.socket() as asked:
             asked.bind(("127.0.0.1", 0))
@@ -26,12 +28,12 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self._address}:{self.port}"
 
     def start(self) -> None:
         """On the same port each time."""
         self._process = subprocess.Popen(
-            [_program(), "-a", "127.0.0.1", "-p", str(self.port), *self._config],
+            [*self._before, _program(), "-a", self._address, "-p", str(self.port), *self._config],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -53,13 +55,17 @@ class NatsServer:
             self._process = None
 
     def _answers(self) -> bool:
+        if self._before:  # out of reach from here: whoever uses it waits for it
+            return True
         with socket.socket() as tried:
             return tried.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 @contextmanager
-def nats_server(config: Path | None = None) -> Iterator[NatsServer]:
-    server = NatsServer(config)
+def nats_server(
+    config: Path | None = None, *, address: str = "127.0.0.1", before: Sequence[str] = ()
+) -> Iterator[NatsServer]:
+    server = NatsServer(config, address=address, before=before)
     server.start()
     try:
         yield server

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-INTERFACE = "eth0"
+INTERFACE, BACKBONE = "eth0", "eth1"
 _CLONE_NEWNET = 0x40000000
 _RUN = Path("/run/netns")
 
@@ -34,9 +34,11 @@ def _ip(*words: str) -> None:
 
 
 class Lan:
-    """Hosts with `eth0` on one bridge, 10.77.0.1, 10.77.0.2, … and link-local addresses of IPv6."""
+    """Hosts with `eth0` on one bridge, 10.77.0.1, 10.77.0.2, … and link-local addresses of IPv6. With a `backbone` they also
+    have `eth1`, 10.78.0.1, …, which carries on when the cable of `eth0` is pulled."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, *, backbone: bool = False) -> None:
+        self._has_backbone = backbone
         mark = secrets.token_hex(3)
         self.hub = f"wp{mark}h"
         self.hosts = tuple(f"wp{mark}{index}" for index in range(hosts))
@@ -44,12 +46,30 @@ class Lan:
     def address(self, host: int) -> str:
         return f"10.77.0.{host + 1}"
 
+    def far_address(self, host: int) -> str:
+        """On the backbone."""
+        return f"10.78.0.{host + 1}"
+
     def build(self) -> None:
         _ip("netns", "add", self.hub)
-        _ip("-n", self.hub, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-        _ip("-n", self.hub, "link", "set", "br0", "up")
+        self._bridge("br0")
+        if self._has_backbone:
+            self._bridge("br1")
         for index in range(len(self.hosts)):
             self._join(index)
+            if self._has_backbone:
+                self._join_backbone(index)
+
+    def _bridge(self, name: str) -> None:
+        _ip("-n", self.hub, "link", "add", name, "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", self.hub, "link", "set", name, "up")
+
+    def _join_backbone(self, index: int) -> None:
+        name = self.hosts[index]
+        _ip("-n", self.hub, "link", "add", f"w{index}", "type", "veth", "peer", "name", BACKBONE, "netns", name)
+        _ip("-n", self.hub, "link", "set", f"w{index}", "master", "br1", "up")
+        _ip("-n", name, "address", "add", f"{self.far_address(index)}/24", "dev", BACKBONE)
+        _ip("-n", name, "link", "set", BACKBONE, "up")
 
     def remove(self) -> None:
         for name in (*self.hosts, self.hub):
@@ -62,6 +82,13 @@ class Lan:
 
     def heal(self, host: int) -> None:
         _ip("-n", self.hub, "link", "set", f"v{host}", "up")
+
+    def take_down(self, host: int) -> None:
+        """The host itself turns its interface off."""
+        _ip("-n", self.hosts[host], "link", "set", INTERFACE, "down")
+
+    def bring_up(self, host: int) -> None:
+        _ip("-n", self.hosts[host], "link", "set", INTERFACE, "up")
 
     def command(self, host: int, *words: str) -> list[str]:
         """A command line that runs on a host."""
@@ -123,10 +150,10 @@ def is_available() -> bool:
 
 
 @contextmanager
-def lan(hosts: int) -> Iterator[Lan]:
+def lan(hosts: int, *, backbone: bool = False) -> Iterator[Lan]:
     if not is_available():
         pytest.skip("network namespaces cannot be made here")
-    made = Lan(hosts)
+    made = Lan(hosts, backbone=backbone)
     try:
         made.build()
         yield made

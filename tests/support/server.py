@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_SECONDS = 30.0
-STOP_SECONDS = 15.0
+READY_SECONDS = 90.0  # also on a machine with much else to do
+STOP_SECONDS = 60.0
 
 
 @dataclass
@@ -55,11 +55,17 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextmanager
 def running_server(
-    *flags: str, data: Path | None = None, environment: Mapping[str, str] | None = None, command: str = "serve"
+    *flags: str,
+    data: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    command: str = "serve",
+    before: Sequence[str] = (),
 ) -> Iterator[RunningServer]:
     """`waypost serve --port 0 --data DATA FLAGS…`, ready; stopped at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
-        server = start_server(*flags, folder=Path(folder), data=data, environment=environment, command=command)
+        server = start_server(
+            *flags, folder=Path(folder), data=data, environment=environment, command=command, before=before
+        )
         try:
             yield server
         finally:
@@ -72,11 +78,13 @@ def start_server(
     data: Path | None = None,
     environment: Mapping[str, str] | None = None,
     command: str = "serve",
+    before: Sequence[str] = (),
 ) -> RunningServer:
-    """Start without stopping: for tests that kill. `folder` holds the log, and the data unless it is named."""
+    """Start without stopping: for tests that kill. `folder` holds the log, and the data unless it is named. `before`: words
+    that start it elsewhere, as in a namespace."""
     data = data or folder / "data"
     log = folder / f"stderr-{time.monotonic_ns()}.log"
-    arguments = [sys.executable, "-m", "waypost", command, "--port", "0", "--data", str(data), *flags]
+    arguments = [*before, sys.executable, "-m", "waypost", command, "--port", "0", "--data", str(data), *flags]
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             arguments,

@@ -1,0 +1,36 @@
+"""Where processes of one test run: each on a host of its own, joined by a LAN and a backbone; or all on loopback, where
+network namespaces cannot be made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from support.netns import INTERFACE, Lan, is_available, lan
+
+
+class Place:
+    """`interface` is the LAN. Services listen on `far_address`, which does not depend on it."""
+
+    def __init__(self, net: Lan | None) -> None:
+        self.net = net
+        self.interface = "lo" if net is None else INTERFACE
+
+    def far_address(self, host: int) -> str:
+        return "127.0.0.1" if self.net is None else self.net.far_address(host)
+
+    def command(self, host: int, *words: str) -> list[str]:
+        return list(words) if self.net is None else self.net.command(host, *words)
+
+    def python(self, host: int, *words: str) -> list[str]:
+        return self.command(host, sys.executable, *words)
+
+
+@contextmanager
+def place(hosts: int) -> Iterator[Place]:
+    if not is_available():
+        yield Place(None)
+        return
+    with lan(hosts, backbone=True) as net:
+        yield Place(net)
