@@ -230,7 +230,7 @@ class OwnFace:
         document = await request.body(limits.DOCUMENT_BYTES)
         name, decoded = self._registry.decode(
             document,
-            dialect=check_dialect(dialect, "dialect") if dialect else None,
+            dialect=check_dialect(dialect, "dialect") if dialect is not None else None,
             base_url=base,
             source_url=fetched_from,
         )

@@ -51,7 +51,9 @@ class VerifyingFace:
     async def verify_document(self, call: Call) -> AnyResponse:
         dialect = call.request.param("dialect")
         document = await call.request.body(limits.DOCUMENT_BYTES)
-        name, decoded = self._registry.decode(document, dialect=check_dialect(dialect, "dialect") if dialect else None)
+        name, decoded = self._registry.decode(
+            document, dialect=check_dialect(dialect, "dialect") if dialect is not None else None
+        )
         verdicts = await self._registry.verify_document(name, document, decoded.record.id)
         answer = {
             "id": decoded.record.id,
