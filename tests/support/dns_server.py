@@ -25,6 +25,7 @@ class DnsServer:
         self.queries: list[tuple[str, str]] = []
         self.silent = False  # take questions, give no answer
         self.truncate = False  # over UDP, send whoever asks to TCP
+        self.authenticated = False  # say of every answer that it was validated (AD)
         self.rcode: dns.rcode.Rcode | None = None  # instead of every answer
         self._answers: dict[tuple[str, str], list[Sequence[str]]] = {}
 
@@ -50,7 +51,7 @@ class DnsServer:
         if self.silent:
             return None
         response = dns.message.make_response(query)
-        response.flags |= dns.flags.RA
+        response.flags |= dns.flags.RA | (dns.flags.AD if self.authenticated else 0)
         if self.rcode is not None:
             response.set_rcode(self.rcode)
             return response.to_wire()
