@@ -43,6 +43,9 @@ from waypost.registry.trail import AuditTrail
 from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
+from waypost.server.agp_agents import OwnAgents
+from waypost.server.agp_socket import PATH as CHAT_PATH
+from waypost.server.agp_socket import Conversations, SocketPaths
 from waypost.server.announce import AnnounceFace
 from waypost.server.announced_certificates import AnnouncedCertificates
 from waypost.server.audit import AuditFace
@@ -52,6 +55,7 @@ from waypost.server.credentials import make_authenticator, make_issuers, make_ra
 from waypost.server.described import FACE_ROUTES
 from waypost.server.doctor import DoctorFace
 from waypost.server.documents import DocumentFace
+from waypost.server.domain_keys import DomainKeys
 from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
@@ -129,12 +133,14 @@ class Application(msgspec.Struct, kw_only=True):
     lan: Lan | None = None  # of the process that writes
     keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
     meeting: Meeting  # what comes after discovery
+    conversations: Conversations
 
     async def start(self) -> None:
         await self.registry.start()
         await self.keeper.open()
         if self.upstream is None:
             self.meeting.start()
+            await self.conversations.agents.start()
         if self.lan is not None:
             try:
                 await self.lan.start()
@@ -176,6 +182,7 @@ class Application(msgspec.Struct, kw_only=True):
         if self.upstream is not None:
             self.upstream.close()
         await self.meeting.stop()
+        await self.conversations.agents.stop()
         await self.keeper.close()
         await self.registry.stop()
 
@@ -218,10 +225,16 @@ def build(
     reference = ReferenceFace(renderer)
     outgoing = _outgoing(settings, port)
     profile = ProfileFace(registry, own)
-    peers = PeerKeysInOrder((PinnedKeys(registry), RegisteredKeys(registry, ADMIN)))
+    resolver = _resolver(settings, outgoing, clock)
+    own_dns = settings.resolver != "system"
+    peers = PeerKeysInOrder(
+        (DomainKeys(resolver, everywhere=own_dns), PinnedKeys(registry), RegisteredKeys(registry, ADMIN))
+    )
+    conversations = Conversations(
+        OwnAgents(registry, keeper, keys, peers, self_record.record.id), metrics, registry.clock.now
+    )
     meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting)
     peers.add(meeting.invitations)
-    resolver = _resolver(settings, outgoing, clock)
     importer = _importer(settings, registry, outgoing, resolver)
     page = _page(settings, registry, documents, hosting, importer, watch, reference, renderer)
     resolving = ResolvingFace(resolver)
@@ -232,6 +245,7 @@ def build(
             documents,
             profile,
             meeting,
+            conversations,
             own,
             ConfirmingFace(registry),
             VerifyingFace(registry),
@@ -290,17 +304,19 @@ def build(
         rates=rates,
         origin=origin,
     )
+    hosts = Hosts(base_url, settings.host, settings.allowed_hosts, settings.allowed_origins)
+    conversations.guard(authenticator, hosts, origin, service.refuse)
     sockets = Sockets(
         registry,
         renderer,
         authenticator,
-        Hosts(base_url, settings.host, settings.allowed_hosts, settings.allowed_origins),
+        hosts,
         metrics,
         anonymous_read=settings.anonymous_read,
         rates=rates,
         origin=origin,
     )
-    service.sockets, sockets.refuse = sockets, service.refuse
+    service.sockets, sockets.refuse = SocketPaths({"/ws": sockets, CHAT_PATH: conversations}), service.refuse
     application = Application(
         settings=settings,
         registry=registry,
@@ -315,6 +331,7 @@ def build(
         issuers=issuers,
         keeper=keeper,
         meeting=meeting,
+        conversations=conversations,
         lan=_lan(settings, registry, renderer, outgoing) if place is None or place.writes else None,
     )
     if isinstance(registry, FollowingRegistry) and place is not None:
@@ -441,11 +458,11 @@ def _page_seal(settings: Settings) -> Seal:
     return page_seal(key.private_bytes_raw(), _admin_token(settings.data))
 
 
-def sign_in_link(settings: Settings, base_url: str) -> str | None:
+def sign_in_link(settings: Settings, base_url: str, *, clock: Clock | None = None) -> str | None:
     """An address that signs its first visitor in as admin; None where everybody may do everything."""
     if settings.open:
         return None
-    code = make_code(_page_seal(settings), SystemClock().now(), secrets.token_bytes(16))
+    code = make_code(_page_seal(settings), (clock or SystemClock()).now(), secrets.token_bytes(16))
     return f"{base_url}/?{SIGN_IN_PARAMETER}={code}"
 
 

@@ -61,6 +61,7 @@ class Line:
         self._pause = pause
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attempt = 0
+        self._is_closing = False
         self._task = asyncio.create_task(self._stay(), name=f"line to {peer}")
 
     @property
@@ -72,9 +73,11 @@ class Line:
         await asyncio.shield(self._first)
 
     async def close(self) -> None:
+        self._is_closing = True
         conversation = self._correspondent.conversations.get(self.peer)
-        if conversation is not None:
+        if conversation is not None and not self._task.done():
             await conversation.close("bye")
+            await asyncio.wait((self._task,), timeout=limits.AGP_CLOSE_SECONDS)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if not self._first.done():
@@ -98,6 +101,8 @@ class Line:
                 if isinstance(error, (Unauthorized, Forbidden)) or not self._first.done():
                     self._give_up(error)
                     return
+            if self._is_closing:
+                return
             await self._wait(reason)
 
     async def _converse(self) -> None:

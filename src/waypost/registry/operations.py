@@ -682,6 +682,20 @@ OPERATIONS: dict[str, Operation] = {
             errors=(errors.InvalidParameter, errors.NotFound),
         ),
         Operation(
+            name="chat",
+            summary="Talk to an agent: this service, one that is hosted here, or one that holds a line to it.",
+            scope=None,
+            idempotent=False,
+            errors=(
+                errors.UpgradeRequired,
+                errors.Unauthorized,
+                errors.Forbidden,
+                errors.RateLimited,
+                errors.Unavailable,
+            ),
+            command="chat",
+        ),
+        Operation(
             name="page",
             summary="A page for people; whoever signed in on it acts with their own token.",
             scope=None,

@@ -17,10 +17,10 @@ from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, 
 from waypost.model.json import dump_json
 from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
-from waypost.server.socket_frames import SocketProtocol
+from waypost.server.socket_frames import ConversationProtocol, SocketProtocol
 from waypost.server.tls import tls_extension
 
-SOCKET_PATH = b"/ws"
+SOCKETS: dict[bytes, type[SocketProtocol]] = {b"/ws": SocketProtocol, b"/agent/chat": ConversationProtocol}
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 
@@ -112,8 +112,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _should_upgrade_to_ws(self) -> bool:
         """Only where a WebSocket is, in the one version that there is; else it is answered as a request."""
         versions = [value for name, value in self.headers if name == b"sec-websocket-version"]
-        is_there = self.url.partition(b"?")[0] == SOCKET_PATH and versions == [b"13"]
-        return is_there and self.scope["method"] == "GET" and super()._should_upgrade_to_ws()
+        protocol = SOCKETS.get(self.url.partition(b"?")[0])
+        if protocol is None or versions != [b"13"] or self.scope["method"] != "GET":
+            return False
+        self.ws_protocol_class = protocol
+        return super()._should_upgrade_to_ws()
 
     def _unsupported_upgrade_warning(self) -> None:
         """An upgrade that is not offered is answered as the plain request that it is, and is no news."""

@@ -7,7 +7,7 @@ ours, and the name must be one that belongs to us; an address belongs to nobody'
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from waypost.errors import Forbidden, Misdirected
@@ -20,10 +20,11 @@ class Hosts:
         self._names = {name.lower().rstrip(".") for name in (own.hostname or "", bound, "localhost", *names)}
         self._origins = {f"{own.scheme}://{own.netloc}".lower(), *(text.lower().rstrip("/") for text in origins)}
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, is_hosted: Callable[[str], bool] = lambda name: False) -> None:
+        """`is_hosted` knows further names, those of agents that are answered for here."""
         host = (request.header(b"host") or "").lower()
-        name = _name_of(host)
-        if name not in self._names and not _is_address(name):
+        name = name_of(host)
+        if name not in self._names and not _is_address(name) and not is_hosted(name):
             raise Misdirected(
                 f"{host[:80]!r} is not a name of this service.",
                 path="Host",
@@ -38,7 +39,7 @@ class Hosts:
             )
 
 
-def _name_of(host: str) -> str:
+def name_of(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].rstrip(".")

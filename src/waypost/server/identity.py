@@ -51,15 +51,19 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
                     "domain": host,
                     "publicKey": {"algorithm": "ed25519", "fingerprint": fingerprint(key), "full": pem},
                 },
-                "endpoints": {"wellKnown": f"{base_url}/.well-known/agent.json", "discovery": f"{base_url}/"},
+                "endpoints": {
+                    "wellKnown": f"{base_url}/.well-known/agent.json",
+                    "discovery": f"{base_url}/",
+                    "chat": f"ws{base_url.removeprefix('http')}/agent/chat",
+                },
                 "capabilities": [
                     {
                         "id": "discover",
                         "name": "Discover agents",
                         "description": "Takes a Discovery Request, answers with ranked candidates and evidence.",
-                        "input": ["application/json"],
-                        "output": ["application/json"],
-                        "interfaces": ["api"],
+                        "input": ["application/json", "text"],
+                        "output": ["application/json", "text"],
+                        "interfaces": ["api", "chat"],
                     }
                 ],
             }

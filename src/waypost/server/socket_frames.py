@@ -31,6 +31,9 @@ _NO_LENGTH = 1 << 63
 class SocketProtocol(WebSocketsSansIOProtocol):
     ping_seconds: float = limits.SOCKET_PING_SECONDS
     silence_seconds: float = limits.SOCKET_SILENCE_SECONDS
+    frames_per_second: float = limits.SOCKET_FRAMES_PER_SECOND
+    frames_burst: float = limits.SOCKET_FRAMES_BURST
+    message_bytes: int = limits.SOCKET_MESSAGE_BYTES
     alive: int = 0  # of this process: sessions have a bound of their own, and take no place of a request
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -38,7 +41,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.logger = self.conn.logger = _log
         self._heard_at = self._counted_at = self.loop.time()
         self._pinged = False
-        self._left = float(limits.SOCKET_FRAMES_BURST)
+        self._left = float(self.frames_burst)
+        self.conn.max_message_size = self.message_bytes
         self._beat: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
@@ -73,14 +77,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._heard_at, self._pinged = self.loop.time(), False
             if not self.close_sent and not self._take(frames):
                 self.conn.events_received()
-                self.end(FLOOD, f"more than {limits.SOCKET_FRAMES_PER_SECOND} frames a second")
+                self.end(FLOOD, f"more than {self.frames_per_second:g} frames a second")
                 return
         super().handle_events()
 
     def _take(self, frames: int) -> bool:
         now = self.loop.time()
-        filled = self._left + (now - self._counted_at) * limits.SOCKET_FRAMES_PER_SECOND
-        self._left, self._counted_at = min(float(limits.SOCKET_FRAMES_BURST), filled) - frames, now
+        filled = self._left + (now - self._counted_at) * self.frames_per_second
+        self._left, self._counted_at = min(float(self.frames_burst), filled) - frames, now
         return self._left >= 0
 
     def send_receive_event_to_app(self) -> None:
@@ -154,6 +158,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.read_paused = False
             self.transport.resume_reading()
         self.close_timer = self.loop.call_later(limits.SOCKET_CLOSE_SECONDS, self.transport.abort)
+
+
+class ConversationProtocol(SocketProtocol):
+    """The frames of `/agent/chat`: larger ones, and more, since they are told apart by who sends them (`agp_socket.py`)."""
+
+    frames_per_second = limits.AGP_FRAMES_PER_SECOND
+    frames_burst = limits.AGP_FRAMES_BURST
+    message_bytes = limits.AGP_FRAME_BYTES
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -83,7 +83,7 @@ class Sockets:
         try:
             principal = await self._admitted(request)
         except WaypostError as error:
-            await self.refuse(request, _denial(send), error)
+            await self.refuse(request, denial(send), error)
             return
         name = _name_of(principal)
         self._open[name] += 1
@@ -132,7 +132,7 @@ def _check_subprotocol(request: Request) -> None:
         )
 
 
-def _denial(send: Send) -> Send:
+def denial(send: Send) -> Send:
     """An answer of HTTP instead of the upgrade."""
 
     async def sent(message: Message) -> None:

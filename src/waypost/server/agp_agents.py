@@ -1,0 +1,104 @@
+"""The agents that this service speaks for: itself, and those hosted here whose key it holds."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+
+from waypost.meeting.conversation import Conversation
+from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.guide import Concierge, Guide
+from waypost.meeting.lifting import Lifting
+from waypost.meeting.peers import PeerKeys
+from waypost.meeting.relay import Relay
+from waypost.model.principal import ANONYMOUS, PUBLIC, Principal
+from waypost.registry.engine import Registry
+from waypost.registry.keeping import Keeper
+from waypost.server.hosted_keys import HostedKeys
+from waypost.trust.signing import PrivateKey
+from waypost.wire.agp_hello import Party
+from waypost.wire.agp_replay import ReplayMemory
+
+SCHEME = "agent:"
+_BINDING = ("domain", "pin", "registry")  # what says whose key it is; a token says who asks
+
+
+class SystemDraws:
+    def message_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def nonce(self) -> bytes:
+        return secrets.token_bytes(24)
+
+
+class OwnAgents:
+    def __init__(self, registry: Registry, keeper: Keeper, keys: HostedKeys, peers: PeerKeys, own: str) -> None:
+        """`own`: the Agent URI of the service."""
+        self.own = own
+        self.peers = peers
+        self.rights: dict[str, Principal] = {}  # of peers whose token holds, while they are here
+        self._registry = registry
+        self._keeper = keeper
+        self._keys = keys
+        self._guide = Guide(registry, lambda agent: self.rights.get(agent, ANONYMOUS))
+        self._concierge = Concierge(registry)
+        self._lifting = Lifting(registry)
+        self._memory = ReplayMemory()
+        self._draws = SystemDraws()
+        self._agents: dict[str, tuple[str, Correspondent]] = {}
+        own_key = keys.key_of(own.removeprefix(SCHEME))
+        self.relay = Relay(_party(own, own_key), keeper, peers, registry.clock, self._draws) if own_key else None
+
+    async def start(self) -> None:
+        service = self.find(self.own)
+        if service is not None:
+            await service.recover()
+
+    async def stop(self) -> None:
+        for _, correspondent in self._agents.values():
+            await correspondent.close()
+
+    def find(self, agent: str) -> Correspondent | None:
+        """Who answers for an agent, if that is us."""
+        if agent != self.own and not self.is_hosted(agent.removeprefix(SCHEME)):
+            return None
+        key = self._keys.key_of(agent.removeprefix(SCHEME))
+        if key is None:
+            return None
+        fingerprint = key.public.fingerprint() or ""
+        known = self._agents.get(agent)
+        if known is None or known[0] != fingerprint:
+            known = self._agents[agent] = (fingerprint, self._correspondent(agent, key))
+        return known[1]
+
+    def is_hosted(self, domain: str) -> bool:
+        entry = self._registry.hosted(domain) if domain else None
+        return entry is not None and entry.visibility == PUBLIC
+
+    def knows(self, agent: str) -> bool:
+        """Whether an agent has a record here."""
+        return self._registry.catalogue.resolve(agent) is not None
+
+    def _correspondent(self, agent: str, key: PrivateKey) -> Correspondent:
+        is_own = agent == self.own
+        return Correspondent(
+            _party(agent, key),
+            self._keeper,
+            self.peers,
+            self._registry.clock,
+            self._draws,
+            chat=self._guide.answer if is_own else self._concierge.answer,
+            task=self._guide.task if is_own else None,
+            on_open=self._met,
+            memory=self._memory,
+        )
+
+    async def _met(self, conversation: Conversation) -> None:
+        """Both sides are known: the record of the peer says so from now on."""
+        verdict, peer = conversation.verdict(), conversation.peer_key
+        if verdict is not None and peer is not None and verdict.state == "passed" and peer.by in _BINDING:
+            await self._lifting.lift(peer.agent, verdict)
+
+
+def _party(agent: str, key: PrivateKey) -> Party:
+    return Party(agent=agent, key=key, fingerprint=key.public.fingerprint() or "", raw=key.public.raw or b"")

@@ -1,0 +1,300 @@
+"""`WS /agent/chat`: conversations with the service, with agents hosted here, and through it with agents that hold a line.
+
+Whoever speaks proves itself by its hello, not by a token; a token that is sent along must hold, and lets one in whose key
+nothing else tells (its subject is who asks). What a stranger may cost is bounded before it is known (W rows, THREATS §2.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from waypost import limits
+from waypost.errors import (
+    Forbidden,
+    HandshakeTimeout,
+    InvalidDocument,
+    RateLimited,
+    Unavailable,
+    UpgradeRequired,
+    WaypostError,
+    codes_of,
+)
+from waypost.meeting.conversation import Conversation, Ended, PeerFault
+from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.link import LinkLost, Reread
+from waypost.meeting.peers import PeerKey, PeerKeys
+from waypost.meeting.relay import RelayedLink
+from waypost.model.json import JsonObject
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.server.agp_agents import SCHEME, OwnAgents
+from waypost.server.agp_link import AsgiLink
+from waypost.server.asgi import AnyResponse, App, Receive, Request, Scope, Send
+from waypost.server.auth import Authenticator
+from waypost.server.hosts import Hosts, name_of
+from waypost.server.metrics import Metrics
+from waypost.server.origin import Origin
+from waypost.server.rates import Buckets, network_of
+from waypost.server.routes import Call, Route
+from waypost.server.websocket import denial
+from waypost.trust.keys import parse_ed25519_raw
+from waypost.wire.agp import SUBPROTOCOL, Message, read_frame
+from waypost.wire.agp_hello import find_hello
+
+log = logging.getLogger("waypost.meeting")
+
+PATH = "/agent/chat"
+Refuse = Callable[[Request, Send, WaypostError], Awaitable[None]]
+
+
+class SocketPaths:
+    """The WebSockets of the service, by path."""
+
+    def __init__(self, paths: dict[str, App]) -> None:
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._paths[scope["path"]](scope, receive, send)
+
+
+class TokenKeys:
+    """Whoever holds a token may be somebody whose key nothing tells: the one that it shows is its own then."""
+
+    def __init__(self, others: PeerKeys, raw: bytes) -> None:
+        self._others = others
+        self._raw = raw
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        found = await self._others.key_of(agent)
+        if found is not None:
+            return found
+        key = parse_ed25519_raw(self._raw)
+        return PeerKey(agent=agent, fingerprint=key.fingerprint() or "", by="token", key=key)
+
+
+class Conversations:
+    """The ASGI application behind `/agent/chat`."""
+
+    _authenticator: Authenticator
+    _hosts: Hosts
+    _origin: Origin
+    _refuse: Refuse
+
+    def __init__(self, agents: OwnAgents, metrics: Metrics, now: Callable[[], float]) -> None:
+        self.agents = agents
+        self._metrics = metrics
+        self._open = 0
+        self._strangers: Counter[str] = Counter()
+        self._of_agent: Counter[str] = Counter()
+        self._calls = Buckets(
+            now, limits.AGP_HANDSHAKES_PER_MINUTE, what="calls of one address", hint="Keep one connection open."
+        )
+
+    def guard(self, authenticator: Authenticator, hosts: Hosts, origin: Origin, refuse: Refuse) -> None:
+        """What says who may come, and in which words the others are told."""
+        self._authenticator, self._hosts, self._origin, self._refuse = authenticator, hosts, origin, refuse
+
+    def routes(self) -> list[Route]:
+        """What a request that is no WebSocket is told."""
+        return [
+            Route(
+                method="GET",
+                path=PATH,
+                operation="chat",
+                handler=self._plain,
+                summary="A conversation over a WebSocket (AGP, subprotocol adp-v1)",
+                open=True,
+            )
+        ]
+
+    async def _plain(self, call: Call) -> AnyResponse:
+        raise UpgradeRequired(
+            "This path is a WebSocket.",
+            path="Upgrade",
+            hint=f"Connect with version 13; the subprotocol is {SUBPROTOCOL}.",
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request({**scope, "method": "GET"}, receive)
+        await receive()  # the handshake
+        place = network_of(self._origin.address(scope))
+        try:
+            principal = await self._admitted(request, place)
+        except WaypostError as error:
+            await self._refuse(request, denial(send), error)
+            return
+        self._metrics.count("GET", PATH, 101)
+        offered = SUBPROTOCOL in scope.get("subprotocols", ())
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
+        await Caller(self, request, principal, place, AsgiLink(receive, send)).run()
+
+    async def _admitted(self, request: Request, place: str) -> Principal:
+        self._hosts.check(request, self.agents.is_hosted)
+        principal = ANONYMOUS
+        if request.header(b"authorization") is not None:
+            principal = await self._authenticator.principal(request)
+        if self._open >= limits.AGP_SOCKETS:
+            raise Unavailable("Too many conversations are open.", hint="Come back later.", retry_after=10)
+        if self._strangers[place] >= limits.AGP_STRANGERS:
+            raise RateLimited(
+                f"{limits.AGP_STRANGERS} handshakes of this address are not over.",
+                path="address",
+                hint="Say hello as soon as you are connected.",
+                retry_after=10,
+            )
+        self._calls.take(place)
+        return principal
+
+    def enter(self, place: str) -> None:
+        self._open += 1
+        self._strangers[place] += 1
+
+    def known(self, place: str) -> None:
+        self._strangers[place] -= 1
+        if self._strangers[place] <= 0:
+            del self._strangers[place]
+
+    def leave(self) -> None:
+        self._open -= 1
+
+    def seat(self, agent: str) -> None:
+        """One more session of an agent that is known."""
+        if self._of_agent[agent] >= limits.AGP_SESSIONS_OF_AGENT:
+            raise RateLimited(
+                f"{limits.AGP_SESSIONS_OF_AGENT} conversations with {agent} are open.",
+                path="$.from",
+                hint="Close some of them: one carries all messages.",
+                retry_after=10,
+            )
+        self._of_agent[agent] += 1
+
+    def unseat(self, agent: str) -> None:
+        self._of_agent[agent] -= 1
+        if self._of_agent[agent] <= 0:
+            del self._of_agent[agent]
+
+
+class Caller:
+    """One connection, from its first frame to its end."""
+
+    def __init__(
+        self, conversations: Conversations, request: Request, principal: Principal, place: str, link: AsgiLink
+    ) -> None:
+        self._conversations = conversations
+        self._agents = conversations.agents
+        self._request = request
+        self._principal = principal
+        self._place = place
+        self._link = link
+        self._is_known = False
+        self._seat: str | None = None
+
+    async def run(self) -> None:
+        self._conversations.enter(self._place)
+        try:
+            await self._converse()
+        except (LinkLost, Ended, PeerFault) as error:
+            log.debug("a conversation ended: %s", error)
+        except WaypostError as error:
+            log.debug("a conversation was refused: %s", error)
+            await self._link.close(codes_of(error).ws_close, error.message)
+        finally:
+            self._know()
+            self._conversations.leave()
+            if self._seat is not None:
+                self._conversations.unseat(self._seat)
+                self._agents.rights.pop(self._seat, None)
+
+    def _know(self) -> None:
+        if not self._is_known:
+            self._is_known = True
+            self._conversations.known(self._place)
+
+    async def _converse(self) -> None:
+        first = await self._first()
+        document = read_frame(first)
+        to = self._addressed(document)
+        peers = self._peers(document)
+        link = Reread(self._link, first)
+        relay = self._agents.relay
+        if relay is not None and to != self._agents.own and await relay.serves(to):
+            await relay.take(self._link, first, to, peers=peers, known=self._know)
+            return
+        correspondent = self._agents.find(to)
+        if correspondent is None:
+            raise Forbidden(
+                f"{to[:80]} is not here.", path="$.to", hint=f"This is {self._agents.own}; ask the agent where it is."
+            )
+        if to == self._agents.own and relay is not None:
+            await self._meet(correspondent, RelayedLink(link, to), peers)
+        else:
+            await correspondent.converse(link, peers=peers, opened=self._opened)
+
+    async def _first(self) -> str | bytes:
+        try:
+            async with asyncio.timeout(limits.AGP_HANDSHAKE_SECONDS):
+                return await self._link.receive()
+        except TimeoutError:
+            raise HandshakeTimeout(
+                f"Nothing was said for {limits.AGP_HANDSHAKE_SECONDS:g} seconds.", path="$", hint="Say hello at once."
+            ) from None
+
+    def _addressed(self, document: JsonObject) -> str:
+        """Whom it is for: as it says itself, within what the `Host` says."""
+        host = name_of((self._request.header(b"host") or "").lower())
+        selected = SCHEME + host if self._agents.is_hosted(host) else None
+        to = document.get("to")
+        if not isinstance(to, str):
+            return selected or self._agents.own
+        if selected is not None and to.lower() != selected:
+            raise Forbidden(f"This host is {selected}.", path="$.to", hint="Call the agent at its own address.")
+        return to.lower()
+
+    def _peers(self, document: JsonObject) -> PeerKeys | None:
+        """A token lets in whose key is not known otherwise, by the key that it shows."""
+        if self._principal.is_anonymous or not self._principal.has(SCOPE_READ):
+            return None
+        try:
+            hello = find_hello(document)
+        except InvalidDocument:
+            return None
+        return None if hello is None or hello.raw is None else TokenKeys(self._agents.peers, hello.raw)
+
+    async def _opened(self, conversation: Conversation) -> None:
+        self._know()
+        self._conversations.seat(conversation.peer)
+        self._seat = conversation.peer
+        if not self._principal.is_anonymous:
+            self._agents.rights[conversation.peer] = self._principal
+
+    async def _meet(self, correspondent: Correspondent, link: RelayedLink, peers: PeerKeys | None) -> None:
+        """A conversation with the service itself. An agent may ask it to hold the line for what is for the agent."""
+        relay = self._agents.relay
+        attached: list[str] = []
+
+        async def controlled(conversation: Conversation, action: JsonObject, message: Message) -> bool:
+            if action["action"] != "attach" or relay is None or not conversation.is_open:
+                return False
+            self._check_attaching(conversation)
+            attached.append(conversation.peer)
+            await relay.attach(link, conversation)
+            return True
+
+        try:
+            await correspondent.converse(link, peers=peers, opened=self._opened, on_control=controlled)
+        finally:
+            for agent in attached if relay is not None else ():
+                await relay.detach(link, agent)  # type: ignore[union-attr]
+
+    def _check_attaching(self, conversation: Conversation) -> None:
+        """Only an agent with a record here, by a key that something binds to it."""
+        peer = conversation.peer_key
+        by = peer.by if peer is not None else ""
+        if not conversation.session.is_verified or by == "token" or not self._agents.knows(conversation.peer):
+            raise Forbidden(
+                f"{conversation.peer} cannot hold a line here.",
+                path="$",
+                hint="Register the agent here, with the key that its domain, a pin or its document binds to it.",
+            )

@@ -1,0 +1,57 @@
+"""The key of an agent as its own domain gives it: in the DNS, and in the document that the DNS leads to."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from waypost.errors import FingerprintMismatch, InvalidParameter, UnknownPeer
+from waypost.meeting.peers import PeerKey
+from waypost.model.names import domain_of
+from waypost.model.resolution import Resolution
+from waypost.trust.checks.adp import parse_full
+
+_NOWHERE = ("invalid", "localhost", "test", "example", "local")  # names that no public DNS has (RFC 6761)
+
+
+class Resolver(Protocol):
+    async def resolve(self, name: str) -> Resolution: ...
+
+
+class DomainKeys:
+    def __init__(self, resolver: Resolver, *, everywhere: bool = False) -> None:
+        """`everywhere`: a resolver of one's own, which may know names that the public DNS has not."""
+        self._resolver = resolver
+        self._everywhere = everywhere
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        domain = domain_of(agent) or ""
+        last = domain.rpartition(".")[2]
+        if "." not in domain or last.isdigit() or ":" in domain or (last in _NOWHERE and not self._everywhere):
+            return None
+        try:
+            found = await self._resolver.resolve(agent)
+        except InvalidParameter:
+            return None
+        if found.dnssec == "bogus":
+            raise UnknownPeer(
+                f"What the DNS says of {domain} is not to be believed: {found.reason or 'its signatures do not hold'}.",
+                path="$.from",
+                hint="Mend the zone; nothing else is believed of this agent until then.",
+            )
+        rung = found.rung("key-verified")
+        if rung is not None and rung.state == "failed":
+            raise FingerprintMismatch(
+                f"The document of {domain} shows another key than its DNS.",
+                path="$.from",
+                hint="Publish one key in both.",
+            )
+        if not found.is_resolved or found.key is None:
+            return None
+        return PeerKey(
+            agent=agent,
+            fingerprint=found.key.fingerprint,
+            by="domain",
+            key=parse_full(found.key.public_key) if found.key.public_key else None,
+            domain=domain,
+            level=found.level,
+        )
