@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from waypost.cli.dns_serving import serve
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
 from waypost.cli.zone_options import Wanted, ask_zone, zone_options
@@ -43,3 +44,6 @@ def zone(session: Session, agent: str, form: str, wanted: Wanted) -> None:
     printer.raw(found.text.encode())
     for warning in found.warnings:
         printer.note(warning)
+
+
+command.add_command(serve)
