@@ -91,7 +91,7 @@ class Invitations:
                 hint="Revoke some, or make one with more uses.",
                 retry_after=60,
             )
-        code = secrets.token_urlsafe(limits.INVITATION_CODE_BYTES)
+        code = secrets.token_hex(limits.INVITATION_CODE_BYTES)
         held = Held(
             id=uuid.uuid4().hex[:16],
             record=record,

@@ -17,7 +17,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, InvalidParameter, NotFound, RateLimited
-from waypost.meeting.task import Failure, NewTask, Outcome, Remote, Status, Task, is_ended
+from waypost.meeting.task import Failure, NewTask, Outcome, Remote, Status, Task, is_ended, queue_of
 from waypost.model.json import dump_json
 from waypost.registry.keeping import Keeper, Kept, Write
 
@@ -51,6 +51,14 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
         return Write(kind=TIMER, key=self.key, value=None)
 
 
+class _Arrival:
+    """What workers wait for at one queue."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.waiting = 0
+
+
 _read_task = msgspec.msgpack.Decoder(Task).decode
 _read_timer = msgspec.msgpack.Decoder(Timer).decode
 
@@ -61,7 +69,7 @@ class Tasks:
         self._now = now
         self._accepting: Counter[str] = Counter()  # by caller and queue, while they are being written
         self.news = asyncio.Event()  # set when there may be something to do
-        self._arrivals: dict[str, asyncio.Event] = {}  # of queues that a worker waits at
+        self._arrivals: dict[str, _Arrival] = {}  # of queues that a worker waits at
 
     # --- Sending ---------------------------------------------------------------------------------
 
@@ -221,13 +229,22 @@ class Tasks:
 
     async def arrival(self, queue: str, seconds: float) -> bool:
         """Wait until something comes into a queue; False when nothing did."""
-        event = self._arrivals.setdefault(queue, asyncio.Event())
+        arrival = self._arrivals.setdefault(queue, _Arrival())
+        arrival.waiting += 1
         try:
             async with asyncio.timeout(seconds):
-                await event.wait()
+                await arrival.event.wait()
         except TimeoutError:
             return False
+        finally:
+            arrival.waiting -= 1
+            if not arrival.waiting and self._arrivals.get(queue) is arrival:
+                del self._arrivals[queue]
         return True
+
+    def is_waited_for(self, agent: str) -> bool:
+        """Whether a worker waits for tasks of an agent now."""
+        return queue_of(agent) in self._arrivals
 
     async def report(self, task_id: str, lease: str, outcome: Outcome, lease_seconds: float) -> Task:
         """What the worker that has the lease says: that it goes on, or how it ended."""
@@ -338,9 +355,9 @@ class Tasks:
 
     def _tell(self, queue: str) -> None:
         self.news.set()
-        event = self._arrivals.pop(queue, None)
-        if event is not None:
-            event.set()
+        arrival = self._arrivals.pop(queue, None)
+        if arrival is not None:
+            arrival.event.set()
 
 
 def no_such_task(task_id: str) -> NotFound:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from waypost import limits
-from waypost.errors import InvalidDocument, InvalidParameter, NotOwner, Unauthorized, WaypostError
+from waypost.errors import InvalidDocument, InvalidParameter, Unauthorized, WaypostError
 from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation
 from waypost.meeting.inviting import check_document, follow
 from waypost.meeting.signatures import SCHEME as AGENT_SCHEME
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import SCOPE_WRITE, Principal
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Sender as Outgoing
@@ -22,6 +22,7 @@ from waypost.server.hosting import WELL_KNOWN, Hosting
 from waypost.server.invitation_shapes import INVITATION, INVITATIONS, INVITE, REDEEM, REDEEMED
 from waypost.server.reading import read_limit, read_object
 from waypost.server.routes import Body, Call, Parameter, Route
+from waypost.server.senders import owned_agent
 from waypost.trust.policy import may_see, no_such_agent
 from waypost.wire.invitation import SCHEME, Invitation, parse_code, parse_invitation
 
@@ -93,7 +94,7 @@ class InvitationFace:
         agent = asked.get("agent")
         if not isinstance(agent, str):
             raise InvalidDocument("To which agent?", path="$.agent", hint="Name an agent of yours.")
-        entry = self._owned(call.principal, agent)
+        entry = owned_agent(self._registry, call.principal, agent)
         uses = _whole(asked, "uses", 1, 1, limits.INVITATION_USES)
         ttl = _whole(
             asked,
@@ -115,12 +116,6 @@ class InvitationFace:
         return json_response(
             answer, 201, headers=[_NOT_STORED, (b"location", f"/api/v1/invitations/{held.id}".encode())]
         )
-
-    def _owned(self, principal: Principal, agent: str) -> Entry:
-        entry = self._registry.resolve(principal, agent)
-        if not principal.is_admin and principal.subject != entry.owner:
-            raise NotOwner("This agent belongs to another subject.", path="$.agent", hint="Ask its owner.")
-        return entry
 
     def _place(self, registration: Registration) -> tuple[str, str, str]:
         """Its Agent URI, where its document is, and the key that its document holds."""
@@ -150,7 +145,7 @@ class InvitationFace:
     async def list(self, call: Call) -> AnyResponse:
         agent, limit = call.request.param("agent"), read_limit(call.request)
         if agent is not None:
-            found = await self._invitations.of(self._owned(call.principal, agent).id)
+            found = await self._invitations.of(owned_agent(self._registry, call.principal, agent).id)
         else:
             found = [held for held in await self._invitations.all(10_000) if self._may(call.principal, held)]
         now = self._registry.clock.now()

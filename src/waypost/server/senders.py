@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waypost.errors import Forbidden, NotFound
+from waypost.errors import Forbidden, NotFound, NotOwner
 from waypost.meeting.signatures import SCHEME, Signatures, read_signed
 from waypost.meeting.task import Where
 from waypost.model.principal import PUBLIC, Principal
@@ -18,7 +18,7 @@ from waypost.registry.engine import Registry
 from waypost.server.asgi import Request
 from waypost.server.rendering import Renderer
 from waypost.server.routes import Call
-from waypost.trust.policy import may_see, no_such_agent
+from waypost.trust.policy import may_change, may_see, no_such_agent
 
 _SPARE_IDS = (b"idempotency-key", b"x-request-id")  # what a request without ADP-Id goes by
 
@@ -87,7 +87,7 @@ class Senders:
             return self._registry.hosted(host) if host else None
         if wanted == self.own:
             return None
-        found = self._registry.catalogue.find(self._registry.catalogue.resolve(wanted) or wanted)
+        found = find_agent(self._registry, wanted)
         if found is None:
             raise no_such_agent(wanted)
         return found
@@ -134,21 +134,31 @@ class Senders:
         return None if urlsplit(url).hostname in (entry.domain, self._renderer.host) else url
 
     def owner_of(self, agent: str) -> str | None:
-        """Who registered an agent, by its Agent URI or its id. Nobody but admin speaks for the service."""
+        """Who registered an agent. Nobody but admin speaks for the service."""
         if agent == self.own:
             return "admin"
-        entry = self._registry.hosted(agent.removeprefix(SCHEME)) if agent.startswith(SCHEME) else None
-        entry = entry or self._registry.catalogue.find(self._registry.catalogue.resolve(agent) or agent)
+        entry = find_agent(self._registry, agent)
         return None if entry is None else entry.owner
 
     def owned(self, principal: Principal, key: str) -> Entry:
-        """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
-        entry = self._registry.resolve(principal, key)
-        if not principal.is_admin and principal.subject != entry.owner:
-            raise Forbidden(
-                "This agent belongs to another subject.", path="agent", hint="Only its owner takes its tasks."
-            )
-        return entry
+        return owned_agent(self._registry, principal, key)
+
+
+def find_agent(registry: Registry, key: str) -> Entry | None:
+    """By the domain that it is hosted under, by its id or by an alias."""
+    registry.catalogue.expire(registry.clock.now())
+    hosted = registry.hosted(key.removeprefix(SCHEME)) if key.startswith(SCHEME) else None
+    return hosted or registry.catalogue.find(registry.catalogue.resolve(key) or key)
+
+
+def owned_agent(registry: Registry, principal: Principal, key: str) -> Entry:
+    """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
+    entry = find_agent(registry, key)
+    if entry is None or not may_see(principal, entry.scopes):
+        raise no_such_agent(key)
+    if not may_change(principal, entry.owner):
+        raise NotOwner("This agent belongs to another subject.", path="$.agent", hint="Only its owner may do this.")
+    return entry
 
 
 def agent_uri(entry: Entry) -> str:

@@ -112,13 +112,13 @@ def list_tasks(session: Session, agent: str | None, status: str | None) -> None:
 @click.argument("agent")
 @click.option("--limit", type=int, default=1, show_default=True, help="How many at most.")
 @click.option("--lease", type=duration, metavar="TIME", help="How long nobody else may have them.  [default: 5m]")
-@click.option("--wait", type=duration, default="0", metavar="TIME", help="Wait so long for one, at most 30s.")
+@click.option("--wait", type=duration, metavar="TIME", help="Wait so long for one, at most 30s.")
 @with_session
-def take(session: Session, agent: str, limit: int, lease: int | None, wait: int) -> None:
+def take(session: Session, agent: str, limit: int, lease: int | None, wait: int | None) -> None:
     """Take tasks that wait for an AGENT of yours, to work on them."""
     printer = session.printer()
     with session.client() as client:
-        taken = client.take_tasks(agent, limit=limit, lease_seconds=lease, wait_seconds=wait)
+        taken = client.take_tasks(agent, limit=limit, lease_seconds=lease, wait_seconds=wait or 0)
     if not printer.is_human:
         printer.values(_work(work) for work in taken)
         return
