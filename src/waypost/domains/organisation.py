@@ -20,8 +20,8 @@ from waypost.domains.dane import Dane
 from waypost.domains.journal import Journal, Refusal, code_of, is_denied, refuse_failure, weakest
 from waypost.domains.naming import find_path, is_same_organisation, origin, parse_name
 from waypost.domains.ports import Dns, DomainFetcher, Lookup
-from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, RateLimited, WaypostError
-from waypost.model.json import JsonObject, parse_json
+from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, RateLimited
+from waypost.model.json import JsonObject
 from waypost.model.resolution import IndexEntry, OrganisationIndex, Outcome
 from waypost.registry.fetching import Fetched
 from waypost.registry.ports import Clock
@@ -163,8 +163,8 @@ class _Reading:
         """AID-5: the format is open. A catalogue holds documents; the map of names leads to domains."""
         try:
             packed = unpack(fetched.body)
-            parsed = None if packed is not None else parse_json(fetched.body, max_bytes=limits.INDEX_BYTES)
-        except (msgspec.DecodeError, RecursionError, WaypostError):
+            parsed = None if packed is not None else msgspec.json.decode(fetched.body)
+        except (msgspec.DecodeError, RecursionError):
             raise Refusal("malformed", "the index is not JSON") from None
         if packed is not None:
             documents = tuple(packed[: limits.INDEX_AGENTS])
