@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.processes import Process, start
+
 READY_SECONDS = 90.0  # also on a machine with much else to do
 STOP_SECONDS = 60.0
 
@@ -24,7 +26,7 @@ class RunningServer:
 
     url: str
     data: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Process
     log: Path  # what it wrote to stderr
 
     @property
@@ -84,16 +86,9 @@ def start_server(
     that start it elsewhere, as in a namespace."""
     data = data or folder / "data"
     log = folder / f"stderr-{time.monotonic_ns()}.log"
-    arguments = [*before, sys.executable, "-m", "waypost", command, "--port", "0", "--data", str(data), *flags]
+    arguments = [command, "--port", "0", "--data", str(data), *flags]
     with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            arguments,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            cwd=folder,
-            env=clean_environment(environment),
-        )
+        process = (_started_elsewhere if before else _started)(arguments, before, folder, environment, stderr.fileno())
     try:
         url = _ready_url(process, log)
     except BaseException:
@@ -102,6 +97,25 @@ def start_server(
         _close(process)
         raise
     return RunningServer(url=url, data=data, process=process, log=log)
+
+
+def _started(
+    arguments: Sequence[str], _: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int
+) -> Process:
+    ours, its = os.pipe()
+    with open(os.devnull) as stdin:
+        process = start(arguments, folder, clean_environment(environment), (stdin.fileno(), its, stderr))
+    os.close(its)
+    process.stdout = os.fdopen(ours)
+    return process
+
+
+def _started_elsewhere(
+    arguments: Sequence[str], before: Sequence[str], folder: Path, environment: Mapping[str, str] | None, stderr: int
+) -> subprocess.Popen[str]:
+    command = [*before, sys.executable, "-m", "waypost", *arguments]
+    environment = clean_environment(environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=folder, env=environment)
 
 
 def stop_server(server: RunningServer) -> int:
@@ -121,12 +135,12 @@ def stop_server(server: RunningServer) -> int:
     return server.process.returncode
 
 
-def _close(process: subprocess.Popen[str]) -> None:
+def _close(process: subprocess.Popen[str] | Process) -> None:
     if process.stdout is not None:
         process.stdout.close()
 
 
-def _ready_url(process: subprocess.Popen[str], log: Path) -> str:
+def _ready_url(process: subprocess.Popen[str] | Process, log: Path) -> str:
     """The address in the first line on stdout, waited for no longer than READY_SECONDS."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
