@@ -41,6 +41,7 @@ class Work:
     def __init__(self, account: Account) -> None:
         self.account = account
         self.effort = Effort()
+        self.walked: set[dns.name.Name] = set()
 
 
 class Chain:
@@ -83,11 +84,15 @@ class Chain:
                 self._exchange.begin(zone, _DS, work.account)
             self._exchange.begin(zone, _DNSKEY, work.account)
 
-    def forget(self, names: set[dns.name.Name]) -> None:
-        for name in names:
+    def forget(self, work: Work) -> None:
+        """What is bogus is not held on to, nor what it was judged by (RFC 4035 §4.7)."""
+        for name in work.walked:
             self._steps.forget(name)
+            self._exchange.forget(((name, _DS), (name, _DNSKEY)))
+        self._exchange.forget(work.account.asked)
 
     async def _begin(self, anchor: dns.name.Name, work: Work) -> Entry | Judgement:
+        work.walked.add(anchor)
         kept = self._steps.find(anchor)
         if kept is not None and kept[0] is not None:
             work.account.remembered = True
@@ -114,6 +119,7 @@ class Chain:
         return found
 
     async def _step(self, zone: Entry, name: dns.name.Name, work: Work) -> Step:
+        work.walked.add(name)
         kept = self._steps.find(name)
         if kept is not None:
             work.account.remembered = True

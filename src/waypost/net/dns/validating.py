@@ -114,8 +114,7 @@ class ValidatingDns:
             found = await self._follow(name, kind, work)
             if found.judgement.security != "bogus":
                 return found
-            self._exchange.forget(account.asked)  # what is bogus is not held on to (RFC 4035 §4.7)
-            self._chain.forget({asked for asked, _ in account.asked})
+            self._chain.forget(work)
             if not account.remembered:
                 break
             account.start_anew()
