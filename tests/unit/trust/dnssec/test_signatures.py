@@ -1,0 +1,204 @@
+"""One set of records, its signatures and the keys of its zone: what makes a signature count (RFC 4035 §5.3), and how much
+work a hostile zone can cause (D13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dns.dnssec
+import dns.name
+import dns.rdata
+import dns.rdatatype
+import dns.rrset
+import pytest
+from dns.rdtypes.ANY.RRSIG import RRSIG
+
+from support.signed_zones import DAY, NOW, ZoneKey, key, new_key
+from waypost import limits
+from waypost.trust.dnssec.delegation import enter, usable
+from waypost.trust.dnssec.judgement import Judgement
+from waypost.trust.dnssec.rules import RULES, Effort
+from waypost.trust.dnssec.signatures import Proven, Signed, Zone, by_tag, verify, zone_keys
+
+ZONE = dns.name.from_text("agent.test.")
+OWN = key(13, "unit")
+
+
+def rrset(name: str = "www.agent.test.", *texts: str) -> dns.rrset.RRset:
+    return dns.rrset.from_text(name, 300, "IN", "TXT", *(f'"{text}"' for text in texts or ("hello",)))
+
+
+def sign(records: dns.rrset.RRset, by: ZoneKey = OWN, **how: Any) -> RRSIG:
+    how.setdefault("inception", int(NOW - DAY))
+    how.setdefault("expiration", int(NOW + DAY))
+    how.setdefault("signer", ZONE)
+    signer = how.pop("signer")
+    return dns.dnssec.sign(records, by.private, signer, by.record, deterministic=False, **how)
+
+
+def judged(
+    records: dns.rrset.RRset, *signatures: RRSIG, keys: Any = (OWN,), now: float = NOW, effort: Effort | None = None
+) -> Proven | Judgement:
+    zone = Zone(name=ZONE, keys=by_tag(zone_keys([one.record for one in keys])))
+    return verify(Signed(rrset=records, signatures=signatures), zone, now, effort or Effort(), RULES)
+
+
+def reason(result: Proven | Judgement) -> str:
+    assert isinstance(result, Judgement)
+    assert result.security == "bogus"
+    return result.reason
+
+
+@pytest.mark.parametrize("algorithm", [8, 10, 13, 14, 15, 16])
+def test_a_signature_of_every_algorithm_holds_until_one_byte_is_changed(algorithm: int) -> None:
+    signer = key(algorithm, "unit")
+    records = rrset()
+    signature = sign(records, signer)
+    assert judged(records, signature, keys=[signer]) == Proven(ttl=300)
+    assert "does not hold" in reason(judged(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
+    bad = signature.replace(signature=bytes([signature.signature[0] ^ 1]) + signature.signature[1:])
+    assert "does not hold" in reason(judged(records, bad, keys=[signer]))
+
+
+def test_order_case_and_time_to_live_of_the_records_do_not_matter() -> None:
+    signature = sign(rrset("www.agent.test.", "one", "two"))
+    changed = rrset("WWW.Agent.Test.", "two", "one")
+    changed.ttl = 17
+    assert judged(changed, signature) == Proven(ttl=17)
+
+
+def test_a_time_to_live_is_never_longer_than_what_was_signed_or_than_the_signature_holds() -> None:
+    records = rrset()
+    signature = sign(records)
+    records.ttl = 10**6
+    assert judged(records, signature) == Proven(ttl=300)
+    assert judged(records, sign(records, expiration=int(NOW + 20)), now=NOW) == Proven(ttl=20)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"expiration": int(NOW - 1)}, "has expired"),
+        ({"inception": int(NOW + 1)}, "is not valid yet"),
+        ({"signer": dns.name.from_text("test.")}, "is not signed by its zone"),
+        ({"signer": dns.name.from_text("other.test.")}, "is not signed by its zone"),
+    ],
+)
+def test_a_signature_counts_at_its_time_and_for_its_zone(how: dict[str, Any], told: str) -> None:
+    assert told in reason(judged(rrset(), sign(rrset(), **how)))
+
+
+def test_a_signature_at_the_edge_of_its_time_still_counts() -> None:
+    signature = sign(rrset(), inception=int(NOW), expiration=int(NOW))
+    assert isinstance(judged(rrset(), signature), Proven)
+
+
+def test_the_clock_of_signatures_turns_over() -> None:
+    """RFC 4034 §3.1.5: in 2106 the numbers begin anew."""
+    turn = 2.0**32
+    signature = sign(rrset(), inception=int(turn - DAY), expiration=int(turn - 1)).replace(expiration=DAY)
+    assert "does not hold" in reason(judged(rrset(), signature, now=turn + 5))  # in time, though not what was signed
+    assert "has expired" in reason(judged(rrset(), signature, now=turn + 2 * DAY))
+
+
+def test_a_signature_of_another_type_or_with_more_labels_than_the_name_does_not_count() -> None:
+    signature = sign(rrset())
+    assert "something else" in reason(judged(rrset(), signature.replace(type_covered=dns.rdatatype.A)))
+    assert "labels" in reason(judged(rrset(), signature.replace(labels=4)))
+    assert "labels" in reason(judged(rrset(), signature.replace(labels=1)))
+
+
+def test_a_signature_over_a_wildcard_tells_where_it_stands() -> None:
+    wild = rrset("*.agent.test.")
+    signature = sign(wild)
+    assert judged(wild, signature) == Proven(ttl=300)
+    assert judged(rrset("a.b.agent.test."), signature) == Proven(ttl=300, encloser=ZONE)
+
+
+@pytest.mark.parametrize("algorithm", [1, 3, 5, 7, 12, 250])
+def test_an_algorithm_that_is_not_known_proves_nothing(algorithm: int) -> None:
+    assert "unknown algorithm" in reason(judged(rrset(), sign(rrset()).replace(algorithm=algorithm)))
+
+
+@pytest.mark.parametrize("flags", [0, 1, 128, 384, 385])
+def test_a_key_that_is_revoked_or_not_for_zones_signs_nothing(flags: int) -> None:
+    other = new_key(13, flags=flags)
+    assert "no key of the zone" in reason(judged(rrset(), sign(rrset(), other), keys=[other]))
+
+
+# --- Hostile zones (D13) --------------------------------------------------------------------------
+
+
+def colliding(count: int) -> list[ZoneKey]:
+    """Keys with the tag of our own: what a tag sums up can be moved from one place of a key to another."""
+    data = bytearray(OWN.record.key)
+    keys = [OWN]
+    for number in range(1, count):
+        moved = bytearray(data)
+        moved[0], moved[2] = (moved[0] + number) % 256, (moved[2] - number) % 256
+        made = OWN.record.replace(key=bytes(moved))
+        if dns.dnssec.key_id(made) == OWN.tag:
+            keys.append(ZoneKey(None, made))
+    return keys
+
+
+def test_keys_that_share_a_tag_are_tried_but_only_a_few() -> None:
+    few = colliding(12)
+    assert len(few) > limits.DNSSEC_COLLIDING_KEYS == 4
+    last = [*few[1:4], OWN]
+    assert isinstance(judged(rrset(), sign(rrset()), keys=last), Proven)
+    effort = Effort()
+    assert "too many keys share the tag" in reason(judged(rrset(), sign(rrset()), keys=few, effort=effort))
+    assert effort.signatures == limits.DNSSEC_SIGNATURES_ALL  # none was tried
+
+
+def test_eight_signatures_are_tried_for_one_set_and_no_more() -> None:
+    bad = sign(rrset("other.agent.test."))
+    good = sign(rrset())
+    assert isinstance(judged(rrset(), *[bad] * 7, good), Proven)
+    effort = Effort()
+    assert "more signatures to try" in reason(judged(rrset(), *[bad] * 8, good, effort=effort))
+    assert limits.DNSSEC_SIGNATURES_ALL - effort.signatures == limits.DNSSEC_SIGNATURES == 8
+
+
+def test_a_look_up_has_so_much_effort_and_no_more() -> None:
+    effort = Effort(signatures=1)
+    assert isinstance(judged(rrset(), sign(rrset()), effort=effort), Proven)
+    assert "more signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
+
+
+def test_signatures_that_nobody_could_check_are_not_even_looked_at_without_end() -> None:
+    strange = sign(rrset()).replace(key_tag=(OWN.tag + 1) % 65536)
+    assert "tag" in reason(judged(rrset(), *[strange] * 500, sign(rrset())))
+
+
+def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
+    keys = dns.rrset.from_rdata_list(ZONE, 300, [OWN.record.replace(key=bytes([n]) * 64) for n in range(65)])
+    anchor = dns.dnssec.make_ds(ZONE, OWN.record, "SHA256")
+    result = enter(ZONE, [anchor], Signed(rrset=keys), NOW, Effort(), RULES)
+    assert "more keys than any zone needs" in reason(result)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("material", [b"", b"\x00", b"\x01", b"\x00\x00\x00", b"\xff" * 3, b"\x00" * 64, b"\xff" * 300])
+@pytest.mark.parametrize("algorithm", [8, 13, 15, 16])
+def test_a_key_of_nonsense_signs_nothing(algorithm: int, material: bytes) -> None:
+    made = OWN.record.replace(key=material, algorithm=algorithm)
+    signature = sign(rrset()).replace(algorithm=algorithm, key_tag=dns.dnssec.key_id(made))
+    assert "does not hold" in reason(judged(rrset(), signature, keys=[ZoneKey(None, made)]))
+
+
+# --- DS records -----------------------------------------------------------------------------------
+
+
+def ds(text: str) -> Any:
+    return dns.rdata.from_text("IN", "DS", text)
+
+
+def test_sha_1_does_not_count_beside_better() -> None:
+    weak, strong, stronger = ds("1 13 1 " + "00" * 20), ds("1 13 2 " + "00" * 32), ds("1 13 4 " + "00" * 48)
+    assert usable([weak, strong, stronger], RULES) == (strong, stronger)
+    assert usable([weak], RULES) == (weak,)
+
+
+def test_ds_records_of_unknown_algorithms_or_digests_cannot_be_followed() -> None:
+    assert usable([ds("1 5 2 " + "00" * 32), ds("1 13 3 " + "00" * 32), ds("1 250 2 " + "00" * 32)], RULES) == ()
