@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 _MESSAGE_BYTES = 1 << 20  # arguments and environment
@@ -96,7 +97,7 @@ class Copier:
         os.environ.clear()
         os.environ.update(wanted["environment"])  # type: ignore[call-overload]
         os.chdir(str(wanted["folder"]))
-        sys.argv = ["waypost", *wanted["arguments"]]  # type: ignore[misc]
+        sys.argv = [str(Path(str(import_module("waypost").__file__)).with_name("__main__.py")), *wanted["arguments"]]  # type: ignore[misc]
         raise Copied
 
 
