@@ -126,7 +126,7 @@ async def test_a_page_runs_nothing_of_others_and_is_framed_by_nobody(tmp_path: P
             assert answer.headers["content-type"] == "text/html; charset=utf-8"
             assert policy == rules
             assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["referrer-policy"] == "same-origin"
             page = read(answer)
             assert is_harmless(page)
             assert "style" not in {name for name, _ in page.attributes}

@@ -73,14 +73,14 @@ class PageFace:
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._registry = parts.registry
-        self._sessions = parts.sessions
+        self.sessions = parts.sessions
         self._catalogue = CataloguePage(parts.registry, Cards(parts.registry.trust_of), RecentChanges(parts.registry))
         self._sheets = SheetPage(parts.registry, parts.renderer)
         self._registering = RegisterPage(parts.importer)
 
     def guard(self, authenticator: Authenticates, rates: Rates, origin: Origin) -> None:
         """Whom the pages ask who somebody is, and who counts what they write."""
-        self._sessions.authenticator = authenticator
+        self.sessions.authenticator = authenticator
         self._parts.rates, self._parts.origin = rates, origin
 
     def routes(self) -> list[Route]:
@@ -122,7 +122,7 @@ class PageFace:
 
     def _shown(self, handler: Callable[[Call, Visitor], Awaitable[AnyResponse]]) -> Handler:
         async def handle(call: Call) -> AnyResponse:
-            visitor = await self._sessions.visitor(call.request)
+            visitor = await self.sessions.visitor(call.request)
             try:
                 self._check_host(call.request)
                 return await handler(call, visitor)
@@ -149,7 +149,7 @@ class PageFace:
             return self._landing(call, alone)
         code = call.request.param(SIGN_IN_PARAMETER)
         if code is not None:
-            return see_other("/", self._sessions.redeem(code))
+            return see_other("/", self.sessions.redeem(code))
         asked = read_asked(call.request)
         found = await self._catalogue.found(asked, visitor)
         if call.request.param(_PART) == "found":
@@ -252,7 +252,7 @@ class PageFace:
 
     async def register(self, call: Call, visitor: Visitor) -> AnyResponse:
         form = await read_form(call.request, limits.PAGE_FORM_BYTES)
-        self._sessions.check_form(call.request, form)
+        self.sessions.check_form(call.request, form)
         require_scope(visitor.principal, SCOPE_WRITE)
         address = self._parts.origin.address(call.request.scope)
         if self._parts.rates is not None:
@@ -290,16 +290,16 @@ class PageFace:
         check_same_site(call.request)
         form = await read_form(call.request)
         try:
-            cookie = await self._sessions.enter(call.request, form.get("token", "").strip())
+            cookie = await self.sessions.enter(call.request, form.get("token", "").strip())
         except Unauthorized as error:
             return uncached(write(sign_in_page(visitor, error)), visitor, 401)
         return see_other("/", cookie)
 
     async def sign_out(self, call: Call, visitor: Visitor) -> AnyResponse:
-        self._sessions.check_form(call.request, await read_form(call.request))
+        self.sessions.check_form(call.request, await read_form(call.request))
         if visitor.token_id:
             await self._end(visitor)
-        return see_other("/", self._sessions.leave())
+        return see_other("/", self.sessions.leave())
 
     async def _end(self, visitor: Visitor) -> None:
         """The token that was made for the session goes with it, in every process."""

@@ -120,7 +120,7 @@ def page_headers(visitor: Visitor | None) -> Headers:
     private = visitor is not None and visitor.is_signed_in
     return [
         (b"content-security-policy", _QUIET if visitor is None else _LIVELY),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", b"same-origin"),  # told to nobody else; without any, forms would come from `Origin: null`
         (b"vary", b"Host" if visitor is None else b"Host, Cookie"),
         (b"cache-control", b"private, no-cache" if private else b"no-cache"),
     ]

@@ -111,7 +111,7 @@ class RegisterPage:
             el(
                 "div",
                 el("label", "Seen by ", el("select", choices, name="visibility")),
-                el("button", "Look", name="do", value="look"),
+                el("button", "Look", name="do", value="look", class_="first"),
                 class_="row",
             ),
             action="/register",

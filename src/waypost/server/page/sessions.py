@@ -83,7 +83,7 @@ class Sessions:
         anonymous_read: bool,
     ) -> None:
         """`mint` makes the token of whoever comes by a sign-in link."""
-        self._seal = seal
+        self.seal = seal
         self.authenticator: Authenticates = Nobody()
         self._mint = mint
         self._now = now
@@ -135,7 +135,7 @@ class Sessions:
 
     def _open(self, value: str) -> _Kept | None:
         try:
-            kept = msgspec.msgpack.decode(self._seal.open(_COOKIE, value), type=_Kept)
+            kept = msgspec.msgpack.decode(self.seal.open(_COOKIE, value), type=_Kept)
         except (InvalidCursor, msgspec.DecodeError):
             return None
         return kept if 0 <= self._now() - kept.since < limits.PAGE_SESSION_SECONDS else None
@@ -156,7 +156,7 @@ class Sessions:
         now = self._now()
         self._used = {used: at for used, at in self._used.items() if now - at < limits.SIGN_IN_CODE_SECONDS}
         try:
-            (made_at,) = struct.unpack(">d", self._seal.open(_CODE, code)[:8])
+            (made_at,) = struct.unpack(">d", self.seal.open(_CODE, code)[:8])
         except (InvalidCursor, struct.error):
             raise _spent() from None
         # What was redeemed before this process started is not remembered, so nothing from before is taken.
@@ -167,7 +167,7 @@ class Sessions:
         return self._set_cookie(_Kept(self._mint(), now, True))
 
     def _set_cookie(self, kept: _Kept) -> bytes:
-        value = self._seal.seal(_COOKIE, msgspec.msgpack.encode(kept))
+        value = self.seal.seal(_COOKIE, msgspec.msgpack.encode(kept))
         return f"{self.cookie}={value}; Max-Age={limits.PAGE_SESSION_SECONDS}{self._attributes}".encode()
 
     def leave(self) -> bytes:
@@ -181,7 +181,7 @@ class Sessions:
 
     def form_token(self, value: str) -> str:
         """Known to pages of this session alone: another site can make a browser send a form, not read one."""
-        return self._seal.seal(_FORM, b"", value)
+        return self.seal.seal(_FORM, b"", value)
 
     def check_form(self, request: Request, form: dict[str, str]) -> None:
         check_same_site(request)

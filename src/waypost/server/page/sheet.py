@@ -320,4 +320,4 @@ def _side(tag: str, value: Any) -> Html:
     if value is msgspec.UNSET:
         return el("span", _ABSENT, class_="soft")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return el(tag, text if len(text) <= 600 else text[:600] + "…")
+    return el(tag, shown_lines(text if len(text) <= 600 else text[:600] + "…"), class_="says")

@@ -1,0 +1,311 @@
+"""The pages in a real Chromium: finding, opening, copying, signing in, registering, watching; small, dark and without script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from support.browser import IMAGES, PATIENCE_MS, PHONE, Window, chromium, window
+from support.server import RunningServer, running_server
+from waypost.model.names import slug
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+BREAKOUT: list[str] = json.loads((VECTORS / "html_breakout" / "html_breakout.json").read_text())["strings"]
+NAUGHTY: list[str] = json.loads((VECTORS / "blns" / "blns.json").read_text())
+PICTURES = ("catalogue", "search", "agent", "register", "phone", "dark")
+TRANSLATOR = "https://agents.example.com/id/invoice-translator"
+CARD: dict[str, Any] = {
+    "name": "Art Museum Guide",
+    "description": "Leads visitors through a museum and answers questions about what they see.",
+    "version": "1.2.0",
+    "supportedInterfaces": [
+        {"url": "https://guide.example.org/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ],
+    "capabilities": {"streaming": True},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [
+        {
+            "id": "tour",
+            "name": "Tour",
+            "description": "Plans a tour of an hour.",
+            "tags": ["museum", "tour"],
+            "examples": ["Show me the best of Dutch painting in an hour."],
+        }
+    ],
+}
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server("--store", "memory", "--samples", "--anonymous-read") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def link(server: RunningServer) -> str:
+    """The address that `serve` prints after the ready line."""
+    assert server.process.stdout is not None
+    return server.process.stdout.readline().split()[-1]
+
+
+@pytest.fixture
+def reader(browser: Browser, server: RunningServer) -> Iterator[Window]:
+    with window(browser, server.url) as opened:
+        yield opened
+        assert opened.complaints == []
+
+
+def sign_in(opened: Window, server: RunningServer) -> None:
+    page = opened.open("/sign-in")
+    page.get_by_label("Token").fill(server.admin_token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".who")).to_contain_text("admin")
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#found .agent h3").all_text_contents()
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def test_results_come_as_one_types_and_say_why(reader: Window) -> None:
+    page = reader.open("/")
+    reader.picture("catalogue")
+    page.keyboard.press("/")
+    page.keyboard.type("translate an invoice", delay=5)
+    first = page.locator("#found .hit").first
+    expect(first.locator("h3")).to_have_text("Invoice Translator")
+    expect(page.locator("#told")).to_contain_text("found")
+    assert "q=translate+an+invoice" in page.url
+    expect(first.locator(".bars meter")).not_to_have_count(0)
+    first.get_by_text("Why").click()
+    expect(first.locator("blockquote").first).to_be_visible()
+    reader.picture("search")
+    page.keyboard.press("Escape")
+    expect(first.locator("blockquote").first).to_be_hidden()
+    first.locator("summary .badge").click()
+    expect(first.locator(".trust .pop")).to_contain_text("Record signed")
+    page.reload()
+    expect(page.locator("#found .hit h3").first).to_have_text("Invoice Translator")
+
+
+def test_filters_narrow_and_count_and_the_back_button_undoes_them(reader: Window) -> None:
+    page = reader.open("/")
+    everything = names(page)
+    option = page.locator(".filters a", has_text="finance").first
+    count = int(option.locator(".count").inner_text())
+    option.click()
+    expect(page.locator(".told")).to_have_text(f"{count} agents" if count != 1 else "1 agent")
+    expect(page.locator(".filters a.on")).to_contain_text("finance")
+    assert "tag=finance" in page.url
+    page.locator("#q").fill("invoice")
+    expect(page.locator("#found .hit h3").first).to_have_text("Invoice Translator")
+    assert "tag=finance" in page.url, "words are asked for among what is filtered"
+    page.go_back()
+    expect(page.locator(".filters a.on")).to_have_count(0)
+    assert names(page) == everything
+
+
+def test_when_nothing_is_found_the_page_says_why_and_what_else(reader: Window) -> None:
+    page = reader.open("/?q=xylophon+transaltion")
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    page.get_by_role("link", name="translation").click()
+    expect(page.locator("#found .hit")).not_to_have_count(0)
+    page.locator("#q").fill("")
+    page = reader.open("/?tag=finanse")
+    expect(page.get_by_role("heading", name="Nothing passes these filters")).to_be_visible()
+    expect(page.locator(".state")).to_contain_text("Did you mean finance")
+
+
+def test_an_agent_has_a_sheet_and_its_snippets_can_be_copied(reader: Window, server: RunningServer) -> None:
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
+    page = reader.open("/?q=invoice")
+    page.get_by_role("link", name="Invoice Translator").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Invoice Translator")
+    assert urlsplit(page.url).path == f"/a/{slug(TRANSLATOR)}"
+    reader.picture("agent")
+    page.get_by_text("Python", exact=True).click()
+    pane = page.locator(".pane", has_text="from waypost import Client")
+    pane.get_by_role("button", name="Copy").click()
+    expect(pane.get_by_role("button")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == pane.locator("pre").inner_text()
+    compile(copied, "snippet", "exec", flags=0x2000)  # await at the top level
+    page.get_by_role("link", name="a2a", exact=True).click()
+    expect(page.locator("#record pre")).to_contain_text("supportedInterfaces")
+
+
+def test_everything_can_be_read_without_a_script(browser: Browser, server: RunningServer) -> None:
+    with window(browser, server.url, java_script_enabled=False) as opened:
+        page = opened.open("/")
+        page.locator("#q").fill("translate an invoice")
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("#found .hit h3").first).to_have_text("Invoice Translator")
+        expect(page.locator(".feed li")).not_to_have_count(0)
+        page.locator("#found .hit .trust summary").first.click()
+        expect(page.locator("#found .hit .trust .pop").first).to_be_visible()
+        page.locator("#found .hit h3 a").first.click()
+        expect(page.locator(".copy").first).to_be_hidden()
+        page.get_by_text("Python", exact=True).click()
+        expect(page.get_by_text("from waypost import Client")).to_be_visible()
+        page.get_by_role("link", name="rtfs", exact=True).click()
+        expect(page.locator("#record")).to_contain_text("agent_id")
+
+
+def test_the_page_is_used_by_keyboard(reader: Window) -> None:
+    page = reader.open("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator("#q")).to_be_focused()
+    page.locator(".filters a", has_text="finance").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".filters a.on")).to_be_focused()
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=translate+an+invoice", f"/a/{slug(TRANSLATOR)}", "/register", "/changes"])
+def test_nothing_is_wider_than_a_phone(browser: Browser, server: RunningServer, path: str) -> None:
+    with window(browser, server.url, viewport=PHONE, is_mobile=True, has_touch=True) as opened:
+        page = opened.open(path)
+        if path.startswith("/?q"):
+            opened.picture("phone")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert opened.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_barrier_is_found_in_any_page(browser: Browser, server: RunningServer, scheme: str) -> None:
+    with window(browser, server.url, color_scheme=scheme) as opened:
+        sign_in(opened, server)
+        axe = Axe()
+        for path in ("/?q=translate+an+invoice", f"/a/{slug(TRANSLATOR)}", "/register", "/a/none"):
+            page = opened.open(path)
+            if path.startswith("/?q"):
+                page.locator("#found .hit").first.get_by_text("Why").click()
+                if scheme == "dark":
+                    opened.picture("dark")
+            found = axe.run(page).response["violations"]
+            serious = [
+                f"{each['id']}: {each['nodes'][0]['html']}"
+                for each in found
+                if each["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], path
+        shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, shade[4:-1].split(","))) < 150) == (scheme == "dark")
+
+
+# --- Signing in and writing -----------------------------------------------------------------------
+
+
+def test_the_printed_link_signs_in_once_and_a_pasted_card_is_seen_elsewhere(
+    browser: Browser, server: RunningServer, link: str, reader: Window
+) -> None:
+    elsewhere = reader.open("/")
+    with window(browser, server.url) as opened:
+        page = opened.open(link.removeprefix(server.url))
+        assert urlsplit(page.url).query == "", "the address in the bar tells nothing"
+        expect(page.locator(".who")).to_contain_text("admin")
+        assert page.evaluate("document.cookie") == "", "no script sees the session"
+        page.get_by_role("link", name="Register").click()
+        page.get_by_label("A document, in any dialect").fill(json.dumps(CARD, indent=2))
+        page.get_by_role("button", name="Look").click()
+        preview = page.locator(".preview")
+        expect(preview.get_by_role("heading", name="Art Museum Guide")).to_be_visible()
+        expect(preview.locator(".head .protocol")).to_have_text("a2a")
+        expect(preview).to_contain_text("the card is not signed")
+        opened.picture("register")
+        assert httpx.get(f"{server.url}/api/v1/agents", params={"tag": "museum"}).json()["agents"] == []
+        preview.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("status").first).to_have_text("Registered.")
+        expect(elsewhere.locator(".feed li").first).to_contain_text("Art Museum Guide")
+        expect(elsewhere.locator("#found .agent h3", has_text="Art Museum Guide")).to_be_visible()
+        kept = httpx.get(f"{server.url}/api/v1/agents", params={"tag": "museum", "as": "a2a"}).json()["agents"]
+        assert kept == [CARD]
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+        assert opened.complaints == []
+    with window(browser, server.url) as late:
+        page = late.open(link.removeprefix(server.url))
+        expect(page.locator(".state")).to_contain_text("used already")
+
+
+def test_a_document_that_is_no_good_is_told_where_it_was_entered(browser: Browser, server: RunningServer) -> None:
+    with window(browser, server.url) as opened:
+        sign_in(opened, server)
+        page = opened.open("/register")
+        page.get_by_label("A document, in any dialect").fill('{"name": "half a card"')
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.get_by_label("A document, in any dialect")).to_have_value('{"name": "half a card"')
+        page.get_by_label("A document, in any dialect").fill("")
+        page.get_by_label("An address").fill("http://127.0.0.1:8440/agent.json")
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_role("alert")).to_contain_text("allow_cidrs")
+
+
+# --- Hostile text ---------------------------------------------------------------------------------
+
+
+def hostile_lines() -> list[dict[str, Any]]:
+    """Agents that carry a string that breaks out wherever a text can be, and all naughty strings, a few in each."""
+    strings = [*BREAKOUT, *("\n".join(NAUGHTY[start : start + 20]) for start in range(0, len(NAUGHTY), 20))]
+    return [
+        {
+            "id": f"urn:hostile:{number}",
+            "name": text[:200].replace("\n", " ") or "empty",
+            "description": text or "empty",
+            "tags": ["hostile", text[:60].replace("\n", " ").strip() or "x"],
+            "examples": [{"text": text or "empty"}],
+            "bindings": [{"protocol": "https", "endpoint": "javascript:alert(1)"}],
+            "version": text[:40] or "1",
+        }
+        for number, text in enumerate(strings)
+    ]
+
+
+def test_hostile_text_stays_text(reader: Window, server: RunningServer) -> None:
+    lines = "\n".join(json.dumps(line) for line in hostile_lines()).encode()
+    answers = httpx.post(f"{server.url}/api/v1/agents:batch", content=lines, headers=server.headers, timeout=60)
+    kept = [answer["id"] for line in answers.text.splitlines() if "id" in (answer := json.loads(line))]
+    assert len(kept) > 30
+    try:
+        paths = ["/?tag=hostile", "/?q=alert+script+img+onerror", "/changes"]
+        for path in [*paths, *(f"/a/{slug(agent_id)}" for agent_id in kept[::6])]:
+            page = reader.open(path)
+            assert page.locator("img, iframe, object, embed, svg, base, style").count() == 0
+            assert page.locator("script").count() == (2 if path.startswith("/?") else 1)
+            assert (
+                page.locator("a[href^='javascript' i], [onclick], [onerror], [onload], [onmouseover], [style]").count()
+                == 0
+            )
+        assert reader.complaints == []
+    finally:
+        for agent_id in kept:
+            httpx.delete(f"{server.url}/api/v1/agents/{slug(agent_id)}", headers=server.headers)
+
+
+def test_the_pictures_in_the_documents_are_there() -> None:
+    """A run with MAKE_IMAGES=1 makes them anew."""
+    for name in PICTURES:
+        assert (IMAGES / f"{name}.png").stat().st_size > 10_000
