@@ -37,7 +37,7 @@ SPOKEN = {
     "adp": "`/.well-known/agent.json`, dialect `adp`",
     "ard": "`/.well-known/ai-catalog.json`, dialect `ard`",
     "neighbours": "`/.well-known/agent-card.json`, dialects `a2a`, `mcp`, `oasf`",
-    "dns-aid": "not yet",
+    "dns-aid": "`waypost resolve`, `GET /api/v1/resolve`, `waypost dns …`",
 }
 
 

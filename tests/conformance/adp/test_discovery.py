@@ -185,6 +185,7 @@ async def test_without_any_record_the_well_known_document_is_tried_and_proves_no
     assert states(found.verdicts)["key-verified"] == "unknown"
 
 
+@pytest.mark.req("ADP-21")
 async def test_the_address_of_a_document_is_resolved_as_its_domain(bench: Bench) -> None:
     bench.publish()
     bench.web.put("/here.json", bench.alice.document())
@@ -193,6 +194,7 @@ async def test_the_address_of_a_document_is_resolved_as_its_domain(bench: Bench)
     assert bench.web.requests == [bench.url("/here.json")]
 
 
+@pytest.mark.req("ADP-19")
 async def test_where_there_is_nothing_that_is_the_answer(bench: Bench) -> None:
     found = await bench.resolver.resolve(bench.url("/"))
     assert (found.outcome, found.code, found.level) == ("not_found", "no_agent", "unverified")
@@ -263,6 +265,7 @@ async def test_the_fallback_of_version_one_is_understood(bench: Bench) -> None:
     assert (await bench.resolver.resolve(bench.domain)).level == "key-verified"
 
 
+@pytest.mark.req("ADP-19", "ADP-48")
 async def test_all_of_the_ladder_takes_two_rounds_of_questions(bench: Bench) -> None:
     bench.publish()
     found = await bench.resolver.resolve(bench.domain)

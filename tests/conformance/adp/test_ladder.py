@@ -69,6 +69,7 @@ async def test_without_a_fingerprint_the_key_is_unpinned_and_not_wrong(bench: Be
     assert (verdict.state, verdict.evidence["code"]) == ("unknown", "unpinned")
 
 
+@pytest.mark.req("ADP-51")
 async def test_a_fingerprint_in_svcb_is_a_pin_too_and_must_not_contradict(bench: Bench) -> None:
     bench.publish(txt=False, params=f'key65410="{bench.alice.fingerprint}"')
     assert (await bench.resolver.resolve(bench.domain)).level == "key-verified"
@@ -78,6 +79,7 @@ async def test_a_fingerprint_in_svcb_is_a_pin_too_and_must_not_contradict(bench:
     assert (found.outcome, found.code) == ("failed", "key_conflict")
 
 
+@pytest.mark.req("ADP-48")
 async def test_a_text_record_that_cannot_be_looked_up_leaves_the_key_unknown(bench: Bench) -> None:
     bench.publish()
     bench.zones.fail(f"_agent.{bench.domain}", "TXT")
@@ -86,6 +88,7 @@ async def test_a_text_record_that_cannot_be_looked_up_leaves_the_key_unknown(ben
     assert states(found.verdicts)["key-verified"] == "unknown"
 
 
+@pytest.mark.req("ADP-16", "ADP-51")
 async def test_text_records_that_contradict_each_other_are_refused(bench: Bench) -> None:
     bench.publish()
     url = bench.url("/.well-known/agent.json")
@@ -94,6 +97,7 @@ async def test_text_records_that_contradict_each_other_are_refused(bench: Bench)
     assert (found.outcome, found.code, found.level) == ("failed", "ambiguous", "unverified")
 
 
+@pytest.mark.req("ADP-51")
 async def test_a_document_without_a_full_key_proves_none(bench: Bench) -> None:
     bench.publish()
     document = bench.alice.document()
@@ -202,6 +206,7 @@ async def test_a_record_that_cannot_be_had_ends_the_way_where_the_domain_is_sign
     assert bench.web.requests == ([] if state == "failed" else [bench.url("/.well-known/agent.json")])
 
 
+@pytest.mark.req("ADP-13")
 async def test_a_signed_record_of_a_host_proves_nothing_when_an_unsigned_one_led_there(bench: Bench) -> None:
     bench.zones.security = "insecure"
     bench.publish(target="host.provider.net.", tlsa=False)

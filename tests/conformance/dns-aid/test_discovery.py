@@ -125,12 +125,14 @@ async def test_aliases_are_followed_and_their_parameters_ignored(bench: Bench) -
     assert (name, "TLSA") in bench.zones.asked
 
 
+@pytest.mark.req("AID-10")
 async def test_an_alias_that_ends_at_a_host_without_records_leads_to_that_host(bench: Bench) -> None:
     bench.zones.set(bench.domain, "SVCB", "0 host.provider.net.")
     found = await bench.resolver.resolve(bench.domain, "dns")
     assert [(each.host, each.port) for each in found.endpoints] == [("host.provider.net", 443)]
 
 
+@pytest.mark.req("AID-10")
 @pytest.mark.parametrize("size", [1, 2, 5])
 async def test_aliases_in_a_circle_end(bench: Bench, size: int) -> None:
     for number in range(size):
@@ -140,6 +142,7 @@ async def test_aliases_in_a_circle_end(bench: Bench, size: int) -> None:
     assert len(bench.zones.asked) < 20
 
 
+@pytest.mark.req("AID-10")
 async def test_a_chain_of_eight_aliases_is_followed_and_one_of_nine_is_not(bench: Bench) -> None:
     for number in range(9):
         bench.zones.set(f"a{number}.example.com", "SVCB", f"0 a{number + 1}.example.com.")
@@ -148,17 +151,20 @@ async def test_a_chain_of_eight_aliases_is_followed_and_one_of_nine_is_not(bench
     assert (await bench.resolver.resolve("a0.example.com", "dns")).code == "alias_limit"
 
 
+@pytest.mark.req("AID-10")
 async def test_aliases_beside_services_are_refused(bench: Bench) -> None:
     bench.zones.set(bench.domain, "SVCB", "0 other.example.com.", "1 . alpn=a2a")
     assert (await bench.resolver.resolve(bench.domain)).code == "alias_limit"
 
 
+@pytest.mark.req("AID-10")
 async def test_an_alias_to_the_root_says_that_there_is_none(bench: Bench) -> None:
     bench.zones.set(bench.domain, "SVCB", "0 .")
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.code) == ("not_found", "not_offered")
 
 
+@pytest.mark.req("AID-22")
 @pytest.mark.parametrize("kind", ["indeterminate", "bogus"])
 async def test_an_alias_whose_target_fails_is_not_followed_elsewhere(bench: Bench, kind: Any) -> None:
     bench.publish()
@@ -169,6 +175,7 @@ async def test_an_alias_whose_target_fails_is_not_followed_elsewhere(bench: Benc
     assert bench.web.connections == 0
 
 
+@pytest.mark.req("AID-22")
 async def test_a_chain_is_as_secure_as_its_weakest_link(bench: Bench) -> None:
     bench.zones.set(bench.domain, "SVCB", "0 other.example.com.")
     bench.zones.set("other.example.com", "SVCB", "1 . alpn=a2a", security="insecure")
@@ -249,6 +256,7 @@ async def test_the_descriptor_is_cap_then_well_known_then_the_card(bench: Bench)
         assert (found.document.name, found.document.dialect) == (name, "a2a")
 
 
+@pytest.mark.req("AID-17")
 async def test_a_capability_document_of_no_dialect_is_kept_and_the_agent_is_in_the_other(bench: Bench) -> None:
     bench.web.put("/cap.json", {"anything": ["goes"]})
     bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
@@ -257,6 +265,7 @@ async def test_a_capability_document_of_no_dialect_is_kept_and_the_agent_is_in_t
     assert (found.document.role, found.document.dialect) == ("metadata", "adp")
 
 
+@pytest.mark.req("AID-17")
 async def test_metadata_of_dns_aid_is_recognised_and_held_to_its_name(bench: Bench) -> None:
     document = {"aid_version": "1.0", "identity": {"name": "Alice", "fqdn": bench.domain}, "connection": {}}
     bench.web.put("/.well-known/agent.json", document)
@@ -278,6 +287,7 @@ async def test_a_document_without_end_is_not_read(bench: Bench) -> None:
     assert found.document is None
 
 
+@pytest.mark.req("AID-26")
 @pytest.mark.parametrize(
     "body",
     [
@@ -299,6 +309,7 @@ async def test_a_hostile_document_is_refused_in_words_of_our_own(bench: Bench, b
     assert (found.outcome, found.code, found.level) == ("failed", "invalid_document", "unverified")
 
 
+@pytest.mark.req("AID-26")
 async def test_a_redirect_is_not_followed(bench: Bench) -> None:
     bench.publish(params='key65409="agent.json"')
     bench.web.put("/.well-known/agent.json", b"", status=302, Location=bench.url("/elsewhere", "bob.example.com"))
@@ -307,6 +318,7 @@ async def test_a_redirect_is_not_followed(bench: Bench) -> None:
     assert found.document is None
 
 
+@pytest.mark.req("AID-10")
 async def test_a_server_that_is_down_is_followed_by_the_next_one(bench: Bench) -> None:
     bench.publish()
     bench.zones.set(bench.domain, "SVCB", "1 . alpn=a2a port=2", f"2 . alpn=a2a port={bench.web.port}")
@@ -316,6 +328,7 @@ async def test_a_server_that_is_down_is_followed_by_the_next_one(bench: Bench) -
 # --- AID ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("AIDTXT-1")
 async def test_a_record_of_aid_is_told_apart_and_used_where_there_is_no_other(bench: Bench) -> None:
     aid = '"v=aid2;p=mcp;u=https://api.example.com/mcp;s=Gateway"'
     bench.zones.set(f"_agent.{bench.domain}", "TXT", aid)
@@ -327,6 +340,7 @@ async def test_a_record_of_aid_is_told_apart_and_used_where_there_is_no_other(be
     assert (await bench.resolver.resolve(bench.domain, fresh=True)).level == "key-verified"
 
 
+@pytest.mark.req("AIDTXT-4")
 async def test_aid_as_json_is_the_last_place(bench: Bench) -> None:
     bench.web.put("/.well-known/agent", {"v": "aid1", "u": "https://api.example.com/mcp", "p": "mcp"})
     found = await bench.resolver.resolve(bench.url("/"))

@@ -110,6 +110,7 @@ async def test_an_index_is_bounded_in_size_in_agents_and_in_pointers(bench: Benc
     assert len(bench.web.requests) == limits.SVCB_TARGETS == 4
 
 
+@pytest.mark.req("AID-3", "AID-22")
 @pytest.mark.parametrize("name", ["_index._agents", "_catalog._agents", "_agents"])
 async def test_a_failure_of_the_index_is_told_and_nothing_weaker_is_read(bench: Bench, name: str) -> None:
     bench.zones.set(f"_index._agents.{ORG}", "TXT", '"agents=booking:mcp"')
@@ -118,6 +119,7 @@ async def test_a_failure_of_the_index_is_told_and_nothing_weaker_is_read(bench: 
     assert (index.told.outcome, index.told.code, index.told.entries) == ("failed", "dns_failed", ())
 
 
+@pytest.mark.req("AID-5")
 async def test_an_index_that_is_no_index_is_refused(bench: Bench) -> None:
     point(bench)
     for body in (b"<html>", b"[1", b'"text"', b"7"):
@@ -125,6 +127,7 @@ async def test_an_index_that_is_no_index_is_refused(bench: Bench) -> None:
         assert (await bench.organisations.read(ORG)).told.code == "malformed"
 
 
+@pytest.mark.req("AID-3")
 @pytest.mark.parametrize("name", ["com", "co.uk", "github.io", "127.0.0.1", "a b.com", "münchen.de", "x" * 300])
 async def test_what_is_no_domain_of_an_organisation_is_refused(bench: Bench, name: str) -> None:
     with pytest.raises(InvalidParameter):

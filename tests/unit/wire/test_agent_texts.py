@@ -106,6 +106,7 @@ def test_a_long_text_is_never_broken_inside_a_character() -> None:
 # --- AID ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("AIDTXT-1")
 def test_keys_of_aid_are_long_or_short_in_any_case() -> None:
     short = parse_aid("V=aid2;P=MCP;u=https://api.example.com/mcp;a=oauth2_code;s=Gateway;x=later")
     long = parse_aid("version=aid2;proto=mcp;uri=https://api.example.com/mcp;auth=oauth2_code;desc=Gateway")
@@ -113,6 +114,7 @@ def test_keys_of_aid_are_long_or_short_in_any_case() -> None:
     assert read_aid_json({"v": "aid2", "u": "https://api.example.com/mcp", "p": "mcp", "x": 1}).proto == "mcp"
 
 
+@pytest.mark.req("AIDTXT-3")
 def test_aid2_is_preferred_and_two_of_one_version_are_no_answer() -> None:
     found = select_aid(records("v=aid1;p=mcp;u=https://old.example.com", AID2, GOOD))
     assert found is not None
@@ -122,6 +124,7 @@ def test_aid2_is_preferred_and_two_of_one_version_are_no_answer() -> None:
     assert select_aid(records(GOOD)) is None
 
 
+@pytest.mark.req("AIDTXT-2")
 @pytest.mark.parametrize(
     "text",
     [
