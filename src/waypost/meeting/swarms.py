@@ -64,9 +64,11 @@ _read = msgspec.msgpack.Decoder(Swarm).decode
 
 
 class Swarms:
-    def __init__(self, keeper: Keeper, now: Callable[[], float]) -> None:
+    def __init__(self, keeper: Keeper, now: Callable[[], float], told: Callable[[], None] = lambda: None) -> None:
+        """`told` is called when there is something to bring."""
         self._keeper = keeper
         self._now = now
+        self._told = told
 
     async def join(self, joining: Joining) -> Swarm:
         """The swarm with the new member; joining again with the same role changes nothing but the address."""
@@ -158,6 +160,7 @@ class Swarms:
             message = self._message(told, message_id, agent, content, content_type)
             writes = [self._write(told, kept), *self._news(told, message)]
             if await self._keeper.commit(writes, self._now()):
+                self._told()
                 return message
         raise _busy()
 

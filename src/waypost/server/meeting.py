@@ -60,7 +60,7 @@ class Meeting:
         own = OwnTasks(profile)
         self.deliveries = Deliveries(keeper, self.courier, now)
         self.runner = Runner(self.tasks, own.execute, self.courier, self.deliveries, now=now)
-        self.swarms = Swarms(keeper, now)
+        self.swarms = Swarms(keeper, now, self.tasks.news.set)
         self.invitations = Invitations(keeper, now)
         self._inviting = InvitationFace(
             self.invitations, registry, hosting, keys, outgoing, renderer.base_url.rstrip("/")

@@ -1,0 +1,167 @@
+"""Swarms (ADP-47, P-5): join, leave, who is in it, what is told to all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from support.service import profile
+from support.signing import key_of
+from support.tasks import BOB, Place, place
+from waypost import limits
+from waypost.server.swarm_shapes import JOINED, MESSAGES, SWARM
+from waypost.trust.signing import load_private_key
+from waypost.wire.agp_signing import signing_input, verify
+
+JOIN = "/agent/swarm/join"
+CAROL = "agent:carol.example.com"
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path) as made:
+        yield made
+
+
+async def join(client: httpx.AsyncClient, agent: str, task: str = "analysis", **members: Any) -> httpx.Response:
+    return await client.post(JOIN, json={"agent": agent, "task": task, **members})
+
+
+@pytest.mark.req("ADP-47")
+async def test_an_agent_joins_the_swarm_of_a_task(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    first = await join(alice, BOB, role="participant")
+    assert first.status_code == 200
+    jsonschema.validate(first.json(), JOINED)
+    assert (first.json()["agent"], first.json()["role"]) == (BOB, "participant")
+    second = await join(here.bench.as_("carol"), CAROL, role="observer")
+    assert second.json()["swarmId"] == first.json()["swarmId"]
+    assert [(each["agent"], each["role"]) for each in second.json()["members"]] == [
+        (BOB, "participant"),
+        (CAROL, "observer"),
+    ]
+    elsewhere = await join(alice, BOB, task="another")
+    assert elsewhere.json()["swarmId"] != first.json()["swarmId"]
+
+
+@pytest.mark.req("ADP-47")
+async def test_joining_again_changes_nothing_and_with_another_role_is_a_conflict(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    first = await join(alice, BOB)
+    assert first.json()["role"] == "participant"
+    assert (await join(alice, BOB)).json() == first.json()
+    assert (await join(alice, BOB, role="observer")).status_code == 409
+    assert (await here.bench.as_("carol").post(JOIN, json={"agent": BOB, "task": "analysis"})).status_code == 403
+    await alice.post(f"/agent/swarm/{first.json()['swarmId']}:leave", json={"agent": BOB})
+    assert (await join(alice, BOB, role="observer")).status_code == 200
+
+
+@pytest.mark.req("ADP-47")
+async def test_nobody_joins_for_another_or_as_the_host(here: Place) -> None:
+    await here.trust(BOB, key_of())
+    document = profile(CAROL.replace("agent:", "https://") + "/a", name="Carol")
+    await here.bench.as_("carol").post("/api/v1/agents", json=document)
+    await here.bench.admin().post(
+        f"/api/v1/agents/{document['id'].replace('/', '%2F')}:host", json={"domain": "carol.example.com"}
+    )
+    assert (await join(here.bench.as_("alice"), CAROL)).status_code == 403
+    assert (await join(here.bench.as_("carol"), CAROL)).status_code == 200
+    assert (await join(here.bench.as_("alice"), BOB, role="coordinator")).status_code == 403
+    assert (await join(here.bench.admin(), BOB, role="coordinator")).status_code == 200
+    signed = await here.signing().request("POST", JOIN, {"agent": CAROL, "task": "other"})
+    assert signed.status_code == 403
+    itself = await here.signing().request("POST", JOIN, {"agent": BOB, "task": "other"})
+    assert itself.status_code == 200, itself.text
+    assert (await here.bench.anonymous().post(JOIN, json={"agent": BOB, "task": "x"})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ({"task": "t"}, "$.agent"),
+        ({"agent": "bob", "task": "t"}, "$.agent"),
+        ({"agent": "agent:bad domain", "task": "t"}, "$.agent"),
+        ({"agent": BOB}, "$.task"),
+        ({"agent": BOB, "task": "a\nb"}, "$.task"),
+        ({"agent": BOB, "task": "t", "role": ""}, "$.role"),
+        ({"agent": BOB, "task": "t", "role": "x" * (limits.SWARM_ROLE_CHARS + 1)}, "$.role"),
+        ({"agent": BOB, "task": "t", "callback": "http://bob.example.com/"}, "$.callback"),
+        ({"agent": BOB, "task": "t", "callback": 7}, "$.callback"),
+    ],
+)
+async def test_what_is_no_joining_is_refused_with_its_place(here: Place, document: dict[str, Any], path: str) -> None:
+    answer = await here.bench.as_("alice").post(JOIN, json=document)
+    assert answer.status_code == 400
+    assert answer.json()["path"] == path
+
+
+async def test_a_swarm_has_only_so_many_members(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    several = [join(alice, f"agent:a{n}.example.com") for n in range(limits.SWARM_MEMBERS + 1)]
+    statuses = [answer.status_code for answer in [await each for each in several]]
+    assert statuses == [200] * limits.SWARM_MEMBERS + [403]
+
+
+async def test_many_who_join_at_once_are_all_in(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
+    swarm = (await alice.get(f"/agent/swarm/{answers[0].json()['swarmId']}")).json()
+    jsonschema.validate(swarm, SWARM)
+    assert {each["agent"] for each in swarm["members"]} == {f"agent:a{n}.example.com" for n in range(20)}
+
+
+async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: Place) -> None:
+    alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
+    path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"
+    unknown = await carol.get("/agent/swarm/000000000000000000000000")
+    for hidden in (await carol.get(path), await carol.get(f"{path}:messages")):
+        assert (hidden.status_code, hidden.json()["title"]) == (404, unknown.json()["title"])
+    assert (await carol.post(f"{path}:leave", json={"agent": BOB})).status_code == 404
+    assert [each["task"] for each in (await alice.get("/agent/swarm")).json()["swarms"]] == ["analysis"]
+    assert (await carol.get("/agent/swarm")).json() == {"swarms": []}
+    assert (await alice.post(f"{path}:leave", json={"agent": BOB})).json()["members"] == []
+    assert (await alice.get(path)).status_code == 404
+    assert (await alice.get("/agent/swarm")).json() == {"swarms": []}
+
+
+@pytest.mark.req("ADP-47")
+async def test_what_is_told_to_all_is_kept_and_brought_to_who_named_an_address(here: Place) -> None:
+    alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
+    joined = (await join(alice, BOB, callback=here.callback)).json()
+    await join(carol, CAROL)
+    path = f"/agent/swarm/{joined['swarmId']}"
+    told = await carol.post(f"{path}:broadcast", json={"agent": CAROL, "content": "half is done"})
+    assert told.status_code == 200, told.text
+    (taken,) = await here.taking.wait()
+    assert taken.json == told.json()
+    assert (taken.json["from"], taken.json["content"], taken.json["number"]) == (CAROL, "half is done", 1)
+    covered = signing_input(
+        taken.json["messageId"], here.own, BOB, "task", taken.headers["adp-timestamp"], taken.body.decode()
+    )
+    identity = load_private_key((here.bench.application.settings.data / "keys/identity.pem").read_bytes())
+    assert verify(identity.public, taken.headers["adp-signature"], covered)
+    await alice.post(f"{path}:broadcast", json={"agent": BOB, "content": "all is done"})
+    found = (await carol.get(f"{path}:messages")).json()
+    jsonschema.validate(found, MESSAGES)
+    assert [each["content"] for each in found["messages"]] == ["half is done", "all is done"]
+    after = (await carol.get(f"{path}:messages", params={"after": 1})).json()["messages"]
+    assert [each["content"] for each in after] == ["all is done"]
+    stranger = await here.bench.as_("dora").post(f"{path}:broadcast", json={"agent": BOB, "content": "x"})
+    assert stranger.status_code == 404
+    await here.work()
+    assert len(here.taking.taken) == 1  # nobody is brought what they said themselves
+
+
+async def test_only_the_last_messages_are_kept(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"
+    for number in range(limits.SWARM_MESSAGES + 2):
+        await alice.post(f"{path}:broadcast", json={"agent": BOB, "content": str(number)})
+    first = (await alice.get(f"{path}:messages", params={"limit": 1})).json()["messages"]
+    assert [each["number"] for each in first] == [3]

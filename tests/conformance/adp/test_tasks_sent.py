@@ -1,0 +1,166 @@
+"""Tasks for agents that take them elsewhere: sent on signed, and their results taken from that agent alone (P-5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.signing import key_of
+from support.tasks import BOB, TASKS, Place, place
+from waypost import limits
+from waypost.meeting.signatures import Signatures, sign_result
+from waypost.meeting.signatures import Signed as Headers
+from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.trust.keys import PublicKey
+from waypost.trust.signing import PrivateKey, load_private_key
+
+BASE = "https://registry.example.com"
+ACCEPTED = ("202 Accepted", b'{"taskId":"theirs-1","status":"accepted","statusUrl":"/agent/tasks/theirs-1"}')
+
+
+def document(port: int, key: PrivateKey) -> dict[str, Any]:
+    origin = f"https://bob.example.com:{port}"
+    stated = {"algorithm": "ed25519", "fingerprint": key.public.fingerprint(), "full": key.public.pem()}
+    return {
+        "protocol": "ADP/1.1",
+        "identity": {"id": BOB, "domain": "bob.example.com", "name": "Bob", "publicKey": stated},
+        "endpoints": {"wellKnown": f"{origin}/.well-known/agent.json", "tasks": f"{origin}/agent/tasks"},
+        "capabilities": [{"id": "review", "name": "Review"}],
+    }
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path, base_url=BASE) as made:
+        await made.trust(BOB, key_of())
+        answer = await made.bench.as_("bob").post("/api/v1/agents", json=document(made.taking.port, key_of()))
+        assert answer.is_success, answer.text
+        made.taking.answers = [ACCEPTED]
+        yield made
+
+
+async def send(here: Place, **members: Any) -> httpx.Response:
+    answer = await here.bench.as_("alice").post(
+        TASKS, params={"agent": BOB}, json={"task": "review", "input": {"n": 1}, **members}
+    )
+    assert answer.status_code == 202, answer.text
+    return answer
+
+
+async def bring(here: Place, said: dict[str, Any], key: PrivateKey | None = None, **signed: Any) -> httpx.Response:
+    body = json.dumps(said).encode()
+    agent = signed.pop("agent", BOB)
+    at = signed.pop("at", here.bench.clock.now())
+    to = signed.pop("to", here.own)
+    headers = dict(sign_result(key or key_of(), said["taskId"], agent, to, at, body))
+    return await here.bench.anonymous().post("/agent/webhook", content=body, headers=headers)
+
+
+@pytest.mark.req("ADP-44", "ADP-29")
+async def test_a_task_for_an_agent_elsewhere_is_sent_there_signed(here: Place) -> None:
+    sent = await send(here)
+    (taken,) = await here.taking.wait()
+    assert (taken.method, taken.path) == ("POST", "/agent/tasks")
+    assert taken.json == {"task": "review", "input": {"n": 1}, "callback": f"{BASE}/agent/webhook"}
+    assert taken.headers["idempotency-key"] == sent.json()["taskId"]
+    identity = load_private_key((here.bench.application.settings.data / "keys/identity.pem").read_bytes())
+    assert taken.headers["adp-agent"] == here.own == "agent:registry.example.com"
+    await check_request(taken.headers, identity.public, taken.body, here.bench.clock.now())
+
+
+async def check_request(headers: dict[str, str], key: PublicKey, body: bytes, now: float) -> None:
+    async def find_key(agent: str) -> PublicKey:
+        return key
+
+    keeper = MemoryKeeper()
+    await keeper.open()
+    signed = Headers(
+        agent=headers["adp-agent"],
+        timestamp=headers["adp-timestamp"],
+        signature=headers["adp-signature"],
+        message_id=headers["adp-id"],
+    )
+    await Signatures(find_key, keeper, lambda: now).check_request(signed, BOB, "POST", "/agent/tasks", body)
+
+
+@pytest.mark.req("ADP-46")
+async def test_the_webhook_takes_the_result_from_the_agent_that_the_task_was_sent_to(here: Place) -> None:
+    sent = await send(here)
+    await here.taking.wait()
+    await here.work()
+    said = {"taskId": "theirs-1", "status": "succeeded", "result": {"grade": "good"}, "updated": "2026-05-28T20:26:40Z"}
+    first = await bring(here, said)
+    assert first.status_code == 200, first.text
+    status = (await here.bench.as_("alice").get(sent.headers["location"])).json()
+    assert (status["status"], status["result"]) == ("succeeded", {"grade": "good"})
+    again = await bring(here, {**said, "result": "other"})
+    assert again.status_code == 200
+    assert again.json()["result"] == {"grade": "good"}
+
+
+@pytest.mark.req("ADP-46")
+async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
+    sent = await send(here)
+    await here.taking.wait()
+    await here.work()
+    said = {"taskId": "theirs-1", "status": "succeeded", "result": 1}
+    now = here.bench.clock.now()
+    plain = here.bench.anonymous()
+    assert (await plain.post("/agent/webhook", json=said)).status_code == 401
+    assert (await here.bench.admin().post("/agent/webhook", json=said)).status_code == 401
+    refused = [
+        await bring(here, said, key_of(number=1)),
+        await bring(here, said, to="agent:alice.example.com"),
+        await bring(here, said, at=now - limits.SIGNED_PAST_SECONDS - 1),
+        await bring(here, said, agent="agent:mallory.example.com"),
+        await bring(here, {**said, "taskId": "theirs-2"}),
+    ]
+    assert [answer.status_code for answer in refused] == [401, 401, 401, 404, 404]
+    assert not [name for name, _ in here.names.queries if "mallory" in name]  # a stranger makes us ask nobody
+    assert (await here.bench.as_("alice").get(sent.headers["location"])).json()["status"] == "running"
+
+
+async def test_a_result_that_is_not_brought_is_asked_for(here: Place) -> None:
+    here.taking.answers += [
+        ("200 OK", b'{"taskId":"theirs-1","status":"running"}'),
+        ("200 OK", b'{"taskId":"theirs-1","status":"failed","error":{"code":"no","message":"No paper."}}'),
+    ]
+    sent = await send(here)
+    await here.taking.wait()
+    for count in (2, 3):
+        await here.work()
+        here.bench.clock.advance(limits.TASK_POLL_SECONDS[count - 1] + 1)
+        await here.work()
+        taken = (await here.taking.wait(count))[-1]
+        assert (taken.method, taken.path) == ("GET", "/agent/tasks/theirs-1")
+        assert taken.headers["adp-signature"]
+    status = await here.ended(here.bench.as_("alice"), sent.headers["location"])
+    assert (status["status"], status["error"]) == ("failed", {"code": "no", "message": "No paper."})
+
+
+async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place) -> None:
+    carol = "agent:carol.example.com"
+    await here.trust(carol, key_of(number=2))
+    answer = await here.signing(carol, key_of(number=2)).request(
+        "POST", f"{TASKS}?agent={BOB}", {"task": "review"}, to=BOB
+    )
+    assert answer.status_code == 403
+    await here.work()
+    assert here.taking.taken == []
+
+
+async def test_a_status_url_on_another_server_is_not_asked(here: Place) -> None:
+    elsewhere = b'{"taskId":"theirs-1","status":"accepted","statusUrl":"https://10.0.0.1/x"}'
+    here.taking.answers = [("202 Accepted", elsewhere)]
+    sent = await send(here)
+    await here.taking.wait()
+    for _ in range(3):
+        here.bench.clock.advance(600)
+        await here.work()
+    assert len(here.taking.taken) == 1
+    assert (await here.bench.as_("alice").get(sent.headers["location"])).json()["status"] == "running"
