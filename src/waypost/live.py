@@ -5,15 +5,17 @@ The parts of a conversation are put together here for a program, as `app.py` doe
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import secrets
 import ssl
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -26,12 +28,22 @@ from waypost.client.contacts import Contact, Contacts, GivenContacts, RegistryCo
 from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
 from waypost.client.registries import http_client
-from waypost.errors import ConfigurationError, InvalidKey, InvalidRequest, UnknownPeer, WaypostError
+from waypost.errors import (
+    ConfigurationError,
+    Forbidden,
+    InvalidKey,
+    InvalidRequest,
+    Unavailable,
+    UnknownPeer,
+    WaypostError,
+)
 from waypost.meeting.conversation import Conversation, Ended, PeerFault, Timing
 from waypost.meeting.correspondent import Correspondent
-from waypost.meeting.link import LinkLost
+from waypost.meeting.link import Link, LinkLost
 from waypost.meeting.mail import Letter
 from waypost.meeting.peers import PeerKey
+from waypost.meeting.relayed import RelayLine, attach
+from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.net.clock import SystemClock
 from waypost.registry.keeping import Keeper
@@ -39,8 +51,9 @@ from waypost.settings import is_loopback, load_connection
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.stores.keeper_sqlite import SqliteKeeper
 from waypost.trust.signing import PrivateKey
-from waypost.wire.agp import PLAIN, SUBPROTOCOL, Content, parse_agent
+from waypost.wire.agp import PLAIN, SUBPROTOCOL, Content, Message, parse_agent
 from waypost.wire.agp_hello import Party
+from waypost.wire.agp_signing import verify
 
 PATH = "/agent/chat"
 
@@ -54,6 +67,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = PLAIN
     kind: str = "chat"
     reply_to: str | None = None
+    more: bool = False  # further parts of the same answer follow
     again: bool = False
     verified: bool = False  # both sides were proven when it came (`peer-verified`)
 
@@ -99,7 +113,7 @@ class LiveAgent:
         data: Path | None = None,
         registry: str | None = None,
         token: str | None = None,
-        contacts: Contacts | None = None,
+        contacts: Sequence[Contacts] = (),
         keeper: Keeper | None = None,
         tls: ssl.SSLContext | None = None,
         ca: Path | None = None,
@@ -114,7 +128,7 @@ class LiveAgent:
         self._keeper = keeper or (SqliteKeeper(data) if data is not None else MemoryKeeper())
         self._owns_keeper = keeper is None
         self._given = GivenContacts()
-        self._others = contacts
+        self._others = tuple(contacts)
         self._registry = registry
         self._token = token
         self._tls = tls or (tls_1_3(ca) if ca is not None else None)
@@ -247,8 +261,24 @@ class LiveAgent:
     def _line(self, peer: str) -> Line:
         line = self._lines.get(peer)
         if line is None or line.is_over:
-            line = self._lines[peer] = Line(self.me, peer, self.contact, self, tls=self._tls, news=self._news)
+            line = self._lines[peer] = Line(
+                self.me, peer, self.contact, self, tls=self._tls, news=self._news, on_control=self._controlled
+            )
         return line
+
+    async def _controlled(self, conversation: Conversation, action: JsonObject, message: Message) -> bool:
+        """A relay says that the other side is away and that it keeps messages: if it is one that we know, it gets them."""
+        if action["action"] != "mailbox" or conversation.is_open:
+            return False
+        relay = await self.key_of(message.sender)
+        if relay is None or relay.key is None or not verify(relay.key, message.signature, message.covered):
+            return False
+        count = await conversation.leave()
+        if self._news is not None:
+            seconds = action.get("seconds")
+            reason = f"it is away; {message.sender} keeps {count} messages for {seconds} seconds"
+            self._news(LineNews(peer=conversation.peer, event="kept", reason=reason))
+        return True
 
     # --- Being talked to -------------------------------------------------------------------------
 
@@ -274,6 +304,48 @@ class LiveAgent:
         self._servers.append(server)
         bound = next(iter(server.sockets)).getsockname()[1]
         return f"{'ws' if tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{bound}{PATH}"
+
+    async def attach(self, relay: str | None = None) -> str:
+        """Hold a line to a relay, so that others reach this agent through it: the registry's, if none is named. The address
+        to be published as `endpoints.chat`."""
+        peer = parse_agent(relay, "relay") if relay is not None else await self._own_registry()
+        held: list[RelayLine] = []
+        attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wrap(link: Link) -> Link:
+            held[:] = [RelayLine(link, self.me, peer)]
+            return held[0]
+
+        async def controlled(conversation: Conversation, action: JsonObject, message: Message) -> bool:
+            if action["action"] == "attached" and not attached.done():
+                attached.set_result(None)
+            return await held[0].controlled(conversation, action, message)
+
+        line = self._lines[f"relay {peer}"] = Line(
+            self.me,
+            peer,
+            self.contact,
+            self,
+            tls=self._tls,
+            news=self._news,
+            wrap=wrap,
+            opened=attach,
+            on_control=controlled,
+        )
+        await line.wait()
+        await asyncio.wait(
+            (attached, line.task), timeout=limits.AGP_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not attached.done():
+            raise Forbidden(f"{peer} does not hold a line for {self.agent}.", path="relay", hint=line.reason)
+        return (await self.contact(peer)).url or ""
+
+    async def _own_registry(self) -> str:
+        for source in self._registry_contacts():
+            return (await source.itself()).agent
+        raise InvalidRequest(
+            "No registry is named.", path="registry", hint="Give LiveAgent a registry, or name a relay."
+        )
 
     async def _taken(self, connection: ServerConnection) -> None:
         address = str((connection.remote_address or ("",))[0])
@@ -312,24 +384,37 @@ class LiveAgent:
         return found
 
     async def _find(self, agent: str) -> Contact | None:
-        given = await self._given.find(agent)
-        if given is not None and given.key is not None:
-            return given
-        for source in (self._others, self._registry_contacts()):
-            found = None if source is None else await source.find(agent)
-            if found is not None:
-                return found if given is None else msgspec.structs.replace(found, url=given.url or found.url)
-        return given
+        """Where it is and which key it has, each from the first that knows."""
+        found = await self._given.find(agent)
+        failure: WaypostError | None = None
+        for source in (*self._others, *self._registry_contacts()):
+            if found is not None and found.key is not None and found.url is not None:
+                break
+            try:
+                found = _joined(found, await source.find(agent))
+            except Unavailable as error:  # others may know it
+                failure = error
+        if found is None and failure is not None:
+            raise failure
+        return self._with_token(found)
 
-    def _registry_contacts(self) -> RegistryContacts | None:
+    def _with_token(self, found: Contact | None) -> Contact | None:
+        """The token is for the registry, by whatever name it is called, and for nobody else."""
+        if found is None or found.url is None or found.token is not None or self._registry is None:
+            return found
+        if urlsplit(found.url).netloc != urlsplit(self._registry).netloc:
+            return found
+        return msgspec.structs.replace(found, token=self._token)
+
+    def _registry_contacts(self) -> tuple[RegistryContacts, ...]:
         if self._registry is None:
-            return None
+            return ()
         if self._client is None:
             address = load_connection({"server": self._registry, "token": self._token, "ca": self._ca})
             self._client = Client(self._registry, self._token, ca=self._ca)
             self._http = http_client(address)
             self._token = address.token
-        return RegistryContacts(self._client, self._http, self._token)
+        return (RegistryContacts(self._client, self._http, self._token),)
 
     # --- What handlers say -----------------------------------------------------------------------
 
@@ -344,6 +429,14 @@ class LiveAgent:
     async def _late(self, letter: Letter) -> None:
         if self._on_reply is not None:
             await self._on_reply(message_of(letter))
+
+
+def _joined(found: Contact | None, other: Contact | None) -> Contact | None:
+    if found is None or other is None:
+        return found or other
+    return Contact(
+        agent=found.agent, url=found.url or other.url, key=found.key or other.key, token=found.token or other.token
+    )
 
 
 async def _answers(handler: Handler | None, letter: Letter) -> AsyncIterator[Content]:
@@ -375,6 +468,7 @@ def message_of(letter: Letter) -> ChatMessage:
         content_type=letter.content.type,
         kind=letter.kind,
         reply_to=letter.content.reply_to,
+        more=letter.content.more,
         again=letter.again,
         verified=letter.verified,
     )

@@ -90,6 +90,7 @@ async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> No
             "/sign-in",
             "/sign-out",
             "/agent/connect",
+            "/agent/chat",  # whoever comes proves itself by its hello
             "/.well-known/agent.json",
             "/.well-known/agent-capabilities.json",  # what `cap` of a zone names, and the same under a provider's name:
             "/.well-known/agents/{id}.json",  # who resolves a domain has no token

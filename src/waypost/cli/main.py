@@ -49,6 +49,7 @@ COMMANDS = {
     "announce": "Announce an agent on the LAN and to a registry.",
     "browse": "Show the agents on the LAN.",
     "resolve": "Follow a domain to its agent, and see how far that is proven.",
+    "chat": "Talk to an agent.",
     "task": "Give agents tasks, and ask how they go.",
     "swarm": "Let agents work on one task together.",
     "invite": "Invite others to a private agent.",

@@ -17,6 +17,14 @@ def clean(text: Any) -> str:
     return "".join("�" if unicodedata.category(char) in _UNSEEN and char not in _JOINERS else char for char in line)
 
 
+def clean_lines(text: str) -> str:
+    """The same of a text whose lines and spaces stay as they are."""
+    return "".join(
+        "�" if unicodedata.category(char) in _UNSEEN and char not in _JOINERS and char not in "\n\t" else char
+        for char in text.replace("\r\n", "\n")
+    )
+
+
 def short(text: Any, most: int) -> str:
     """The same, cut at `most` characters."""
     line = clean(text)

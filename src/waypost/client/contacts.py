@@ -9,6 +9,7 @@ import httpx
 import msgspec
 
 from waypost.client.aio.client import Client
+from waypost.domains.resolving import DomainResolver
 from waypost.errors import FetchFailed, InvalidKey, NotFound, Unavailable, WaypostError
 from waypost.meeting.peers import By, PeerKey
 from waypost.model.json import JsonObject, parse_object
@@ -87,8 +88,8 @@ class RegistryContacts:
         return own if own.agent == agent else None
 
     async def _resolved(self, agent: str) -> Contact | None:
-        if "." not in agent or agent.rsplit(".", 1)[-1].isdigit():
-            return None  # no domain, so nothing that the DNS knows
+        if not is_domain(agent):
+            return None
         try:
             resolution = await self._client.resolve(agent)
         except WaypostError:
@@ -128,6 +129,38 @@ class RegistryContacts:
         if found.trust != _VERIFIED:
             return Contact(agent=agent, url=chat_address(document))
         return Contact(agent=agent, url=chat_address(document), key=stated_key(agent, document, "registry"))
+
+
+class DomainContacts:
+    """What the domain itself says, asked from here: its DNS, and the document that it leads to."""
+
+    def __init__(self, resolver: DomainResolver) -> None:
+        self._resolver = resolver
+
+    async def find(self, agent: str) -> Contact | None:
+        if not is_domain(agent):
+            return None
+        found = await self._resolver.find(agent)
+        told = found.resolution
+        if not told.is_resolved or told.key is None:
+            return None
+        full = told.key.public_key or None
+        key = PeerKey(
+            agent=agent,
+            fingerprint=told.key.fingerprint,
+            by="domain",
+            key=parse_full(full) if full else None,
+            domain=told.domain,
+            level=told.level,
+        )
+        documents = [each.parsed for each in found.documents if each.parsed is not None]
+        urls = [url for document in documents if (url := chat_address(document)) is not None]
+        return Contact(agent=agent, url=urls[0] if urls else None, key=key)
+
+
+def is_domain(agent: str) -> bool:
+    """Whether an agent has a name that the DNS may know."""
+    return "." in agent and not agent.rpartition(".")[2].isdigit()
 
 
 def chat_address(document: JsonObject) -> str | None:

@@ -21,7 +21,7 @@ from waypost.meeting.peers import PeerKeys
 from waypost.model.verdict import Verdict
 
 _FINAL = frozenset(("unknown_peer", "fingerprint_mismatch", "bad_signature", "not_authorized", "unsupported_type"))
-Event = Literal["open", "lost", "refused"]
+Event = Literal["open", "lost", "kept", "refused"]
 
 
 class LineNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +60,14 @@ class Line:
         self._on_control = on_control
         self._pause = pause
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reason = ""  # why it was lost
         self._attempt = 0
         self._is_closing = False
-        self._task = asyncio.create_task(self._stay(), name=f"line to {peer}")
+        self.task = asyncio.create_task(self._stay(), name=f"line to {peer}")
 
     @property
     def is_over(self) -> bool:
-        return self._task.done()
+        return self.task.done()
 
     async def wait(self) -> None:
         """Until the line was open once; raises why it was not."""
@@ -75,11 +76,11 @@ class Line:
     async def close(self) -> None:
         self._is_closing = True
         conversation = self._correspondent.conversations.get(self.peer)
-        if conversation is not None and not self._task.done():
+        if conversation is not None and not self.task.done():
             await conversation.close("bye")
-            await asyncio.wait((self._task,), timeout=limits.AGP_CLOSE_SECONDS)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait((self.task,), timeout=limits.AGP_CLOSE_SECONDS)
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
         if not self._first.done():
             self._first.cancel()
 
@@ -147,6 +148,7 @@ class Line:
         self._tell(LineNews(peer=self.peer, event="refused", reason=error.message))
 
     def _tell(self, news: LineNews) -> None:
+        self.reason = news.reason
         if self._news is not None:
             self._news(news)
 

@@ -109,6 +109,7 @@ class Conversation:
         self._flight: dict[str, Letter] = {}  # sent, not acknowledged
         self._acked: dict[str, asyncio.Future[None]] = {}
         self._room = asyncio.Event()
+        self._deadline: asyncio.Timeout | None = None
         self._is_sending = self._is_loaded = self._is_over = False
 
     @property
@@ -180,7 +181,7 @@ class Conversation:
 
     async def _handshake(self) -> None:
         try:
-            async with asyncio.timeout(self._timing.handshake_seconds):
+            async with asyncio.timeout(self._timing.handshake_seconds) as self._deadline:
                 if self.session.peer is not None:
                     await self._send(self.session.call(self._clock.now()))
                 while not self.session.is_open:
@@ -314,6 +315,17 @@ class Conversation:
             waiting = self._acked.pop(letter_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
+
+    async def leave(self) -> int:
+        """The peer is away, and its relay keeps messages for it: leave those that wait. They stay ours until it has
+        acknowledged them itself. How many there were."""
+        if self._deadline is not None:
+            self._deadline.reschedule(None)
+        letters = (await self._mail.waiting(self.peer))[: limits.AGP_MAILBOX_OF_SENDER]
+        for letter in letters:
+            at = self._mail.signing_time(letter, self._clock.now())
+            await self._send(self.session.write(letter.kind, letter.content, at, message_id=letter.id))
+        return len(letters)
 
     async def control(self, action: str, **members: Any) -> None:
         await self._send(self.session.control(action, self._clock.now(), **members))
