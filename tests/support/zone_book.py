@@ -45,15 +45,21 @@ class ZoneBook:
         self.before(question)
         if place in self.fail:
             raise failure("The resolver gives no answer.", "timed_out")
+        return msgspec.structs.replace(parse(self.wire(self.response(question))), server="book")
+
+    async def aclose(self) -> None: ...
+
+    def response(self, question: Question) -> dns.message.Message:
         response = dns.message.make_response(dns.message.make_query(question.name, question.type))
         response.flags |= self.flags
         if self.code is not None:
             response.set_rcode(self.code)
         else:
             self._fill(response, question)
-        return msgspec.structs.replace(parse(response.to_wire(max_size=65535)), server="book")
+        return response
 
-    async def aclose(self) -> None: ...
+    def wire(self, response: dns.message.Message) -> bytes:
+        return response.to_wire(max_size=65535)
 
     def _fill(self, response: dns.message.Message, question: Question) -> None:
         zone = self._find_zone(question)
@@ -65,7 +71,8 @@ class ZoneBook:
             response.answer = found
             return
         if not any(name.is_subdomain(question.name) for name in zone.nodes):
-            response.set_rcode(dns.rcode.NXDOMAIN)
+            response.answer = _expanded(zone, question)
+            response.set_rcode(dns.rcode.NOERROR if response.answer else dns.rcode.NXDOMAIN)
         response.authority = [rrset for name in zone.nodes for kind in _DENIALS for rrset in _sets(zone, name, kind)]
 
     def _find_zone(self, question: Question) -> dns.zone.Zone | None:
@@ -83,3 +90,11 @@ def _sets(zone: dns.zone.Zone, name: dns.name.Name, kind: RdataType) -> list[dns
     """The set, and its signatures."""
     found = [zone.get_rrset(name, kind), zone.get_rrset(name, dns.rdatatype.RRSIG, kind)]
     return [rrset for rrset in found if rrset is not None] if found[0] is not None else []
+
+
+def _expanded(zone: dns.zone.Zone, question: Question) -> list[dns.rrset.RRset]:
+    """From a wildcard beside the name."""
+    found = _sets(zone, dns.name.Name((b"*", *question.name.labels[1:])), question.type)
+    for rrset in found:
+        rrset.name = question.name
+    return found

@@ -23,7 +23,7 @@ MATERIAL = DNSKEY.split()[3]
         f"Agent.Test 3600 DS 12345 13 2 {DIGEST[:20]} {DIGEST[20:]}",
         f"agent.test. IN DS (\n 12345 13 2\n {DIGEST[:32]}\n {DIGEST[32:]} )\n",
         f'trust-anchors {{ agent.test. static-ds 12345 13 2 "{DIGEST}"; }};',
-        f'/* BIND */\ntrust-anchors {{\n  # one\n  "agent.test." initial-ds 12345 13 2 "{DIGEST[:20]}\n{DIGEST[20:]}"; // it\n}};',
+        f'/* BIND */ trust-anchors {{\n # one\n "agent.test." initial-ds 12345 13 2 "{DIGEST[:20]}\n{DIGEST[20:]}"; // it\n}};',
     ],
 )
 def test_a_ds_record_is_read_however_it_is_written(text: str) -> None:
