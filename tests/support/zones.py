@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import queue
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import dns.name
@@ -137,6 +139,27 @@ async def site(context: ssl.SSLContext) -> AsyncIterator[Site]:
     finally:
         server.close()
         await server.wait_closed()
+
+
+@contextmanager
+def site_in_thread(context: ssl.SSLContext) -> Iterator[Site]:
+    """The same with a loop of its own, for several tests and for processes beside them."""
+    started: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event, Site]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        async with site(context) as made:
+            over = asyncio.Event()
+            started.put((asyncio.get_running_loop(), over, made))
+            await over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    loop, over, made = started.get()
+    try:
+        yield made
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
 
 
 class Identity:

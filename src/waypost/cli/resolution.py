@@ -91,10 +91,9 @@ def _cost_of(step: Step) -> str:
 def _rung_line(verdict: Verdict) -> Text:
     mark, style = MARKS[verdict.state]
     line = Text("  ").append(f"{mark} ", style=style).append(f"{verdict.check:<{_NAME_CHARS}}", style="bold")
-    words = verdict.reason or verdict.state.replace("_", " ")
-    line.append(clean(words), style="dim" if verdict.state == "not_checked" else "")
     how = verdict.evidence.get("how")
-    return line.append(f" by {how}, DNSSEC {verdict.evidence.get('dnssec')}", style="dim") if how else line
+    found = f"found by {how}, DNSSEC {verdict.evidence.get('dnssec')}" if how else verdict.state.replace("_", " ")
+    return line.append(clean(verdict.reason or found), style="dim" if verdict.state == "not_checked" else "")
 
 
 def _particulars(found: Resolution) -> Iterator[Text]:

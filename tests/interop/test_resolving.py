@@ -1,0 +1,211 @@
+"""The whole ladder on real servers: knot signs and serves the zones, a web server with a certificate has the documents, and the
+command, the service and the SDK resolve, verify and register what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.authority import Authority
+from support.dns_servers import NameServer, knot
+from support.shell import Ran, Shell
+from support.zones import Identity, Site, site_in_thread, states
+from waypost.app import Application, build
+from waypost.client.aio.client import Client
+from waypost.model.resolution import Resolution
+from waypost.settings import Settings
+from waypost.wire.tlsa import tlsa_of
+
+NAMES = ("alice", "bob", "carol", "dave", "host")
+ZONES = ("agents.test", "plain.test")
+HOSTS = [f"{name}.{zone}" for zone in ZONES for name in NAMES]
+
+
+@dataclass
+class World:
+    """Agents under two domains, one signed and one not."""
+
+    web: Site
+    server: NameServer
+    authority: Authority
+    anchors: Path
+    folder: Path
+
+    @property
+    def flags(self) -> list[str]:
+        return [
+            "--resolver",
+            self.server.address,
+            "--trust-anchors",
+            str(self.anchors),
+            "--allow-cidr",
+            "127.0.0.0/8",
+            "--ca",
+            str(self.authority.file),
+        ]
+
+    async def waypost(self, *arguments: str) -> Ran:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "NO_COLOR": "1"}
+        return await asyncio.to_thread(Shell(self.folder, environment), *arguments)
+
+    def settings(self, data: Path) -> Settings:
+        return Settings(
+            data=data,
+            store="memory",
+            embedder="none",
+            resolver=self.server.address,
+            trust_anchors=self.anchors,
+            allow_cidrs=("127.0.0.0/8",),
+            fetch_ca=self.authority.file,
+        )
+
+
+def zone_text(zone: str, port: int, certificate: bytes, wrong: bytes) -> str:
+    """alice is well; bob's document has another key; carol's certificate another TLSA; dave is hosted."""
+    lines = [f"$ORIGIN {zone}.", "$TTL 300", "@ SOA ns hostmaster 1 3600 600 86400 60", "@ NS ns", "ns A 127.0.0.1"]
+    for name in NAMES:
+        domain = f"{name}.{zone}"
+        target = f"host.{zone}." if name == "dave" else "."
+        tlsa = tlsa_of(wrong if name == "carol" else certificate)
+        lines += [f"{name} A 127.0.0.1", f"_{port}._tcp.{name} TLSA {tlsa}"]
+        if name != "host":
+            url = f"https://{domain}:{port}/{name}.json"
+            lines += [
+                f'{name} SVCB 1 {target} alpn="a2a,h2" port={port} key65402="a2a" key65409="/{name}.json"',
+                f"_agent.{name} TXT {Identity(domain).txt(url)}",
+            ]
+    lines += ["_agents SVCB 0 alice", "_agents SVCB 0 dave"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("world")
+
+
+@pytest.fixture(scope="module")
+def authority(folder: Path) -> Authority:
+    return Authority(folder)
+
+
+@pytest.fixture(scope="module")
+def files(authority: Authority) -> tuple[Path, Path]:
+    return authority.issue(*HOSTS)
+
+
+@pytest.fixture(scope="module")
+def web(files: tuple[Path, Path]) -> Iterator[Site]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files)
+    with site_in_thread(context) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, web: Site, authority: Authority, files: tuple[Path, Path]) -> Iterator[NameServer]:
+    certificate = ssl.PEM_cert_to_DER_cert(files[0].read_text())
+    wrong = ssl.PEM_cert_to_DER_cert(authority.file.read_text())
+    place = folder / "knot"
+    place.mkdir()
+    zones = {zone: zone_text(zone, web.port, certificate, wrong) for zone in ZONES}
+    with knot(place, zones, policy={"algorithm": "ed25519"}) as running:
+        yield running
+
+
+@pytest.fixture
+def world(folder: Path, web: Site, authority: Authority, server: NameServer) -> World:
+    anchors = folder / "anchors"
+    keys = next(answer for answer in server.ask("agents.test", "DNSKEY").answer if answer.rdtype == 48)
+    anchors.write_text("".join(f"agents.test. IN DNSKEY {key}\n" for key in keys if key.flags & 1))  # type: ignore[attr-defined]
+    for name in NAMES:
+        seed = bytes(32) if name == "bob" else bytes(range(32))
+        web.put(f"/{name}.json", Identity(f"{name}.agents.test", seed).document())
+    return World(web, server, authority, anchors, folder)
+
+
+@asynccontextmanager
+async def running(world: World, data: Path) -> AsyncIterator[tuple[Application, str]]:
+    """The service, and its admin's token."""
+    application = build(world.settings(data))
+    await application.start()
+    try:
+        yield application, (data / "admin.token").read_text().strip()
+    finally:
+        await application.stop()
+
+
+async def test_the_command_climbs_the_whole_ladder_without_a_service(world: World) -> None:
+    ran = await world.waypost("resolve", "alice.agents.test", *world.flags, "-o", "json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert (found["level"], found["dnssec"], found["how"]) == ("key-verified", "secure", "svcb")
+    assert [verdict["state"] for verdict in found["verdicts"]] == ["passed", "passed", "passed", "not_checked"]
+    assert found["cost"]["round_trips"] <= 4
+    shown = await world.waypost("resolve", "agent:alice.agents.test", *world.flags)
+    assert "✓ dane-verified" in shown.out
+    assert "✓ key-verified" in shown.out
+    assert "key-verified" in shown.out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rung", "code"), [("bob", "key-verified", "key_mismatch"), ("carol", "dane-verified", "dane_mismatch")]
+)
+async def test_verify_fails_on_the_rung_that_does_not_hold_and_names_it(
+    world: World, name: str, rung: str, code: str
+) -> None:
+    ran = await world.waypost("verify", f"{name}.agents.test", *world.flags, "-o", "json")
+    assert ran.code == 1
+    assert (ran.json["outcome"], ran.json["code"], ran.json["level"]) == ("failed", code, "unverified")
+    assert f"{rung} failed" in ran.err
+
+
+async def test_the_service_and_the_sdk_say_the_same(world: World, tmp_path: Path) -> None:
+    async with running(world, tmp_path) as (application, token):
+        transport = httpx.ASGITransport(application.service)
+        async with Client("http://waypost.test", token, transport=transport) as client:
+            alice = await client.resolve("alice.agents.test")
+            assert isinstance(alice, Resolution)
+            assert (alice.level, alice.dnssec) == ("key-verified", "secure")
+            assert states((await client.resolve("dave.agents.test")).verdicts)["dane-verified"] == "passed"
+            assert (await client.resolve("carol.agents.test")).code == "dane_mismatch"
+            missing = await client.resolve("nobody.agents.test", "dns")
+            assert (missing.outcome, missing.dnssec) == ("not_found", "secure")
+            assert (await client.resolve("alice.agents.test")).remembered
+
+
+async def test_an_unsigned_domain_reaches_its_key_but_not_dane(world: World, tmp_path: Path) -> None:
+    world.web.put("/alice.json", Identity("alice.plain.test").document())
+    async with running(world, tmp_path) as (application, token):
+        transport = httpx.ASGITransport(application.service)
+        async with Client("http://waypost.test", token, transport=transport) as client:
+            found = await client.resolve("alice.plain.test")
+    assert found.level == "key-verified"
+    assert found.dnssec != "secure"
+    assert states(found.verdicts)["dane-verified"] == "unknown"
+
+
+async def test_a_domain_is_registered_with_its_verdicts_and_an_organisation_with_all_it_lists(
+    world: World, tmp_path: Path
+) -> None:
+    async with running(world, tmp_path) as (application, token):
+        transport = httpx.ASGITransport(application.service)
+        async with Client("http://waypost.test", token, transport=transport) as client:
+            shown = await client.fetch("alice.agents.test")
+            assert [agent.id for agent in shown.agents] == ["agent:alice.agents.test"]  # type: ignore[union-attr]
+            found = await client.fetch("agents.test", save=True, organisation=True)
+            assert {agent.id for agent in found.agents} == {  # type: ignore[union-attr]
+                "agent:alice.agents.test",
+                "agent:dave.agents.test",
+            }
+            verified = await client.verify("agent:alice.agents.test")
+            assert verified.level == "verified"
+            assert {"dns-verified", "dane-verified", "key-verified"} <= {check.check for check in verified.checks}
