@@ -231,6 +231,8 @@ DNS_QUERIES: Final = 64  # for one look-up: a chain of eight zones takes sixteen
 DNS_ALIASES: Final = 8  # D1: links of CNAME and DNAME
 DNS_LABELS: Final = 24  # of a name whose chain of trust is walked; each may cost two questions
 DNS_AHEAD: Final = 6  # zones above a name whose keys are asked for before it is known that they are needed
+DNS_UPDATE_SECONDS: Final = 30.0  # for an update: the server signs and writes before it answers
+ZONE_JOURNAL: Final = 32  # updates of one agent's records that can be undone, one after the other
 ZONE_SETS: Final = 50_000  # record sets of a zone of `dns serve`, which is signed whole at each update
 DNSSEC_SIGNATURES: Final = 8  # D13: verified for one set of records, whatever it brings along (CVE-2023-50387)
 DNSSEC_SIGNATURES_SEEN: Final = 16  # looked at for one set; a zone in a change of algorithm has four
@@ -380,6 +382,7 @@ PAGE_AUDIENCES: Final = 1000  # whose latest changes are kept: private ones each
 PAGE_FORM_BYTES: Final = 1 * MIB  # a document of the largest size, percent-encoded
 PAGE_CARDS: Final = 4096  # agents of which the written card is kept: some 2 KiB each
 PAGE_DOCUMENT_CHARS: Final = 60_000  # of a document that is shown on a page; the whole is a link away
+PAGE_COUNTS: Final = 256  # counts of filters that are kept while nothing changes
 PAGE_FACETS: Final = 12  # values of a filter that are shown
 PAGE_EXAMPLES: Final = 12
 

@@ -19,7 +19,7 @@ from waypost.domains.resolving import DomainResolver, ResolveOptions
 from waypost.model.resolution import Depth, Resolution
 from waypost.net.clock import SystemClock
 from waypost.net.outgoing import Outgoing, OutgoingOptions
-from waypost.settings import load_settings
+from waypost.settings import Settings, load_settings
 
 
 class Looking(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +73,20 @@ def resolve(session: Session, looking: Looking, name: str, depth: Depth) -> Reso
 
 
 def make_resolver(session: Session, looking: Looking) -> DomainResolver:
+    settings = _settings(session, looking)
+    outgoing = make_outgoing(session, looking)
+    return DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions(legacy_names=settings.legacy_names))
+
+
+def _settings(session: Session, looking: Looking) -> Settings:
     flags = {"data": session.data, "fetch_ca": session.ca, **msgspec.structs.asdict(looking)}
-    settings = load_settings(flags, config=session.config)
-    outgoing = Outgoing(
+    return load_settings(flags, config=session.config)
+
+
+def make_outgoing(session: Session, looking: Looking) -> Outgoing:
+    """The way out of this process."""
+    settings = _settings(session, looking)
+    return Outgoing(
         OutgoingOptions(
             allow_cidrs=settings.allow_cidrs,
             resolver=settings.resolver,
@@ -84,4 +95,3 @@ def make_resolver(session: Session, looking: Looking) -> DomainResolver:
             trust_ad=settings.trust_ad,
         )
     )
-    return DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions(legacy_names=settings.legacy_names))

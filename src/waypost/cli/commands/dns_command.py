@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from waypost.cli.dns_checking import check
+from waypost.cli.dns_publishing import publish
 from waypost.cli.dns_serving import serve
 from waypost.cli.options import example
 from waypost.cli.session import Session, with_session
@@ -46,4 +48,5 @@ def zone(session: Session, agent: str, form: str, wanted: Wanted) -> None:
         printer.note(warning)
 
 
-command.add_command(serve)
+for _part in (publish, check, serve):
+    command.add_command(_part)
