@@ -18,7 +18,7 @@ from waypost.model.registration import Registration
 from waypost.registry.decisions import expiry_of
 from waypost.registry.lru import Lru
 from waypost.server.page.badges import trust_badge
-from waypost.server.page.markup import Content, Html, el, join
+from waypost.server.page.markup import Content, Html, el, join, meter
 from waypost.server.page.times import moment
 
 _DESCRIPTION = 320
@@ -126,21 +126,17 @@ def _why(candidate: Candidate) -> Html:
     evidence = candidate.evidence
     return el(
         "div",
-        el("p", bar(candidate.score, "match"), el("b", f"{candidate.score:.2f}"), class_="score"),
+        el("p", meter(candidate.score, "match"), el("b", f"{candidate.score:.2f}"), class_="score"),
         _bars(evidence) if evidence is not None else None,
         _reasons(evidence) if evidence is not None else None,
         class_="why",
     )
 
 
-def bar(value: float, label: str) -> Html:
-    return el("meter", f"{value:.2f}", min=0, max=1, value=round(value, 3), aria_label=f"{label} {value:.2f}")
-
-
 def _bars(evidence: Evidence) -> Html:
     """Each reason by itself, as long as it counts."""
     named = ((_COMPONENTS.get(name, name), value) for name, value in evidence.components.items())
-    return el("dl", [join((el("dt", name), el("dd", bar(value, name)))) for name, value in named], class_="bars")
+    return el("dl", [join((el("dt", name), el("dd", meter(value, name)))) for name, value in named], class_="bars")
 
 
 def _reasons(evidence: Evidence) -> Html:

@@ -11,10 +11,11 @@ import msgspec
 from waypost import limits
 from waypost.model.names import fold_tag
 from waypost.model.principal import audience
-from waypost.model.query import Emptiness, FacetValue, Findings, Query
+from waypost.model.query import Emptiness, FacetValue, Findings, Overview, Query
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import LISTED
 from waypost.registry.engine import Registry
+from waypost.registry.lru import Lru
 from waypost.server.page.asked import FILTERS, Asked
 from waypost.server.page.cards import Cards
 from waypost.server.page.changes import RecentChanges, change_line
@@ -42,6 +43,7 @@ class CataloguePage:
         self._registry = registry
         self._cards = cards
         self._changes = changes
+        self._kept: Lru[tuple[object, ...], tuple[int, Overview]] = Lru(limits.PAGE_COUNTS)
 
     async def found(self, asked: Asked, visitor: Visitor) -> Html:
         """The part that changes as one types: filters and results."""
@@ -66,9 +68,7 @@ class CataloguePage:
             protocols=asked.protocols,
             statuses=statuses,
         )
-        overview = registry.facets(
-            visitor.principal, FILTERS, tags=asked.tags, protocols=asked.protocols, statuses=statuses
-        )
+        overview = self._counts(asked, visitor)
         agents = await registry.registrations([entry.id for entry in page.entries], sources=False)
         return Found(
             lines=[self._cards.card(agent) for agent in agents],
@@ -86,7 +86,6 @@ class CataloguePage:
             statuses=asked.statuses,
             limit=limits.PAGE_AGENTS,
             include_evidence=True,
-            facets=FILTERS,
         )
         findings = await self._registry.find(query, visitor.principal)
         held = await self._held(findings)
@@ -94,10 +93,29 @@ class CataloguePage:
         return Found(
             lines=lines,
             told=f"{_count(len(lines))} found" if lines else "Nothing found",
-            facets=findings.facets or {},
+            facets=self._counts(asked, visitor).facets,
             empty=None if lines else self._empty_search(asked, visitor, findings),
             remarks=() if not lines else findings.warnings,
         )
+
+    def _counts(self, asked: Asked, visitor: Visitor) -> Overview:
+        """What the filters count does not depend on the words, so it is counted once while nothing that is seen changes."""
+        self._registry.catalogue.expire(self._registry.clock.now())
+        seen = audience(visitor.principal)
+        name = (seen, visitor.principal.is_admin, asked.tags, asked.protocols, asked.statuses)
+        generation = self._registry.catalogue.generation(seen)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != generation:
+            counted = self._registry.facets(
+                visitor.principal,
+                FILTERS,
+                tags=asked.tags,
+                protocols=asked.protocols,
+                statuses=asked.statuses or LISTED,
+            )
+            kept = (generation, counted)
+            self._kept.put(name, kept)
+        return kept[1]
 
     async def _held(self, findings: Findings) -> dict[str, Registration]:
         ids = [candidate.record.id for candidate in findings.candidates]
@@ -179,7 +197,7 @@ class CataloguePage:
 
     def figures(self, visitor: Visitor) -> Html:
         stats = self._registry.stats(visitor.principal)
-        facets = self._registry.facets(visitor.principal, ("protocol",)).facets
+        facets = self._counts(Asked(), visitor).facets
         rows: list[tuple[str, int]] = [("in all", stats["agents"])]
         rows += list(stats["by_status"].items())
         rows.append(("protocols", len([each for each in facets["protocol"] if "+" not in each.value])))

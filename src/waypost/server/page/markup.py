@@ -83,6 +83,12 @@ def outside_link(url: str, *content: Content, **attributes: Attribute) -> Html:
     return el("a", *text, href=url, rel="noreferrer nofollow ugc", **attributes)
 
 
+def meter(value: float, label: str) -> Html:
+    """How much of one, with a name for who does not see it. There are hundreds on a page, so it is written at once."""
+    told = f"{value:.2f}"
+    return Html(f'<meter min="0" max="1" value="{value:.3f}" aria-label="{shown_text(label)} {told}">{told}</meter>')
+
+
 def data_block(value: Any, kind: str) -> Html:
     """JSON inside a page, for programs that read it."""
     text = dump_json(value).decode().translate(_IN_SCRIPT)

@@ -1,0 +1,140 @@
+"""How quick the pages are beside the same question in JSON: the first page, and results as one types.
+
+    python -m bench.page --agents 2000            # small; the figures in documents come from --agents 100000
+
+Both sides go over HTTP on one machine, one after another from one client, so that what is compared is the work and not the
+queue. `search as typed` asks what somebody asks who types a question letter by letter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from bench.corpus import documents
+from support.server import RunningServer, running_server
+
+QUESTIONS = (
+    "translate an invoice",
+    "forecast the weather",
+    "review a contract",
+    "book a hotel in Lisbon",
+    "detect card fraud",
+)
+BATCH = 2000
+Ask = Callable[[httpx.AsyncClient, str], Awaitable[httpx.Response]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agents", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=20, help="how often each question is asked")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    arguments = parser.parse_args()
+    with filled(arguments.agents) as server:
+        figures = asyncio.run(measure(server, arguments.rounds))
+    figures["agents"] = arguments.agents
+    print(json.dumps(figures, indent=2))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@contextmanager
+def filled(agents: int) -> Iterator[RunningServer]:
+    with tempfile.TemporaryDirectory() as folder, running_server("--anonymous-read", data=Path(folder)) as server:
+        lines = [json.dumps(document) for document in documents(agents)]
+        for start in range(0, len(lines), BATCH):
+            body = "\n".join(lines[start : start + BATCH]).encode()
+            httpx.post(f"{server.url}/api/v1/agents:batch", content=body, headers=server.headers, timeout=300)
+        yield server
+
+
+def typed(question: str) -> Iterator[str]:
+    """What is asked while it is typed, from the third letter on."""
+    return (question[:end] for end in range(3, len(question) + 1))
+
+
+async def measure(server: RunningServer, rounds: int) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        await wait_until_indexed(client, server)
+        return {
+            "first answer": await compare(client, first_page, first_list, [""] * (rounds * 10)),
+            "search": await compare(client, found_page, found_json, [*QUESTIONS] * rounds),
+            "search as typed": await compare(
+                client,
+                found_page,
+                found_json,
+                [text for question in QUESTIONS for text in typed(question)] * max(1, rounds // 10),
+            ),
+        }
+
+
+async def wait_until_indexed(client: httpx.AsyncClient, server: RunningServer) -> None:
+    for _ in range(600):
+        stats = (await client.get("/api/v1/stats", headers=server.headers)).json()
+        if not stats["indexing_pending"]:
+            return
+        await asyncio.sleep(0.5)
+
+
+async def compare(client: httpx.AsyncClient, page: Ask, plain: Ask, texts: list[str]) -> dict[str, Any]:
+    """Both sides in turn, so that whatever else the machine does meets both."""
+    times: dict[str, list[float]] = {"page": [], "json": []}
+    size = 0
+    for number, text in enumerate(texts):
+        # An answer is remembered for a while, so each side is asked first as often as the other.
+        sides = (("page", page), ("json", plain))
+        for name, ask in sides if number % 2 else reversed(sides):
+            began = time.perf_counter()
+            answer = await ask(client, text)
+            took = (time.perf_counter() - began) * 1000
+            answer.raise_for_status()
+            if number >= 5:
+                times[name].append(took)
+            size = max(size, len(answer.content)) if name == "page" else size
+    told = {
+        name: {"p50_ms": round(statistics.median(took), 2), "p95_ms": round(quantile(took, 0.95), 2)}
+        for name, took in times.items()
+    }
+    return {**told, "ratio_p95": round(told["page"]["p95_ms"] / told["json"]["p95_ms"], 2), "page_bytes": size}
+
+
+def quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+async def first_page(client: httpx.AsyncClient, text: str) -> httpx.Response:
+    return await client.get("/")
+
+
+async def first_list(client: httpx.AsyncClient, text: str) -> httpx.Response:
+    """The agents of the first page with the counts of its filters, which the page shows too."""
+    await client.get("/api/v1/facets")
+    return await client.get("/api/v1/agents", params={"limit": 25})
+
+
+async def found_page(client: httpx.AsyncClient, text: str) -> httpx.Response:
+    return await client.get("/", params={"q": text, "part": "found"})
+
+
+async def found_json(client: httpx.AsyncClient, text: str) -> httpx.Response:
+    asked = {"query": text, "limit": 25, "include_evidence": True, "facets": ["tag", "protocol", "status"]}
+    return await client.post("/profile/v1/discover", json=asked)
+
+
+if __name__ == "__main__":
+    main()
