@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,11 +15,14 @@ from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.link import LinkLost
 from waypost.meeting.mail import Letter
 from waypost.meeting.peers import GivenKeys
+from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
+from waypost.server.asgi import App
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.trust.signing import PrivateKey, new_key
 from waypost.wire.agp import Content
 from waypost.wire.agp_hello import Party
+from waypost.wire.agp_signing import sign
 
 WAIT_SECONDS = 30.0
 ALICE, BOB, CAROL = "agent:alice.example.com", "agent:bob.example.com", "agent:carol.example.com"
@@ -146,3 +151,111 @@ class Meeting:
 async def text_of(asking: AsyncIterator[Letter]) -> str:
     async with asyncio.timeout(WAIT_SECONDS):
         return "".join([part.content.text async for part in asking])
+
+
+# --- Raw frames, right and wrong -------------------------------------------------------------------
+
+
+def signed(
+    sender: str,
+    to: str,
+    text: str = "",
+    *,
+    kind: str = "chat",
+    at: float,
+    key: PrivateKey | None = None,
+    **changed: Any,
+) -> str:
+    """The frame of a message. Members in `changed` are put in before it is signed; `body` and `signature` after."""
+    said = {"id": changed.pop("id", str(uuid.uuid4())), "from": sender, "to": to, "type": kind}
+    said |= {"timestamp": to_rfc3339(at)} | {
+        name: value for name, value in changed.items() if name not in ("body", "signature")
+    }
+    covered = "\n".join([*(str(said[name]) for name in ("id", "from", "to", "type", "timestamp")), text]).encode()
+    signature = sign(key or key_of(sender), covered)
+    document = {**said, "signature": signature, "body": {"content": text, "contentType": "text/plain"}}
+    return json.dumps({**document, **{name: changed[name] for name in ("body", "signature") if name in changed}})
+
+
+def hello_text(sender: str, *, nonce: str = "n" * 32, key: PrivateKey | None = None, **changed: Any) -> str:
+    shown = (key or key_of(sender)).public
+    raw = urlsafe_b64encode(shown.raw or b"").rstrip(b"=").decode()
+    told = {"action": "hello", "protocol": "ADP/1.1", "agent": sender, "fingerprint": shown.fingerprint()}
+    return json.dumps(told | {"nonce": nonce, "key": raw} | changed)
+
+
+def action_of(frame: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.loads(frame)["body"]["content"])
+    return found
+
+
+class Socket:
+    """A WebSocket to a service in this process."""
+
+    def __init__(self, application: App, path: str = "/agent/chat", host: str = "127.0.0.1", **headers: str) -> None:
+        self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        given = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        scope = {
+            "type": "websocket",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "scheme": "ws",
+            "client": ("127.0.0.1", 1),
+            "subprotocols": ["adp-v1"],
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        }
+        self._sent.put_nowait({"type": "websocket.connect"})
+        self._task = asyncio.create_task(application(scope, self._sent.get, self._heard.put))  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> Socket:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait([self._task], timeout=WAIT_SECONDS)
+
+    def send(self, frame: str | bytes) -> None:
+        name = "bytes" if isinstance(frame, bytes) else "text"
+        self._sent.put_nowait({"type": "websocket.receive", name: frame})
+
+    async def event(self) -> dict[str, Any]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self._heard.get()
+
+    async def receive(self) -> str:
+        event = await self.event()
+        if event["type"] == "websocket.accept":
+            event = await self.event()
+        assert event["type"] == "websocket.send", event
+        return str(event["text"])
+
+    async def closed(self) -> tuple[int, str | None]:
+        """The code of the close frame, and that of the error message before it."""
+        told: str | None = None
+        while (event := await self.event())["type"] != "websocket.close":
+            if event["type"] == "websocket.send" and json.loads(event["text"])["type"] == "system":
+                told = action_of(event["text"]).get("code", told)
+        return event["code"], told
+
+    async def answer(self, frame: str) -> str:
+        """Say something; the text of the answer once it is acknowledged and answered, whatever else comes before."""
+        said = json.loads(frame)
+        self.send(frame)
+        found: str | None = None
+        is_acknowledged = False
+        while found is None or not is_acknowledged:
+            heard = json.loads(await self.receive())
+            body = heard["body"]
+            is_acknowledged |= heard["type"] == "ack" and said["id"] in body["content"].split()
+            if heard["type"] == "chat" and body.get("replyTo") == said["id"]:
+                found = body["content"]
+        return found
+
+    async def open(self, sender: str, to: str, at: float, *, key: PrivateKey | None = None) -> None:
+        """The handshake, by hand."""
+        self.send(signed(sender, to, hello_text(sender, key=key), kind="system", at=at, key=key))
+        answer = action_of(await self.receive())
+        assert answer["action"] == "hello", answer
+        self.send(signed(sender, to, answer["nonce"], kind="ack", at=at, key=key))

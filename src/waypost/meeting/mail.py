@@ -78,7 +78,7 @@ class Mail:
 
     def _out(self, letter: Letter, now: float) -> Write:
         self._last = max(self._last + 1, int(now * 1_000_000))
-        key = self._places[letter.id] = f"{self.me} {letter.peer} {self._last:020d}"
+        key = self._places[letter.id] = f"{self.me} {letter.peer} {self._last:020d} {letter.id}"
         return Write(kind=OUT, key=key, value=_encode(letter), expires_at=now + limits.AGP_OUTBOX_SECONDS)
 
     def signing_time(self, letter: Letter, now: float) -> float:

@@ -196,6 +196,8 @@ class AgpSession:
     def _called(self, hello: Hello, now: float) -> Called:
         calling = self.state is State.CALLING
         self._move_or_refuse(Event.HELLO if hello.form == "system" else Event.OLDER_HELLO)
+        if not calling:
+            self.peer = hello.agent  # whoever is refused is told why
         if hello.to not in (self.me.agent, None):
             raise _not_for_us(hello.to)
         if calling and hello.agent != self.peer:
@@ -210,7 +212,7 @@ class AgpSession:
             raise Replayed(
                 "The hello does not echo our nonce.", path="$.body.content.echo", hint="Answer the hello that was sent."
             )
-        self.peer, self._hello = hello.agent, hello
+        self._hello = hello
         return Called(hello)
 
     def _early(self, message: Message, now: float) -> Controlled:
