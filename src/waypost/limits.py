@@ -116,7 +116,7 @@ TLS_HANDSHAKE_SECONDS: Final = 5.0  # from the first byte of a connection; two r
 HEADER_READ_SECONDS: Final = 5  # from the first byte of a request to the end of its headers
 BODY_READ_SECONDS: Final = 10
 LINGER_BYTES: Final = 8 * 1024 * 1024  # of a refused body: read for nothing, so that whoever sends it sees the answer
-LINGER_SECONDS: Final = 2.0
+LINGER_SECONDS: Final = 2.0  # without a byte of it; BODY_READ_SECONDS in all
 IDLE_SECONDS: Final = 60
 CONNECTIONS: Final = 4000
 BACKLOG: Final = 512
@@ -221,8 +221,10 @@ DNS_RECORDS: Final = 2000  # of one message; more fit into 64 KiB, but into no z
 DNS_SECONDS: Final = 5.0  # for one look-up with all that it takes to prove it (D13)
 DNS_TRY_SECONDS: Final = 1.5  # for one answer over UDP, before the question is sent again
 DNS_TRIES: Final = 2  # of one question to one server
-DNS_AT_ONCE: Final = 200  # questions on the way in one process: each has a socket of its own
-DNS_LOOKUPS_AT_ONCE: Final = 100  # the others wait, before their time begins
+DNS_AT_ONCE: Final = (
+    100  # questions on the way: each has a socket, and a resolver's own holds some 160 until it is read
+)
+DNS_LOOKUPS_AT_ONCE: Final = 50  # the others wait, before their time begins
 DNS_IDLE_SECONDS: Final = 10.0  # how long a connection to a resolver is kept for the next question
 DNS_CACHE_ANSWERS: Final = 8000  # messages that are remembered, of a few KiB each, and as many verdicts
 DNS_TTL_LEAST: Final = 5  # D14: a record that changes faster is asked for no more often

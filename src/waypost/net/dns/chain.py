@@ -78,7 +78,10 @@ class Chain:
         zones = [name.split(depth)[1] for depth in range(len(anchor), len(name) + 1)]
         likely = [zone for zone in zones if not any(label.startswith(_UNDERSCORE) for label in zone.labels)]
         for zone in likely[: limits.DNS_AHEAD]:
-            if self._steps.find(zone) is not None:
+            kept = self._steps.find(zone)
+            if kept is not None and isinstance(kept[0], Judgement):
+                return  # the walk ends here
+            if kept is not None:
                 continue
             if zone != anchor:
                 self._exchange.begin(zone, _DS, work.account)
@@ -126,13 +129,15 @@ class Chain:
             return kept[0]
         message = await self._ask(name, _DS, work)
         step, ttl = await self._judge_step(zone, name, message, work)
-        self._steps.keep(name, step, limits.DNS_TTL_LEAST if isinstance(step, Judgement) else ttl)
+        self._steps.keep(name, step, ttl)
         return step
 
     async def _judge_step(self, zone: Entry, name: dns.name.Name, message: Message, work: Work) -> tuple[Step, int]:
         records = find_set(message.answer, name, _DS)
         if records is None:
-            return self._judge_absence(zone, name, message, work), negative_ttl(message.authority)
+            absent = self._judge_absence(zone, name, message, work)
+            is_bogus = isinstance(absent, Judgement) and absent.security == "bogus"
+            return absent, 0 if is_bogus else negative_ttl(message.authority)
         proven = verify(signed_set(message.answer, records), zone, self._clock(), work.effort, self._rules)
         if isinstance(proven, Judgement):
             return proven, 0

@@ -1,0 +1,93 @@
+"""Zones of other servers: knot that signs by itself, bind that serves what was signed, and a thousand names at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dns.dnssec
+import dns.rrset
+import pytest
+
+from support.dns_servers import NameServer, bind, knot, nsd, unbound
+from support.dnssec_cases import ANCHORS, zone_texts
+from support.signed_zones import NOW, SignedZone, key
+from waypost import limits
+from waypost.domains.ports import RecordType
+from waypost.net.dns.upstreams import Upstreams
+from waypost.net.dns.validating import ValidatingDns
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
+
+BODY = 'www TXT "hello"\n*.wild TXT "any"\nalias CNAME www\n'
+SELF_SIGNED: list[tuple[str, RecordType, str]] = [
+    ("www.agent.test", "TXT", "found"),
+    ("www.agent.test", "A", "nodata"),
+    ("nothing.agent.test", "TXT", "nxdomain"),
+    ("any.wild.agent.test", "TXT", "found"),
+    ("alias.agent.test", "TXT", "found"),
+]
+
+
+def anchors_of(server: NameServer, zone: str) -> list[str]:
+    [keys] = [rrset for rrset in server.ask(zone, "DNSKEY").answer if rrset.rdtype == dns.rdatatype.DNSKEY]
+    return [f"{zone} DS {dns.dnssec.make_ds(zone, row, 'SHA256')}" for row in keys if row.flags == 257]
+
+
+@pytest.mark.parametrize(("algorithm", "nsec3"), [("ed25519", "on"), ("rsasha256", "off"), ("ecdsap256sha256", "on")])
+async def test_a_zone_that_knot_signs_by_itself_is_proven(algorithm: str, nsec3: str, tmp_path: Path) -> None:
+    plain = SignedZone("agent.test.", BODY)
+    (tmp_path / "knot").mkdir()
+    (tmp_path / "unbound").mkdir()
+    with knot(tmp_path / "knot", {plain.name: plain.text()}, policy={"algorithm": algorithm, "nsec3": nsec3}) as server:
+        anchors = anchors_of(server, plain.name)
+        trusted = TrustAnchors(parse_anchors("\n".join(anchors)), root=False)
+        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=10), trusted, clock=time.time)
+        with unbound(tmp_path / "unbound", {plain.name: server}, anchors) as judge:
+            for name, kind, outcome in SELF_SIGNED:
+                found = await dns_.lookup(name, kind)
+                assert (found.outcome, found.security) == (outcome, "secure"), found
+                assert judge.verdict(name, kind) == "secure"
+
+
+async def test_zones_that_bind_serves_are_judged_like_those_of_others(tmp_path: Path) -> None:
+    served = {
+        name: text
+        for name, text in zone_texts().items()
+        if name in ("test.", "nsec.test.", "nsec3.test.", "plain.test.")
+    }
+    with bind(tmp_path, served) as server:
+        trusted = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
+        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=10), trusted, clock=lambda: NOW)
+        for zone, security in (("nsec", "secure"), ("nsec3", "secure"), ("plain", "insecure")):
+            for name, kind, outcome in SELF_SIGNED:
+                found = await dns_.lookup(name.replace("agent", zone), "MX" if kind == "A" else kind)  # type: ignore[arg-type]
+                assert (found.outcome, found.security) == (outcome, security), found
+
+
+@contextmanager
+def few_files() -> Iterator[None]:
+    """No more open files than now, but for as many as questions may be on the way, and a few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + limits.DNS_AT_ONCE + 10, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_thousand_names_are_looked_up_at_once_with_few_files(tmp_path: Path) -> None:
+    many = SignedZone("many.test.", "".join(f'a{number} TXT "{number}"\n' for number in range(1000)))
+    top = SignedZone("test.", f"ns A 127.0.0.1\n{many.delegation()}\n", [key(13, "many")])
+    trusted = TrustAnchors(parse_anchors(f"test. DS {top.ds_lines()[0]}"), root=False)
+    with nsd(tmp_path, {zone.name: zone.text() for zone in (top, many)}) as server, few_files():
+        dns_ = ValidatingDns(Upstreams(server.address), trusted, clock=lambda: NOW)
+        found = await asyncio.gather(*(dns_.lookup(f"a{number}.many.test", "TXT") for number in range(1000)))
+        await dns_.aclose()
+    assert {(one.outcome, one.security) for one in found} == {("found", "insecure")}
+    assert [one.records[0][1:] for one in found] == [str(number).encode() for number in range(1000)]
