@@ -104,14 +104,15 @@ class DomainImporter(Importer):
 
     async def _agents(self, principal: Principal, wanted: Wanted, found: Found) -> list[FoundAgent]:
         take = self._save if wanted.save else self._preview
-        agents = [await _taken(take, each) for each in self.publications(principal, found, wanted)]
+        agents: list[FoundAgent] = []
+        for each in publications(self._registry, principal, found, wanted):
+            if agents and agents[0].receipt is not None and agents[0].receipt.created:
+                each = msgspec.structs.replace(each, confirmed_by=principal)  # it joins what came to be just now
+            agents.append(await _taken(take, each))
         if wanted.save and any(agent.receipt is not None for agent in agents):
             ids = [agent.receipt.id for agent in agents if agent.receipt is not None]
             await self._rechecks.remember(found.resolution.domain, principal.subject or "", ids)
         return agents
-
-    def publications(self, principal: Principal, found: Found, wanted: Wanted | None = None) -> list[Publication]:
-        return publications(self._registry, principal, found, wanted)
 
     # --- An organisation -------------------------------------------------------------------------
 
@@ -164,7 +165,8 @@ def publications(
     """One for each document of a dialect; where there is none, one that is written from the DNS."""
     told = found.resolution
     verdicts = kept_verdicts(told)
-    documents = [(each.body, each.told.url) for each in found.documents if each.decoded is not None]
+    described = sorted(found.documents, key=lambda each: each.told.dialect != "adp")  # whose id is that of the agent
+    documents = [(each.body, each.told.url) for each in described if each.decoded is not None]
     made = []
     for body, url in documents or [(dump_json(profile_of(found)), told.agent)]:
         dialect, decoded = registry.decode(body, source_url=url if documents else None)

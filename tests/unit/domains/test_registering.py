@@ -1,0 +1,241 @@
+"""A domain instead of a document: what is registered, with which verdicts, and what a later look changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.resolving import Bench
+from support.service import Bench as Service
+from support.service import service
+from support.zones import Identity
+from waypost.domains.rechecking import Rechecks
+from waypost.domains.registering import DomainImporter, publications
+from waypost.errors import FetchFailed, OwnerConflict, PreconditionFailed
+from waypost.model.principal import Principal
+from waypost.registry.importing import FoundDocuments, Wanted
+
+ALICE = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
+BOB = Principal(subject="bob", scopes=frozenset(("discover:read", "discover:write")))
+ADMIN = Principal(subject="root", scopes=frozenset(("admin",)))
+PATH = "/.well-known/agent.json"
+
+
+class Registering:
+    def __init__(self, made: Service, bench: Bench) -> None:
+        self.service = made
+        self.registry = made.registry
+        self.rechecks = Rechecks(made.registry, bench.resolver, publications, seconds=1000.0, chance=lambda: 0.5)
+        self.importer = DomainImporter(
+            made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0
+        )
+
+    async def take(self, name: str, principal: Principal = ALICE, **how: Any) -> FoundDocuments:
+        return await self.importer.find(principal, Wanted(url=name, **{"save": True, **how}))
+
+    async def level(self, agent_id: str) -> str:
+        held = await self.registry.get(ADMIN, agent_id)
+        level: str = self.registry.trust_of(held)["level"]
+        return level
+
+    async def checks(self, agent_id: str) -> dict[str, str]:
+        held = await self.registry.get(ADMIN, agent_id)
+        return {each.check: each.state for source in held.sources for each in source.verdicts}
+
+    async def later(self, seconds: float) -> None:
+        self.service.clock.advance(seconds)
+        await self.rechecks.recheck()
+
+
+@pytest.fixture
+async def registering(tmp_path: Path, bench: Bench) -> AsyncIterator[Registering]:
+    async with service(tmp_path) as made:
+        yield Registering(made, bench)
+
+
+async def test_a_domain_is_registered_with_its_rungs_as_verdicts(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    found = await registering.take(bench.domain)
+    (agent,) = found.agents
+    assert agent.receipt is not None
+    assert (agent.receipt.id, agent.receipt.outcome) == ("agent:alice.example.com", "created")
+    checks = await registering.checks("agent:alice.example.com")
+    assert checks["dns-verified"] == checks["dane-verified"] == checks["key-verified"] == "passed"
+    assert await registering.level("agent:alice.example.com") == "verified"
+    (watched,) = await registering.rechecks.watched()
+    assert (watched.domain, watched.subject) == (bench.domain, "alice")
+
+
+async def test_what_is_shown_first_is_what_is_saved(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    shown = await registering.take(bench.domain, save=False)
+    assert shown.agents[0].receipt is None
+    assert {each["check"]: each["state"] for each in shown.agents[0].trust["checks"]}["key-verified"] == "passed"
+    document = bench.alice.document()
+    document["capabilities"][0]["name"] = "Another"
+    bench.web.put(PATH, document)
+    with pytest.raises(PreconditionFailed):
+        await registering.take(bench.domain, digest=shown.digest)
+    assert registering.registry.catalogue.find("agent:alice.example.com") is None
+
+
+async def test_a_record_in_the_dns_alone_verifies_nothing(bench: Bench, registering: Registering) -> None:
+    bench.publish(txt=False, tlsa=False)
+    await registering.take(bench.domain)
+    assert (await registering.checks("agent:alice.example.com"))["dns-verified"] == "passed"
+    assert await registering.level("agent:alice.example.com") == "self_asserted"
+
+
+@pytest.mark.parametrize("wrong", ["key", "certificate", "failure"])
+async def test_a_domain_that_is_not_to_be_trusted_is_not_registered(
+    bench: Bench, registering: Registering, wrong: str
+) -> None:
+    bench.publish()
+    if wrong == "key":
+        bench.web.put(PATH, Identity(bench.domain, bytes(32)).document())
+    elif wrong == "certificate":
+        bench.zones.set(bench.tlsa_name, "TLSA", "3 1 1 " + "00" * 32)
+    else:
+        bench.zones.fail(bench.domain, "SVCB")
+    with pytest.raises(FetchFailed):
+        await registering.take(bench.domain, ADMIN)
+    assert registering.registry.catalogue.find("agent:alice.example.com") is None
+
+
+async def test_the_same_agent_known_otherwise_is_one_record(bench: Bench, registering: Registering) -> None:
+    card = {
+        "name": "Alice",
+        "description": "Talks",
+        "version": "1.0.0",
+        "supportedInterfaces": [{"url": bench.url("/a2a"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "talk", "name": "Talk", "description": "Talks", "tags": ["talk"]}],
+    }
+    bench.web.put("/cap.json", card)
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    found = await registering.take(bench.domain)
+    ids = {agent.receipt.id for agent in found.agents if agent.receipt is not None}
+    assert len(found.agents) == 2
+    assert len(ids) == 1
+    held = await registering.registry.get(ADMIN, "agent:alice.example.com")
+    assert {source.dialect for source in held.sources} == {"a2a", "adp"}
+
+
+async def test_another_owner_keeps_what_it_has(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    with pytest.raises(OwnerConflict):
+        await registering.take(bench.domain, BOB)
+
+
+@pytest.mark.req("MAP-3")
+async def test_a_record_of_aid_becomes_a_profile(bench: Bench, registering: Registering) -> None:
+    bench.zones.set(f"_agent.{bench.domain}", "TXT", '"v=aid2;p=mcp;u=https://api.example.com/mcp;s=Gateway"')
+    await registering.take(bench.domain)
+    held = await registering.registry.get(ADMIN, f"dns:_agent.{bench.domain}")
+    assert (held.record.name, held.record.tags) == ("Gateway", ("mcp",))
+    assert held.record.bindings[0].endpoint == "https://api.example.com/mcp"
+    assert "agent:alice.example.com" in held.aliases
+
+
+async def test_an_agent_without_a_document_is_written_from_its_records(bench: Bench, registering: Registering) -> None:
+    bench.zones.set(bench.domain, "SVCB", f"1 . alpn=mcp,h2 port={bench.web.port}")
+    await registering.take(bench.domain)
+    held = await registering.registry.get(ADMIN, "agent:alice.example.com")
+    assert held.record.bindings[0].protocol == "mcp"
+
+
+async def test_an_organisation_is_registered_with_all_that_it_lists(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    bench.zones.set("_agents.example.com", "SVCB", "0 alice.example.com.", "0 bob.example.com.", "0 gone.example.com.")
+    bob = Identity("bob.example.com", bytes([7] * 32))
+    bench.set_svcb('key65409="/bob.json"', name="bob.example.com")
+    bench.web.put("/bob.json", bob.document())
+    found = await registering.take("example.com", organisation=True)
+    outcomes = {agent.decoded.record.id: agent.receipt for agent in found.agents if agent.decoded is not None}
+    assert set(outcomes) == {"agent:alice.example.com", "agent:bob.example.com"}
+    assert [agent.error.message for agent in found.agents if agent.error is not None] == [
+        "gone.example.com names no agent: there is no agent of this name."
+    ]
+
+
+async def test_who_is_not_an_admin_learns_nothing_of_a_network(bench: Bench, registering: Registering) -> None:
+    bench.zones.fail(bench.domain, "SVCB")
+    with pytest.raises(FetchFailed) as told:
+        await registering.take(bench.domain)
+    assert told.value.details == {"reason": "unreachable"}
+
+
+# --- Later ----------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_asked_before_its_time_and_then_with_jitter(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    asked = len(bench.zones.asked)
+    await registering.later(999.0)
+    assert len(bench.zones.asked) == asked
+    await registering.later(2.0)
+    assert len(bench.zones.asked) > asked
+    (watched,) = await registering.rechecks.watched()
+    assert (watched.failures, watched.next_at) == (0, registering.service.clock.now() + 1000.0)
+
+
+async def test_a_key_that_no_longer_holds_is_told(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    bench.web.put(PATH, Identity(bench.domain, bytes(32)).document())
+    await registering.later(1001.0)
+    assert await registering.level("agent:alice.example.com") == "failed"
+    bench.web.put(PATH, bench.alice.document())
+    await registering.later(1001.0)
+    assert await registering.level("agent:alice.example.com") == "verified"
+
+
+async def test_a_domain_that_no_longer_names_the_agent_is_told(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    for name, kind in ((bench.domain, "SVCB"), (f"_agent.{bench.domain}", "TXT")):
+        bench.zones.remove(name, kind)  # type: ignore[arg-type]
+    await registering.later(1001.0)
+    assert (await registering.checks("agent:alice.example.com"))["dns-verified"] == "failed"
+
+
+async def test_an_outage_changes_nothing_and_is_tried_again_sooner(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    bench.zones.fail(bench.domain, "SVCB")
+    await registering.later(1001.0)
+    assert await registering.level("agent:alice.example.com") == "verified"
+    (watched,) = await registering.rechecks.watched()
+    assert watched.failures == 1
+    assert watched.next_at < registering.service.clock.now() + 100.0
+
+
+async def test_a_change_of_endpoint_of_a_verified_agent_waits_for_its_owner(
+    bench: Bench, registering: Registering
+) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    document = bench.alice.document()
+    document["endpoints"]["chat"] = "wss://elsewhere.example.net/agent/chat"
+    bench.web.put(PATH, document)
+    await registering.later(1001.0)
+    held = await registering.registry.get(ADMIN, "agent:alice.example.com")
+    assert held.record.bindings[0].endpoint == "wss://alice.example.com/agent/chat"
+    assert await registering.registry.find_held("agent:alice.example.com") is not None
+
+
+async def test_an_agent_that_was_withdrawn_is_not_looked_up_again(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    await registering.registry.withdraw(ALICE, "agent:alice.example.com")
+    asked = len(bench.zones.asked)
+    await registering.later(1001.0)
+    assert await registering.rechecks.watched() == []
+    assert len(bench.zones.asked) == asked

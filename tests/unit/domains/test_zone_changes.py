@@ -1,0 +1,81 @@
+"""What is changed in a zone, and what is left to its other tenants."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.domains.zone_changes import RecordSet, judge, merged, plan_changes, plan_withdrawal
+
+
+def held(name: str, kind: str, *data: str, ttl: int = 60) -> RecordSet:
+    return RecordSet(name=name, type=kind, ttl=ttl, data=tuple(sorted(data)))
+
+
+ADP = '"v=ADP1.1; pk=x"'
+OLD = '"v=ADP1.1; pk=y"'
+AID = '"v=aid2;u=https://a.example/mcp;p=mcp"'
+
+
+def test_what_is_there_already_is_left_alone() -> None:
+    wanted = held("a.example", "SVCB", "1 .")
+    assert plan_changes([wanted], {wanted.key: wanted}) == []
+
+
+def test_what_is_missing_is_added_and_what_differs_replaced() -> None:
+    svcb, txt = held("a.example", "SVCB", "1 ."), held("_agent.a.example", "TXT", ADP)
+    changes = plan_changes([svcb, txt], {svcb.key: None, txt.key: held("_agent.a.example", "TXT", OLD)})
+    assert [(change.type, change.before is None) for change in changes] == [("SVCB", True), ("TXT", False)]
+    assert changes[1].after == txt
+
+
+def test_another_ttl_is_a_change() -> None:
+    wanted = held("a.example", "SVCB", "1 .", ttl=300)
+    assert len(plan_changes([wanted], {wanted.key: held("a.example", "SVCB", "1 .", ttl=60)})) == 1
+
+
+def test_a_text_of_aid_beside_ours_stays() -> None:
+    wanted = held("_agent.a.example", "TXT", ADP)
+    assert merged(wanted, held("_agent.a.example", "TXT", OLD, AID)).data == tuple(sorted((ADP, AID)))
+    assert judge(wanted, held("_agent.a.example", "TXT", ADP, AID)) == "same"
+    (change,) = plan_withdrawal([wanted], {wanted.key: held("_agent.a.example", "TXT", ADP, AID)})
+    assert change.after is not None
+    assert change.after.data == (AID,)
+
+
+def test_the_other_agents_of_an_organisation_stay_in_its_lists() -> None:
+    aliases = held("_agents.example", "SVCB", "0 a.example.")
+    assert merged(aliases, held("_agents.example", "SVCB", "0 b.example.")).data == ("0 a.example.", "0 b.example.")
+    index = held("_index._agents.example", "TXT", '"agents=a:a2a"')
+    live = held("_index._agents.example", "TXT", '"agents=a:mcp,b:mcp"', '"something else"')
+    assert merged(index, live).data == ('"agents=a:a2a,b:mcp"', '"something else"')
+
+
+def test_a_long_list_is_written_in_strings_that_fit() -> None:
+    names = ",".join(f"agent{number:03d}:a2a" for number in range(40))
+    index = held("_index._agents.example", "TXT", '"agents=zed:a2a"')
+    (data,) = merged(index, held("_index._agents.example", "TXT", f'"agents={names}"')).data
+    strings = data[1:-1].split('" "')
+    assert len(strings) == 3
+    assert all(len(text) <= 255 for text in strings)
+    assert "".join(strings).endswith("zed:a2a")
+
+
+def test_what_an_earlier_update_left_is_removed() -> None:
+    old = held("_8443._tcp.a.example", "TLSA", "3 1 1 00")
+    (change,) = plan_changes([], {old.key: old}, [old.key])
+    assert (change.before, change.after) == (old, None)
+    assert change.reversed().after == old
+    assert plan_changes([], {old.key: None}, [old.key]) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "state"),
+    [
+        (None, "missing"),
+        (held("a.example", "A", "192.0.2.1", ttl=5), "same"),
+        (held("a.example", "A", "192.0.2.2"), "differs"),
+        (held("a.example", "A", "192.0.2.1", "192.0.2.2"), "extra"),
+    ],
+)
+def test_a_set_is_judged_by_its_data(live: RecordSet | None, state: str) -> None:
+    assert judge(held("a.example", "A", "192.0.2.1"), live) == state
