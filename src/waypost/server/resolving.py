@@ -71,7 +71,7 @@ class ResolvingFace:
 
     def __init__(self, resolver: DomainResolver, *, discreet_seconds: float = limits.FETCH_DISCREET_SECONDS) -> None:
         self._resolver = resolver
-        self._discreet_seconds = discreet_seconds
+        self.discreet_seconds = discreet_seconds
         self.rates: Rates | None = None
 
     def routes(self) -> list[Route]:
@@ -123,7 +123,7 @@ class ResolvingFace:
         """Closed, denied and missing look alike, and are told equally late."""
         if principal.is_admin or all(step.code not in _UNREACHABLE for step in found.steps):
             return found
-        await asyncio.sleep(max(0.0, began + self._discreet_seconds - time.monotonic()))
+        await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
         return msgspec.structs.replace(
             found,
             steps=tuple(map(_veiled, found.steps)),
