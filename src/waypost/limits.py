@@ -221,9 +221,7 @@ DNS_RECORDS: Final = 2000  # of one message; more fit into 64 KiB, but into no z
 DNS_SECONDS: Final = 5.0  # for one look-up with all that it takes to prove it (D13)
 DNS_TRY_SECONDS: Final = 1.5  # for one answer over UDP, before the question is sent again
 DNS_TRIES: Final = 2  # of one question to one server
-DNS_AT_ONCE: Final = (
-    100  # questions on the way: each has a socket, and a resolver's own holds some 160 until it is read
-)
+DNS_AT_ONCE: Final = 100  # questions on the way: a resolver's socket holds some 160 until they are read
 DNS_LOOKUPS_AT_ONCE: Final = 50  # the others wait, before their time begins
 DNS_IDLE_SECONDS: Final = 10.0  # how long a connection to a resolver is kept for the next question
 DNS_CACHE_ANSWERS: Final = 8000  # messages that are remembered, of a few KiB each, and as many verdicts
@@ -341,6 +339,9 @@ HEARD_PER_SECOND: Final = 250  # messages of one machine; a thousand agents on i
 HEARD_BURST: Final = 1000  # and all answer one question
 HEARD_ALL_PER_SECOND: Final = 500  # of all sources, since one is easily made up: judging a message takes some 0.3 ms
 HEARD_ALL_BURST: Final = 2000
+HEARD_WAITING: Final = 256  # packets of mDNS that were let in and wait to be read; a tenth of a second of them
+LAN_AT_ONCE: Final = 4  # announcements that a registry works on: they share a commit, and requests come in between
+LAN_WAITING: Final = 512  # and that wait for it; beyond it they are dropped, and said again by whoever is there
 HEARD_AT_ONCE: Final = 2  # judged in one turn of the event loop, under a millisecond
 ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7
 MDNS_TTL_SECONDS: Final = 10  # ANN-30

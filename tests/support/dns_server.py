@@ -28,6 +28,7 @@ class DnsServer:
         self.authenticated = False  # say of every answer that it was validated (AD)
         self.rcode: dns.rcode.Rcode | None = None  # instead of every answer
         self._answers: dict[tuple[str, str], list[Sequence[str]]] = {}
+        self._aliases: dict[str, str] = {}
 
     @property
     def address(self) -> str:
@@ -36,6 +37,11 @@ class DnsServer:
     def set(self, name: str, kind: str, *answers: Sequence[str]) -> None:
         """Each answer is the records in their text form: addresses, or `"quoted text"` for TXT."""
         self._answers[(name.rstrip(".").lower(), kind)] = list(answers)
+
+    def set_alias(self, name: str, target: str, kind: str, records: Sequence[str]) -> None:
+        """A CNAME, with what it leads to beside it."""
+        self.set(name, kind, records)
+        self._aliases[name] = target
 
     def remove(self, name: str, kind: str) -> None:
         self._answers.pop((name.rstrip(".").lower(), kind), None)
@@ -57,7 +63,11 @@ class DnsServer:
             return response.to_wire()
         records = self._next(name, kind)
         if records:
-            response.answer.append(dns.rrset.from_text(question.name, 1, "IN", kind, *records))
+            owner = question.name
+            if name in self._aliases:
+                owner = dns.name.from_text(self._aliases[name])
+                response.answer.append(dns.rrset.from_text(question.name, 1, "IN", "CNAME", owner.to_text()))
+            response.answer.append(dns.rrset.from_text(owner, 1, "IN", kind, *records))
         elif not any(known == name for known, _ in self._answers):
             response.set_rcode(dns.rcode.NXDOMAIN)
         return response.to_wire()

@@ -264,6 +264,15 @@ def _resolver(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("resolver", "ok", "Two resolvers must agree on domain proofs.", "resolver")
 
 
+def _dnssec(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.settings.trust_ad:
+        told = "What the DNS proves is the resolver's word, not checked here."
+        yield _finding("dnssec", "info", told, "trust_ad", "Leave trust_ad out to validate here.")
+    else:
+        begins = "the root's keys" if deployment.settings.trust_anchors is None else "the root's keys and your anchors"
+        yield _finding("dnssec", "ok", f"Answers of the DNS are validated here, from {begins} on.", "trust_anchors")
+
+
 def _proxies(deployment: Deployment) -> Iterator[Finding]:
     for text in deployment.settings.trusted_proxies:
         if ipaddress.ip_network(text, strict=False).prefixlen == 0:
@@ -350,6 +359,7 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[Finding]], ...]] = (
     _quotas,
     _outgoing,
     _resolver,
+    _dnssec,
     _proxies,
     _files,
     _disk,

@@ -13,16 +13,53 @@ from support.dns_server import DnsServer
 from waypost.errors import ConfigurationError, FetchFailed
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.net.resolution import Resolver
+from waypost.net.servers import parse_servers
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1", "127.0.0.1:5353", "[::1]", "[::1]:5353", "127.0.0.1:53,127.0.0.2:53", "system"]
+    "text",
+    [
+        "127.0.0.1",
+        "127.0.0.1:5353",
+        "[::1]",
+        "[::1]:5353",
+        "127.0.0.1:53,127.0.0.2:53",
+        "system",
+        "tls://192.0.2.53",
+        "tls://192.0.2.53:8853#dns.test",
+        "tls://[2001:db8::1]:853#dns.test",
+        "tls://dns.test",
+        "https://dns.test/dns-query",
+        "https://dns.test",
+        "https://192.0.2.53:8443/x",
+        "192.0.2.53, tls://192.0.2.54",
+    ],
 )
 def test_a_resolver_is_an_address_with_or_without_a_port(text: str) -> None:
     Resolver(text)
 
 
-@pytest.mark.parametrize("text", ["", "dns.example.com", "dns.example.com:53", "127.0.0.1:x", "127.0.0.1:53,", "1.2.3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "dns.example.com",
+        "dns.example.com:53",
+        "127.0.0.1:x",
+        "127.0.0.1:53,",
+        "1.2.3",
+        "tls://",
+        "tls://192.0.2.53:0",
+        "tls://192.0.2.53#not a name",
+        "tls://a_b.test",
+        "http://dns.test",
+        "udp://192.0.2.53",
+        "https://",
+        "https://user@dns.test/",
+        "https://dns.test/x?y",
+        "https://dns.test:x/",
+    ],
+)
 def test_anything_else_is_a_mistake_of_the_settings(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         Resolver(text)
@@ -65,6 +102,51 @@ async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServe
     names.set("long.test", "TXT", [f'"{"x" * 200}"'] * 1, [f'"{"y" * 200}"'])
     assert await Resolver(names.address).texts("long.test") == [b"y" * 200]
     assert names.count("long.test", "TXT") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "trusted"),
+    [
+        ("192.0.2.53", "192.0.2.53:53", False),
+        ("127.0.0.1:5353", "127.0.0.1:5353", True),
+        ("::1", "[::1]:53", True),
+        ("tls://192.0.2.53#dns.test", "tls://192.0.2.53:853#dns.test", True),
+        ("https://DNS.test", "https://dns.test:443/dns-query", True),
+    ],
+)
+def test_a_path_is_trusted_where_nobody_else_can_speak(text: str, shown: str, trusted: bool) -> None:
+    [server] = parse_servers(text) or ()
+    assert (str(server), server.is_trusted_path) == (shown, trusted)
+
+
+@pytest.mark.parametrize("resolver", ["system", "192.0.2.53", "127.0.0.1:53,192.0.2.53"])
+def test_the_word_of_a_resolver_that_others_could_speak_for_is_never_taken(resolver: str) -> None:
+    """D4."""
+    with pytest.raises(ConfigurationError) as refusal:
+        Outgoing(OutgoingOptions(resolver=resolver, trust_ad=True))
+    assert refusal.value.path == "trust_ad"
+
+
+@pytest.mark.parametrize(
+    "resolver", ["127.0.0.1:53", "[::1]:53", "tls://192.0.2.53#dns.test", "https://dns.test/dns-query"]
+)
+def test_the_word_of_a_resolver_on_a_trusted_path_may_be_taken(resolver: str) -> None:
+    Outgoing(OutgoingOptions(resolver=resolver, trust_ad=True))
+
+
+def test_anchors_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
+    for name, data in (("missing", None), ("empty", b""), ("binary", b"\xff\xfe"), ("large", b"; " + b"x" * 300_000)):
+        file = tmp_path / name
+        if data is not None:
+            file.write_bytes(data)
+        with pytest.raises(ConfigurationError) as refusal:
+            Outgoing(OutgoingOptions(trust_anchors=file))
+        assert refusal.value.path == "trust_anchors"
+
+
+async def test_a_name_of_several_aliases_has_the_addresses_at_their_end(names: DnsServer) -> None:
+    names.set_alias("alias.test", "real.test", "A", ["8.8.8.8"])
+    assert list(map(str, await Resolver(names.address).addresses("alias.test"))) == ["8.8.8.8"]
 
 
 def test_what_asks_nobody_loads_nothing_for_it() -> None:

@@ -50,6 +50,13 @@ def test_a_hardened_deployment_misses_nothing() -> None:
     assert [each for each in findings if each.severity != "ok"] == []
 
 
+def test_who_vouches_for_the_dns_is_told() -> None:
+    told = [
+        [(each.severity, each.setting) for each in found(trust_ad=ad) if each.layer == "dnssec"] for ad in (False, True)
+    ]
+    assert told == [[("ok", "trust_anchors")], [("info", "trust_ad")]]
+
+
 def test_listeners_on_the_lan_are_named_and_first_use_there_is_a_warning() -> None:
     findings = found(mdns=True, udp=True, mdns_publish=True, legacy_canon=True)
     told = {(each.severity, each.setting) for each in findings if each.layer in ("LAN", "announcements")}
