@@ -121,11 +121,12 @@ class Request:
         (RFC 9112 §9.6). Who asks before sending has sent nothing."""
         if not self.body_left or self.header(b"expect") is not None:
             return
-        size = 0
+        size, ends = 0, asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         try:
-            async with asyncio.timeout(limits.LINGER_SECONDS):
+            async with asyncio.timeout_at(ends):
                 while self.body_left and size < limits.LINGER_BYTES:
-                    message = await self.receive()
+                    async with asyncio.timeout(limits.LINGER_SECONDS):
+                        message = await self.receive()
                     size += len(message.get("body", b""))
                     self.body_left = message["type"] == "http.request" and bool(message.get("more_body"))
         except TimeoutError:

@@ -156,6 +156,8 @@ class _Exchange:
             if message["type"] == "http.disconnect":
                 link.close()  # the writing process learns that its caller is gone
                 return
+            if link.takes_no_more:
+                return
             await link.write(self._framed(message))
             if not message.get("more_body"):
                 return

@@ -129,6 +129,11 @@ class Link(asyncio.Protocol):
         self._transport.abort()
 
     @property
+    def takes_no_more(self) -> bool:
+        """The answer has begun, and the connection ends with it: to write on could lose what is not read yet."""
+        return self._has_head and not self.keeps
+
+    @property
     def is_free(self) -> bool:
         """All that was asked was answered, and the connection stays."""
         return self._is_over and not self._parts and self.keeps and not self.is_lost
