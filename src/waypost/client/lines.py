@@ -136,7 +136,7 @@ class Line:
             )
             self._first.exception()
         least, most = limits.SOCKET_BACKOFF_SECONDS
-        seconds = random.uniform(least / 4, min(most, least * 2**self._attempt))
+        seconds = random.uniform(least / 20, min(most, least * 2**self._attempt))
         self._attempt = min(self._attempt + 1, 16)
         self._tell(LineNews(peer=self.peer, event="lost", reason=reason, again_in_seconds=seconds))
         await self._pause(seconds)
