@@ -29,6 +29,8 @@ from waypost.registry.changes import Seen
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Pair = tuple[Bench, Bench]
 PATHS = (
+    "/?q=falcon", "/?q=helper&tag=hush", "/?tag=translatio", "/?part=found&status=active", "/?q=falcn+hussh", "/changes",
+    "/a/hidden-5", "/a/hidden-1", "/a/hidden-5?as=a2a",
     "/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card", "/v1/card",
     "/.well-known/agent-card.json?agent=hidden-5", "/.well-known/agent-card?agent=hidden-5",
     "/.well-known/ai-catalog.json", "/schemas/profile.json", "/readyz",

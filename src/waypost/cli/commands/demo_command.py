@@ -15,7 +15,7 @@ from waypost.cli.service import run_service
 from waypost.settings import Settings
 
 TRIALS = """
-Try, in another terminal:
+Open {url} in a browser, or try, in another terminal:
   {waypost} find "translate an invoice" --explain{server}
   curl -s {url}/.well-known/agentframework/v1/agents
   {waypost} watch{server}

@@ -61,7 +61,7 @@ class CataloguePage:
     async def _list(self, asked: Asked, visitor: Visitor) -> Found:
         registry, statuses = self._registry, asked.statuses or LISTED
         page = registry.page(
-            visitor.principal,
+            visitor.reader,
             limit=limits.PAGE_AGENTS,
             cursor=asked.cursor,
             tags=asked.tags,
@@ -87,7 +87,7 @@ class CataloguePage:
             limit=limits.PAGE_AGENTS,
             include_evidence=True,
         )
-        findings = await self._registry.find(query, visitor.principal)
+        findings = await self._registry.find(query, visitor.reader)
         held = await self._held(findings)
         lines = [self._cards.hit(each, held[each.record.id]) for each in findings.candidates if each.record.id in held]
         return Found(
@@ -101,13 +101,13 @@ class CataloguePage:
     def _counts(self, asked: Asked, visitor: Visitor) -> Overview:
         """What the filters count does not depend on the words, so it is counted once while nothing that is seen changes."""
         self._registry.catalogue.expire(self._registry.clock.now())
-        seen = audience(visitor.principal)
-        name = (seen, visitor.principal.is_admin, asked.tags, asked.protocols, asked.statuses)
+        seen = audience(visitor.reader)
+        name = (seen, visitor.reader.is_admin, asked.tags, asked.protocols, asked.statuses)
         generation = self._registry.catalogue.generation(seen)
         kept = self._kept.get(name)
         if kept is None or kept[0] != generation:
             counted = self._registry.facets(
-                visitor.principal,
+                visitor.reader,
                 FILTERS,
                 tags=asked.tags,
                 protocols=asked.protocols,
@@ -155,7 +155,7 @@ class CataloguePage:
     def _did_you_mean(self, asked: Asked, visitor: Visitor) -> Content:
         """Tags that are spelled nearly as words of the question are."""
         words = list(dict.fromkeys(map(fold_tag, _WORD.findall(asked.text))))[:_WORDS]
-        near = self._registry.suggest(visitor.principal, words)
+        near = self._registry.suggest(visitor.reader, words)
         offered = dict.fromkeys(tag for tags in near.values() for tag in tags)
         if not offered:
             return None
@@ -196,7 +196,7 @@ class CataloguePage:
         )
 
     def figures(self, visitor: Visitor) -> Html:
-        stats = self._registry.stats(visitor.principal)
+        stats = self._registry.stats(visitor.reader)
         facets = self._counts(Asked(), visitor).facets
         rows: list[tuple[str, int]] = [("in all", stats["agents"])]
         rows += list(stats["by_status"].items())
@@ -210,7 +210,7 @@ class CataloguePage:
     def feed(self, visitor: Visitor, most: int = limits.PAGE_CHANGES) -> Html:
         if not visitor.reads:
             return el("p", el("a", "Sign in", href="/sign-in"), " to see what changes.", class_="soft")
-        shown = self._changes.latest(audience(visitor.principal), most)
+        shown = self._changes.latest(audience(visitor.reader), most)
         lines = [change_line(change) for change in shown]
         return el(
             "ol",

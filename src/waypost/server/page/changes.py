@@ -126,4 +126,5 @@ def change_line(change: ShownChange) -> Html:
         if change.type in _GONE
         else el("a", change.name, href=agent_path(change.id), class_="name")
     )
-    return el("li", el("span", change.type, class_=f"kind {change.type}"), " ", named, " ", moment(change.at))
+    kind = el("span", change.type, class_=f"kind {change.type}")
+    return el("li", kind, " ", named, " ", moment(change.at), data_id=change.id)

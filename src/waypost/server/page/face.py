@@ -154,7 +154,7 @@ class PageFace:
         found = await self._catalogue.found(asked, visitor)
         if call.request.param(_PART) == "found":
             return answer(call, found.encode(), visitor)
-        changed = self._registry.catalogue.last_modified(audience(visitor.principal)) or 0.0
+        changed = self._registry.catalogue.last_modified(audience(visitor.reader)) or 0.0
         sheet = self._catalogue_sheet(self._catalogue.search_box(asked), found, visitor, title=asked.text or "Agents")
         return answer(
             call, write(sheet), visitor, max(self._parts.service.changed_at, changed) if asked.is_plain else None
@@ -205,7 +205,7 @@ class PageFace:
 
     async def agent(self, call: Call, visitor: Visitor) -> AnyResponse:
         request = call.request
-        registration = await self._registry.get(visitor.principal, call.id)
+        registration = await self._registry.get(visitor.reader, call.id)
         own = registration.sources[0].dialect if registration.sources else "profile"
         wanted = Wanted(
             dialect=read_dialect(request, default=own), before=request.param("from"), after=request.param("to")
@@ -242,7 +242,7 @@ class PageFace:
         """`GET /api/v1/watch` for whoever is signed in to the page: the API itself takes no cookies."""
         if not visitor.reads:
             require_scope(visitor.principal, SCOPE_READ)
-        return await self._parts.watch.watch(msgspec.structs.replace(call, principal=visitor.principal))
+        return await self._parts.watch.watch(msgspec.structs.replace(call, principal=visitor.reader))
 
     # --- Writing ---------------------------------------------------------------------------------
 

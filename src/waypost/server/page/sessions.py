@@ -52,6 +52,7 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks, and what may be shown and done. `form` goes with every form that changes something."""
 
     principal: Principal = ANONYMOUS
+    reader: Principal = ANONYMOUS  # for what is read: a token that may only write sees what anybody sees
     is_signed_in: bool = False
     reads: bool = False  # also what is kept for readers: history, changes
     form: str = ""
@@ -111,14 +112,16 @@ class Sessions:
                 return self._signed_in(principal, value, kept)
         if self._open_access:
             principal = await self.authenticator.principal(_with_token(request, None))
-            return Visitor(principal=principal, reads=True, form=self.form_token(""))
+            return Visitor(principal=principal, reader=principal, reads=True, form=self.form_token(""))
         return Visitor(reads=self._anonymous_read)
 
     def _signed_in(self, principal: Principal, value: str, kept: _Kept) -> Visitor:
+        may_read = principal.has(SCOPE_READ)
         return Visitor(
             principal=principal,
+            reader=principal if may_read else ANONYMOUS,
             is_signed_in=True,
-            reads=self._anonymous_read or principal.has(SCOPE_READ),
+            reads=self._anonymous_read or may_read,
             form=self.form_token(value),
             token_id=principal.credential.removeprefix("jwt:") if kept.ours else "",
         )

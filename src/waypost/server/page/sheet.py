@@ -75,7 +75,7 @@ class SheetPage:
     # --- History ---------------------------------------------------------------------------------
 
     async def _history(self, registration: Registration, visitor: Visitor, wanted: Wanted) -> Html:
-        found = await history_of(self._registry, visitor.principal, registration.id, limits.HISTORY_VERSIONS)
+        found = await history_of(self._registry, visitor.reader, registration.id, limits.HISTORY_VERSIONS)
         path = agent_path(registration.id)
         rows = [
             _version_row(line, path, older.version.etag if older else None)
@@ -94,9 +94,7 @@ class SheetPage:
         if wanted.before is None:
             return None
         try:
-            found = await compare_versions(
-                self._registry, visitor.principal, registration.id, wanted.before, wanted.after
-            )
+            found = await compare_versions(self._registry, visitor.reader, registration.id, wanted.before, wanted.after)
         except NotFound as error:
             return el("p", error.message, class_="notice bad")
         return _diff(found)
@@ -183,7 +181,7 @@ def _head(registration: Registration, level: str) -> Html:
 
 def _facts(registration: Registration, visitor: Visitor) -> Html:
     record = registration.record
-    may = may_change(visitor.principal, registration.owner)
+    may = may_change(visitor.reader, registration.owner)
     rows: list[tuple[str, Content]] = [
         ("Version", record.version),
         ("Says it changed", moment(record.updated_at) if record.updated_at else None),

@@ -48,7 +48,10 @@ def _a2a(binding: Binding) -> Snippet:
 
 def _mcp(binding: Binding) -> Snippet:
     if not binding.endpoint.lower().startswith(("http://", "https://")):
-        return Snippet("MCP", binding.endpoint, "Start it as a local server of your MCP host.")
+        package = json.dumps({"package": binding.endpoint}, indent=2, ensure_ascii=True)
+        return Snippet(
+            "MCP", package, "A package that an MCP host starts on its own machine. Look at it before you do."
+        )
     config = {"mcpServers": {"agent": {"type": "streamable-http", "url": binding.endpoint}}}
     return Snippet("MCP", json.dumps(config, indent=2, ensure_ascii=True), "For the settings of an MCP host.")
 

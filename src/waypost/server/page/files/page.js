@@ -36,6 +36,11 @@
     found().setAttribute("aria-busy", "true");
     try {
       const answer = await fetch(part, { signal: mine.signal, credentials: "same-origin" });
+      if (answer.status === 429 || answer.status === 503) {
+        const seconds = Math.min(Number(answer.headers.get("retry-after")) || 1, 30);
+        setTimeout(() => asking === mine && show(url, how), seconds * 1000);
+        return;
+      }
       if (!answer.ok) {
         if (how !== "quietly") location.assign(place);
         return;
@@ -143,25 +148,45 @@
   }
 
   // --- News -------------------------------------------------------------------------------------
+  // A browser keeps few connections to one host, so only a page that is looked at holds one.
   function follow(feed) {
     const most = Number(feed.dataset.most);
-    const source = new EventSource(`${feed.dataset.stream}?include=agent`);
+    let source = null;
+    let cursor = "";
     let waiting = 0;
     const refresh = () => {
       clearTimeout(waiting);
+      if (!found()) return;
       const isReading = document.querySelector(POPS) || location.search.includes("cursor=");
       waiting = setTimeout(() => (isReading ? null : show(location.href, "quietly")), REFRESH_MS);
     };
     const take = (event) => {
+      cursor = event.lastEventId;
       const change = JSON.parse(event.data);
       feed.querySelector(".none")?.remove();
-      for (const line of feed.children) if (line.dataset.id === change.id) line.remove();
+      for (const line of [...feed.children]) if (line.dataset.id === change.id) line.remove();
       feed.prepend(lineOf(change));
       while (feed.children.length > most) feed.lastElementChild.remove();
-      if (found()) refresh();
+      refresh();
     };
-    for (const kind of ["registered", "updated", "withdrawn", "expired"]) source.addEventListener(kind, take);
+    const open = () => {
+      source = new EventSource(`${feed.dataset.stream}?include=agent${cursor && `&from=${encodeURIComponent(cursor)}`}`);
+      for (const kind of ["registered", "updated", "withdrawn", "expired"]) source.addEventListener(kind, take);
+      source.addEventListener("bookmark", (event) => (cursor = event.lastEventId));
+      source.addEventListener("error", () => {
+        if (source.readyState !== EventSource.CLOSED) return; // else it comes back by itself
+        cursor = "";
+        setTimeout(() => document.hidden || source.readyState !== EventSource.CLOSED || open(), 5000);
+      });
+    };
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) return source.close();
+      if (!cursor) refresh();
+      open();
+    });
     addEventListener("pagehide", () => source.close());
+    addEventListener("pageshow", (event) => event.persisted && open());
+    open();
   }
 
   function lineOf(change) {
