@@ -76,12 +76,19 @@ def nsd(folder: Path, zones: Mapping[str, str]) -> Iterator[NameServer]:
 
 
 @contextmanager
-def knot(folder: Path, zones: Mapping[str, str], *, policy: Mapping[str, str] | None = None) -> Iterator[NameServer]:
-    """Serves zones; with a policy it makes keys and signs them itself."""
+def knot(
+    folder: Path, zones: Mapping[str, str], *, policy: Mapping[str, str] | None = None, update_secret: str | None = None
+) -> Iterator[NameServer]:
+    """Serves zones; with a policy it makes keys and signs them itself; with a secret the key `update` may change them."""
     _write_zones(folder, zones)
     signing = "    dnssec-signing: on\n    dnssec-policy: own\n" if policy is not None else ""
     rules = "".join(f"    {name}: {value}\n" for name, value in (policy or {}).items())
-    sections = "".join(f"  - domain: {name}\n    file: {_file(name)}\n{signing}" for name in zones)
+    allowed = "    acl: update\n" if update_secret is not None else ""
+    sections = "".join(f"  - domain: {name}\n    file: {_file(name)}\n{signing}{allowed}" for name in zones)
+    updating = (
+        f"key:\n  - id: update\n    algorithm: hmac-sha256\n    secret: {update_secret}\n"
+        "acl:\n  - id: update\n    key: update\n    action: update\n"
+    )
 
     def command(port: int) -> list[str]:
         config = folder / "knot.conf"
@@ -90,6 +97,7 @@ def knot(folder: Path, zones: Mapping[str, str], *, policy: Mapping[str, str] | 
             f"    background-workers: 1\ndatabase:\n    storage: {folder}\n"
             "log:\n  - target: stderr\n    any: warning\n"
             + (f"policy:\n  - id: own\n{rules}" if policy is not None else "")
+            + (updating if update_secret is not None else "")
             + f"template:\n  - id: default\n    storage: {folder}\n    semantic-checks: off\n"
             f"zone:\n{sections}"
         )

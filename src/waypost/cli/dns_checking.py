@@ -31,7 +31,7 @@ _ADVICE: dict[State, str] = {
     "extra": "remove what is not in the agent's zone",
     "unanswered": "ask again; is the server up?",
 }
-_STYLES: dict[State, str] = {
+_STYLES: dict[str, str] = {
     "same": "green",
     "missing": "red",
     "differs": "red",

@@ -154,6 +154,10 @@ async def locate(
     session: Session, looking: Looking, domain: str, nameserver: str | None, zone: str | None
 ) -> tuple[ZoneServer, str]:
     """The server that holds the zone of a domain, and the zone's name."""
+    if zone is not None and not is_inside(domain, zone):
+        raise Conflict(
+            f"{domain} is not in the zone {zone}.", path="zone", hint="Leave --zone out, or name one above it."
+        )
     if nameserver is not None:
         server = ZoneServer(parse_nameserver(nameserver))
         held = zone or await server.zone_of(domain)
@@ -172,6 +176,11 @@ async def locate(
     return ZoneServer(servers[0]), zone or held
 
 
+def is_inside(name: str, zone: str) -> bool:
+    zone = zone.lower().rstrip(".")
+    return name == zone or name.endswith(f".{zone}")
+
+
 def parse_nameserver(text: str) -> Server:
     servers = parse_servers(text)
     if servers is None or len(servers) != 1 or servers[0].kind != "plain":
@@ -184,7 +193,7 @@ def parse_nameserver(text: str) -> Server:
 def in_zone(printer: Printer, found: AgentZone, zone: str) -> list[RecordSet]:
     """The sets that lie in the zone; those of other zones are theirs to write, and are told."""
     sets = parse_sets((line.name, line.type, line.ttl, line.data) for line in found.records)
-    inside = [each for each in sets if each.name == zone or each.name.endswith(f".{zone}")]
+    inside = [each for each in sets if is_inside(each.name, zone)]
     for each in sets:
         if each not in inside:
             printer.note(

@@ -28,6 +28,7 @@ from waypost.domains.zone_changes import RecordSet, SetChange
 from waypost.errors import Conflict, FetchFailed, Forbidden, InvalidDocument, Unauthorized
 from waypost.net.servers import Server
 
+_NOT_SIGNED = (dns.exception.FormError, dns.message.UnknownTSIGKey, dns.tsig.BadSignature, dns.tsig.BadTime)
 _LOST_RACE = (dns.rcode.NXRRSET, dns.rcode.YXRRSET, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)
 
 
@@ -65,7 +66,7 @@ class ZoneServer:
             response = await dns.asyncquery.tcp(
                 message, self.server.host, port=self.server.port, timeout=limits.DNS_UPDATE_SECONDS
             )
-        except dns.tsig.PeerError as error:
+        except (*_NOT_SIGNED, dns.tsig.PeerError) as error:
             raise _not_the_key(str(error)) from None
         except (OSError, EOFError, dns.exception.DNSException) as error:
             raise self._failed(f"did not take the update: {str(error) or type(error).__name__}") from None
@@ -126,22 +127,22 @@ def _require(message: dns.update.UpdateMessage, change: SetChange) -> None:
     if change.before is None:
         message.absent(_name(change), change.type)
     else:
-        message.present(_name(change), _rdataset(change.before))
+        message.present(_name(change), _rdataset(change.before, 0))  # RFC 2136 §2.4.2: what must be there has no TTL
 
 
 def _replace(message: dns.update.UpdateMessage, change: SetChange) -> None:
     message.delete(_name(change), change.type)
     if change.after is not None:
-        message.add(_name(change), _rdataset(change.after))
+        message.add(_name(change), _rdataset(change.after, change.after.ttl))
 
 
 def _name(change: SetChange) -> dns.name.Name:
     return dns.name.from_text(change.name)
 
 
-def _rdataset(held: RecordSet) -> dns.rdataset.Rdataset:
+def _rdataset(held: RecordSet, ttl: int) -> dns.rdataset.Rdataset:
     records = [dns.rdata.from_text("IN", held.type, text, relativize=False) for text in held.data]
-    return dns.rdataset.from_rdata_list(held.ttl, records)
+    return dns.rdataset.from_rdata_list(ttl, records)
 
 
 def _not_the_key(why: str) -> Unauthorized:

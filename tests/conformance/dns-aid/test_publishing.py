@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.zones import params_of, plan, read_zone, zone_of
+from support.written_zones import params_of, plan, read_zone, zone_of
 from waypost.domains.zone import Further, IndexEntry, make_zone
 from waypost.domains.zone_text import zone_text
 from waypost.errors import InvalidParameter

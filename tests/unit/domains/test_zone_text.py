@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.zones import FINGERPRINT, plan, zone_of
+from support.written_zones import FINGERPRINT, plan, zone_of
 from waypost.domains.zone import make_zone, set_bytes, sets_of
 from waypost.domains.zone_text import FORMATS, zone_text
 

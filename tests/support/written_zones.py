@@ -1,0 +1,51 @@
+"""Plans of zones for tests, and their text read by somebody else's reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dns.rdata
+import dns.zone
+
+from waypost.domains.zone import Zone, ZonePlan, make_zone
+from waypost.domains.zone_text import zone_text
+from waypost.wire.tlsa import Tlsa
+
+FINGERPRINT = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
+DIGEST = "Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
+APEX = "@ 60 IN SOA ns hostmaster 1 3600 600 86400 60\n@ 60 IN NS ns\nns 60 IN A 127.0.0.1\n"
+
+
+def plan(**members: Any) -> ZonePlan:
+    usual: dict[str, Any] = {
+        "domain": "alice.example.com",
+        "metadata_url": "https://alice.example.com/.well-known/agent.json",
+        "capabilities_url": "https://alice.example.com/.well-known/agent-capabilities.json",
+        "capabilities_digest": DIGEST,
+        "fingerprint": FINGERPRINT,
+        "certificates": (Tlsa(usage=3, selector=1, matching=1, data=bytes(range(32))),),
+    }
+    return ZonePlan(**(usual | members))
+
+
+def whole_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> str:
+    """The text of an agent inside a zone that a server can load."""
+    return f"$ORIGIN {origin}.\n{APEX}{zone_text(zone, form)}"
+
+
+def read_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> dict[tuple[str, str], list[Any]]:
+    """As dnspython reads it: rdata by name and type."""
+    found = dns.zone.from_text(whole_zone(zone, form, origin), origin=f"{origin}.", relativize=False)
+    records: dict[tuple[str, str], list[Any]] = {}
+    for name, _, rdata in found.iterate_rdatas():
+        records.setdefault((name.to_text(omit_final_dot=True), rdata.rdtype.name), []).append(rdata)
+    return records
+
+
+def zone_of(**members: Any) -> Zone:
+    return make_zone(plan(**members))
+
+
+def params_of(rdata: Any) -> dict[int, str]:
+    """The parameters of an SVCB record by number, as their text."""
+    return {int(key): "" if value is None else value.to_text().strip('"') for key, value in rdata.params.items()}
