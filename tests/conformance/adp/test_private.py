@@ -216,6 +216,7 @@ async def test_of_a_code_only_its_hash_is_kept(tmp_path: Path) -> None:
         assert code.encode() not in written
 
 
+@pytest.mark.req("ADP-56")
 @pytest.mark.parametrize(
     ("members", "path"),
     [
@@ -287,6 +288,7 @@ async def test_an_invitation_whose_key_or_name_is_another_is_refused(here: Place
     assert sent.status_code == 401
 
 
+@pytest.mark.req("ADP-56")
 async def test_whoever_writes_an_invitation_puts_no_key_in_the_place_of_another_agents(here: Place) -> None:
     """The document comes from a server of mallory's, who invites to an agent that is not hers."""
     here.names.set("bank.example.com", "A", ["192.0.2.1"])

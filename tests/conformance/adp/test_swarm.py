@@ -81,6 +81,7 @@ async def test_nobody_joins_for_another_or_as_the_host(here: Place) -> None:
     assert (await here.bench.anonymous().post(JOIN, json={"agent": BOB, "task": "x"})).status_code == 401
 
 
+@pytest.mark.req("ADP-47")
 @pytest.mark.parametrize(
     ("document", "path"),
     [
@@ -101,6 +102,7 @@ async def test_what_is_no_joining_is_refused_with_its_place(here: Place, documen
     assert answer.json()["path"] == path
 
 
+@pytest.mark.req("ADP-47")
 async def test_a_swarm_has_only_so_many_members(here: Place) -> None:
     alice = here.bench.as_("alice")
     several = [join(alice, f"agent:a{n}.example.com") for n in range(limits.SWARM_MEMBERS + 1)]
@@ -108,6 +110,7 @@ async def test_a_swarm_has_only_so_many_members(here: Place) -> None:
     assert statuses == [200] * limits.SWARM_MEMBERS + [403]
 
 
+@pytest.mark.req("ADP-47")
 async def test_many_who_join_at_once_are_all_in(here: Place) -> None:
     alice = here.bench.as_("alice")
     answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
@@ -116,6 +119,7 @@ async def test_many_who_join_at_once_are_all_in(here: Place) -> None:
     assert {each["agent"] for each in swarm["members"]} == {f"agent:a{n}.example.com" for n in range(20)}
 
 
+@pytest.mark.req("ADP-47")
 async def test_only_members_see_a_swarm_and_the_last_one_to_leave_ends_it(here: Place) -> None:
     alice, carol = here.bench.as_("alice"), here.bench.as_("carol")
     path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"
@@ -158,6 +162,7 @@ async def test_what_is_told_to_all_is_kept_and_brought_to_who_named_an_address(h
     assert len(here.taking.taken) == 1  # nobody is brought what they said themselves
 
 
+@pytest.mark.req("ADP-47")
 async def test_only_the_last_messages_are_kept(here: Place) -> None:
     alice = here.bench.as_("alice")
     path = f"/agent/swarm/{(await join(alice, BOB)).json()['swarmId']}"

@@ -76,6 +76,7 @@ async def test_what_is_no_task_is_refused_with_its_place(here: Place, document: 
     assert answer.json()["path"] == path
 
 
+@pytest.mark.req("ADP-44")
 async def test_a_task_brings_only_so_much_along(here: Place) -> None:
     alice = here.bench.as_("alice")
     room = limits.TASK_BYTES - len('{"task":"echo","input":""}')
@@ -85,6 +86,7 @@ async def test_a_task_brings_only_so_much_along(here: Place) -> None:
     assert larger.status_code == codes_of(TooLarge("x")).http
 
 
+@pytest.mark.req("ADP-45")
 async def test_a_task_that_fails_says_why(here: Place) -> None:
     alice = here.bench.as_("alice")
     for wrong in ({"limit": 3}, "text", None):
@@ -95,6 +97,7 @@ async def test_a_task_that_fails_says_why(here: Place) -> None:
         assert status["error"]["message"]
 
 
+@pytest.mark.req("ADP-45")
 async def test_tasks_need_the_right_to_write_and_are_seen_by_who_sent_them(here: Place) -> None:
     bench = here.bench
     assert (await bench.anonymous().post(TASKS, json={"task": "echo"})).status_code == 401
@@ -110,6 +113,7 @@ async def test_tasks_need_the_right_to_write_and_are_seen_by_who_sent_them(here:
     assert (await bench.admin().get(where)).status_code == 200
 
 
+@pytest.mark.req("ADP-45")
 async def test_the_same_key_gives_the_same_task(here: Place) -> None:
     alice, bob = here.bench.as_("alice"), here.bench.as_("bob")
     key = {"Idempotency-Key": "once"}
@@ -123,6 +127,7 @@ async def test_the_same_key_gives_the_same_task(here: Place) -> None:
     assert of_bob.json()["taskId"] != answers[0].json()["taskId"]
 
 
+@pytest.mark.req("ADP-45")
 async def test_a_task_is_cancelled_once_and_not_after_its_end(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -136,6 +141,7 @@ async def test_a_task_is_cancelled_once_and_not_after_its_end(here: Place) -> No
     assert (await alice.delete(done.headers["location"])).status_code == 409
 
 
+@pytest.mark.req("ADP-45")
 async def test_a_task_that_nobody_does_in_time_has_failed(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -150,6 +156,7 @@ async def test_a_task_that_nobody_does_in_time_has_failed(here: Place) -> None:
     assert (await here.bench.admin().get(sent.headers["location"])).status_code == 404
 
 
+@pytest.mark.req("ADP-45")
 async def test_one_caller_has_only_so_many_tasks_that_wait(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -206,6 +213,7 @@ async def test_a_callback_that_fails_is_tried_three_times_more(here: Place) -> N
     assert len({each.body for each in here.taking.taken}) == 1
 
 
+@pytest.mark.req("ADP-46")
 async def test_a_callback_that_nobody_takes_is_given_up_and_the_result_stays(here: Place) -> None:
     here.taking.answers = [("500 Oh", b"")] * 9
     alice = here.bench.as_("alice")
@@ -235,6 +243,7 @@ async def test_an_agent_that_signs_sends_a_task_and_is_told_the_result(here: Pla
     assert (await here.bench.as_("alice").get(sent.headers["location"])).status_code == 404
 
 
+@pytest.mark.req("ADP-29")
 async def test_an_agent_that_signs_finds_what_everybody_finds(here: Place) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
@@ -308,6 +317,7 @@ async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_th
     assert again.status_code == 409
 
 
+@pytest.mark.req("ADP-45")
 async def test_a_worker_that_is_silent_loses_its_task_and_three_that_are_end_it(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -330,6 +340,7 @@ async def test_a_worker_that_is_silent_loses_its_task_and_three_that_are_end_it(
     assert (status["status"], status["error"]["code"]) == ("failed", "abandoned")
 
 
+@pytest.mark.req("ADP-45")
 async def test_of_many_workers_one_has_a_task(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -340,6 +351,7 @@ async def test_of_many_workers_one_has_a_task(here: Place) -> None:
     assert len(taken) == len(set(taken)) == 5
 
 
+@pytest.mark.req("ADP-45")
 async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
     alice = here.bench.as_("alice")
     await alice.post("/api/v1/agents", json=profile(AGENT))
@@ -351,6 +363,7 @@ async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
     assert [work["task"] for work in (await waiting).json()["tasks"]] == ["read"]
 
 
+@pytest.mark.req("ADP-55")
 async def test_a_hidden_agent_takes_tasks_from_nobody_who_may_not_see_it(here: Place) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")

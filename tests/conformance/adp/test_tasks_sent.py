@@ -125,6 +125,7 @@ async def test_the_webhook_takes_nothing_from_strangers(here: Place) -> None:
     assert (await here.bench.as_("alice").get(sent.headers["location"])).json()["status"] == "running"
 
 
+@pytest.mark.req("ADP-46")
 async def test_a_result_that_is_not_brought_is_asked_for(here: Place) -> None:
     here.taking.answers += [
         ("200 OK", b'{"taskId":"theirs-1","status":"running"}'),
@@ -143,6 +144,7 @@ async def test_a_result_that_is_not_brought_is_asked_for(here: Place) -> None:
     assert (status["status"], status["error"]) == ("failed", {"code": "no", "message": "No paper."})
 
 
+@pytest.mark.req("ADP-46")
 async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place) -> None:
     carol = "agent:carol.example.com"
     await here.trust(carol, key_of(number=2))
@@ -154,6 +156,7 @@ async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place
     assert here.taking.taken == []
 
 
+@pytest.mark.req("ADP-46")
 async def test_a_status_url_on_another_server_is_not_asked(here: Place) -> None:
     elsewhere = b'{"taskId":"theirs-1","status":"accepted","statusUrl":"https://10.0.0.1/x"}'
     here.taking.answers = [("202 Accepted", elsewhere)]
