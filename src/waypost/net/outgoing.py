@@ -77,6 +77,11 @@ class Outgoing:
     async def lines(self, domain: str, method: Method, perspective: int) -> list[str]:
         return await self._parts[1].lines(domain, method, perspective)
 
+    async def aclose(self) -> None:
+        """Close what is kept open to a resolver."""
+        if "_upstreams" in self.__dict__:
+            await self._upstreams.aclose()
+
     @cached_property
     def dns(self) -> Dns:
         """Questions to the DNS with how far their answers are proven."""

@@ -252,7 +252,7 @@ async def test_what_is_no_message_over_https_is_a_failure(
 async def test_an_https_resolver_that_cannot_prove_its_name_is_not_asked(secured: Authority) -> None:
     paths: list[str] = []
     async with doh(secured, paths, answer=lambda asked: asked.response("doh").to_wire()) as url:
-        await refused(url, "refused")
+        await refused(url, "tls")
     assert not paths
 
 

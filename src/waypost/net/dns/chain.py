@@ -12,6 +12,7 @@ from typing import Final
 import dns.name
 import dns.rcode
 import dns.rdatatype
+import dns.rrset
 from dns.rdatatype import RdataType
 from dns.rdtypes.ANY.DS import DS
 
@@ -79,7 +80,7 @@ class Chain:
         likely = [zone for zone in zones if not any(label.startswith(_UNDERSCORE) for label in zone.labels)]
         for zone in likely[: limits.DNS_AHEAD]:
             kept = self._steps.find(zone)
-            if kept is not None and isinstance(kept[0], Judgement):
+            if not work.account.has_room or (kept is not None and isinstance(kept[0], Judgement)):
                 return  # the walk ends here
             if kept is not None:
                 continue
@@ -153,13 +154,24 @@ class Chain:
         now = self._clock()
         for alias in message.answer:
             if alias.rdtype in (dns.rdatatype.CNAME, dns.rdatatype.DNAME) and name.is_subdomain(alias.name):
-                proven = verify(signed_set(message.answer, alias), zone, now, work.effort, self._rules)
-                return proven if isinstance(proven, Judgement) else None
+                return self._judge_alias(zone, name, message, alias, work)
         denial = Denial(zone, denial_sets(message.authority), now, work.effort, self._rules)
         denied = denial.nxdomain(name) if message.rcode == dns.rcode.NXDOMAIN else denial.nodata(name, _DS)
         if denied.is_secure and denial.is_delegation(name):
             return insecure(f"{name} is not signed: {zone.name} has no DS records for it")
         return None if denied.is_secure else denied
+
+    def _judge_alias(
+        self, zone: Entry, name: dns.name.Name, message: Message, alias: dns.rrset.RRset, work: Work
+    ) -> Judgement | None:
+        """Where an alias is, there is no cut (RFC 2181 §10.1); one from a wildcard must be shown to stand for the name."""
+        now = self._clock()
+        proven = verify(signed_set(message.answer, alias), zone, now, work.effort, self._rules)
+        if isinstance(proven, Judgement) or proven.encloser is None:
+            return proven if isinstance(proven, Judgement) else None
+        denial = Denial(zone, denial_sets(message.authority), now, work.effort, self._rules)
+        expanded = denial.expansion(name, proven.encloser)
+        return None if expanded.is_secure else expanded
 
     async def _keys(self, name: dns.name.Name, records: tuple[DS, ...], work: Work) -> Entry | Judgement | None:
         """None where no keys with a signature are shown at all."""

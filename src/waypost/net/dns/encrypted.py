@@ -148,8 +148,8 @@ class HttpsCarrier:
         try:
             async with asyncio.timeout(limits.DNS_SECONDS):
                 message = parse(await self._post(question.wire(0)))  # an id would only spoil caches (RFC 8484 §4.1)
-        except (httpcore.ConnectError, httpcore.ConnectTimeout):
-            raise _unreachable(self.server) from None
+        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            raise (_not_proven if _is_about_tls(error) else _unreachable)(self.server) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError, TimeoutError):
             raise failure(f"The resolver {self.server} gives no answer.", "timed_out", "Does it run?") from None
         if not message.answers(question):
@@ -177,6 +177,14 @@ class HttpsCarrier:
                 if len(body) > limits.DNS_MESSAGE_BYTES:
                     raise failure("The answer of the resolver is larger than a message can be.", "malformed")
             return body
+
+
+def _is_about_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _unreachable(server: Server) -> FetchFailed:

@@ -42,6 +42,11 @@ class Account:
         self.remembered = False  # whether anything was answered from memory
         self._begun: dict[Key, int] = {}
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there are questions to spare for what may not be needed."""
+        return len(self.asked) < limits.DNS_QUERIES // 2
+
     def start_anew(self) -> None:
         """Nothing of what was asked so far counts any more, but for what it cost."""
         self.asked.clear()

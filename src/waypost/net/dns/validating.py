@@ -43,6 +43,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int
     owner: dns.name.Name
     rrset: dns.rrset.RRset | None = None
+    server: str = ""
 
 
 class ValidatingDns:
@@ -85,7 +86,7 @@ class ValidatingDns:
             records=tuple(rdata.to_wire() or b"" for rdata in found.rrset or ()),
             owner=found.owner.to_text(omit_final_dot=True).lower() if found.rrset is not None else asked,
             ttl=clamp(found.ttl) if left is None else left,
-            server=account.server,
+            server=account.server or found.server,
             queries=account.queries,
             round_trips=account.round_trips,
             took_ms=(time.perf_counter() - begun) * 1000,
@@ -105,6 +106,7 @@ class ValidatingDns:
             found = _failed(name, Judgement("indeterminate", "it took too long to prove the answer"))
         except DnsFailure as error:
             found = _failed(name, Judgement("indeterminate", error.message))
+        found = msgspec.structs.replace(found, server=account.server)
         self._found.keep((name, kind), found, found.ttl)
         return found
 
