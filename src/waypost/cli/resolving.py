@@ -46,7 +46,7 @@ def looking_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--trust-anchors",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="DS or DNSKEY records that DNSSEC starts from, instead of the root's.",
+            help="Further DS or DNSKEY records that DNSSEC starts from, beside the root's.",
         ),
         click.option(
             "--allow-cidr",
