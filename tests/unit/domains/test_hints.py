@@ -1,0 +1,36 @@
+"""Where a stranger's DNS leads: hints are told and not followed, targets are held against the policy of addresses (D7)."""
+
+from __future__ import annotations
+
+from support.resolving import Bench
+from support.zones import Loopback
+from waypost.domains.resolving import DomainResolver
+from waypost.net.addresses import AddressPolicy
+from waypost.net.clock import SystemClock
+from waypost.net.fetching import SafeFetcher
+
+
+async def test_hints_are_told_and_never_connected_to(bench: Bench) -> None:
+    bench.publish(params="ipv4hint=169.254.169.254 ipv6hint=::1")
+    found = await bench.resolver.resolve(bench.domain)
+    assert found.level == "key-verified"
+    assert found.endpoints[0].hints == ("169.254.169.254", "::1")
+    assert bench.web.connections == 1
+
+
+async def test_a_target_or_a_document_at_a_denied_address_is_not_asked(bench: Bench) -> None:
+    fetcher = SafeFetcher(AddressPolicy(()), Loopback(), ca_file=bench.authority.file)  # type: ignore[arg-type]
+    resolver = DomainResolver(bench.zones, fetcher, SystemClock())
+    bench.publish(target="host.provider.net.", params=f'key65400="{bench.url("/cap.json")}"')
+    found = await resolver.resolve(bench.domain)
+    assert {step.code for step in found.steps if step.name in ("document", "capability")} == {"denied"}
+    bench.zones.remove(bench.domain, "SVCB")
+    found = await resolver.resolve(bench.domain, fresh=True)
+    assert next(step for step in found.steps if step.name == "document").code == "denied"
+    assert bench.web.connections == 0
+
+
+async def test_an_address_in_place_of_a_name_is_no_target(bench: Bench) -> None:
+    bench.publish(params='key65400="https://169.254.169.254/latest/meta-data"')
+    found = await bench.resolver.resolve(bench.domain)
+    assert next(step for step in found.steps if step.name == "capability").code == "denied"
