@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -32,7 +32,7 @@ from waypost.wire.agp_signing import verify
 
 log = logging.getLogger("waypost.meeting")
 
-_ANSWERS = uuid.UUID("6f5b1d3e-5a43-5c0e-9d0b-2f6d2b9a7c11")  # a namespace of our own
+_ANSWERS = "waypost answer"
 _FAILED = "This could not be answered: the agent failed. It knows; please ask again later."
 
 Answering = Callable[[Letter, Conversation | None], AsyncIterator[Content]]
@@ -40,7 +40,10 @@ Answered = Callable[[Letter], Awaitable[None]]
 
 
 def answer_id(question: str, part: int, *, last: bool) -> str:
-    return str(uuid.uuid5(_ANSWERS, f"{question} {'last' if last else 'part'} {part}"))
+    digest = sha256(f"{_ANSWERS} {question} {'last' if last else 'part'} {part}".encode()).hexdigest()
+    return (
+        f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"  # a UUID of its own kind (v8)
+    )
 
 
 class Correspondent:

@@ -15,12 +15,21 @@ from waypost import limits
 from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
-from waypost.wire.agp_signing import SigningKey, require_plain, sign, signing_input
+from waypost.wire.agp_signing import SigningKey, sign, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
 TYPES: Final = ("chat", "task", "system", "ack")
 PLAIN, JSON = "text/plain", "application/json"
+_CHARS = {
+    "id": limits.AGP_ID_CHARS,
+    "from": limits.AGP_NAME_CHARS,
+    "to": limits.AGP_NAME_CHARS,
+    "type": limits.AGP_NAME_CHARS,
+    "timestamp": limits.AGP_NAME_CHARS,
+}
+_SEEN: set[str] = set()  # names that were found to be Agent URIs
+_SEEN_MOST = 4096
 _AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an address while developing
 
 
@@ -60,7 +69,7 @@ def read_frame(frame: str | bytes) -> JsonObject:
 
 
 def read_message(document: JsonObject) -> Message:
-    message_id, sender, to = (_text(document, name) for name in ("id", "from", "to"))
+    message_id, sender, to = _text(document, "id"), _text(document, "from"), _text(document, "to")
     kind, timestamp = _text(document, "type"), _text(document, "timestamp")
     signature, body = document.get("signature"), document.get("body", {})
     if not isinstance(body, dict):
@@ -70,7 +79,10 @@ def read_message(document: JsonObject) -> Message:
         raise InvalidDocument(
             "The content is not a text.", path="$.body.content", hint="Write JSON as a text: that is what is signed."
         )
-    covered = signing_input(message_id, sender, to, kind, timestamp, text or "")
+    covered = signing_input(message_id, sender, to, kind, timestamp, text or "")  # refuses control characters (P-3 a)
+    if sender not in _SEEN or to not in _SEEN:
+        _see(sender, "$.from")
+        _see(to, "$.to")
     if kind not in TYPES:
         raise UnsupportedType(f"{kind[:32]!r} is not a type.", path="$.type", hint=f"Use {', '.join(TYPES)}.")
     if not isinstance(signature, str):
@@ -179,12 +191,17 @@ def _text(document: JsonObject, name: str) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not value:
         raise InvalidDocument(f"The member {name!r} is missing or no text.", path=f"$.{name}", hint="Send it.")
-    if len(value) > limits.AGP_NAME_CHARS or (name == "id" and len(value) > limits.AGP_ID_CHARS):
+    if len(value) > _CHARS[name]:
         raise InvalidDocument(f"The member {name!r} is too long.", path=f"$.{name}", hint="Use a shorter one.")
-    require_plain(**{name: value})
-    if name in ("from", "to"):
-        parse_agent(value, f"$.{name}")
     return value
+
+
+def _see(agent: str, path: str) -> None:
+    """The same few agents speak again and again."""
+    parse_agent(agent, path)
+    if len(_SEEN) >= _SEEN_MOST:
+        _SEEN.clear()
+    _SEEN.add(agent)
 
 
 def _unsigned(body: JsonObject, name: str) -> str | None:

@@ -6,7 +6,6 @@ message is verified before anything is made of it. A fault is raised, never swal
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from typing import Protocol, TypeAlias
@@ -240,9 +239,8 @@ class AgpSession:
 
     def _remember(self, message: Message, now: float) -> None:
         """An id that was here in an earlier session may come again, signed anew: that is how a message is sent again."""
-        stamp = f"{message.id} {hashlib.sha256(message.covered).hexdigest()[:16]}"
-        self._memory.check(message.sender, stamp)
-        self._memory.note(message.sender, stamp, now)
+        self._memory.check(message.sender, message.signature)
+        self._memory.note(message.sender, message.signature, now)
         self._seen.add(message.id)
         if len(self._seen) > 4096:
             self._seen = {message.id}  # the memory above still knows the others

@@ -15,6 +15,7 @@ from waypost.errors import InvalidDocument
 
 PREFIX = "ed25519:"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # the same but for what parts them
 _SIGNATURE = re.compile(r"ed25519:[A-Za-z0-9_-]{85}[AQgw]\Z")  # 64 bytes, no bits after the last one
 
 
@@ -29,7 +30,7 @@ class VerifyingKey(Protocol):
 def signing_input(message_id: str, from_: str, to: str, kind: str, timestamp: str, content: str = "") -> bytes:
     """The bytes that are signed (ADP-42). `kind` is the message's `type`; a missing content counts as empty."""
     head = f"{message_id}\n{from_}\n{to}\n{kind}\n{timestamp}\n"
-    if head.count("\n") != 5 or _CONTROL.search(head.replace("\n", "")):
+    if head.count("\n") != 5 or _NOT_PLAIN.search(head):
         require_plain(id=message_id, **{"from": from_}, to=to, type=kind, timestamp=timestamp)
     try:
         return (head + content).encode()
