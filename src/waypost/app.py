@@ -56,6 +56,7 @@ from waypost.server.described import FACE_ROUTES
 from waypost.server.doctor import DoctorFace
 from waypost.server.documents import DocumentFace
 from waypost.server.domain_keys import DomainKeys
+from waypost.server.domain_tasks import DomainTasks
 from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
 from waypost.server.history import HistoryFace
@@ -233,7 +234,9 @@ def build(
     conversations = Conversations(
         OwnAgents(registry, keeper, keys, peers, self_record.record.id), metrics, registry.clock.now
     )
-    meeting = Meeting(registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting)
+    meeting = Meeting(
+        registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting, DomainTasks(resolver)
+    )
     peers.add(meeting.invitations)
     importer = _importer(settings, registry, outgoing, resolver)
     page = _page(settings, registry, documents, hosting, importer, watch, reference, renderer)

@@ -137,12 +137,16 @@ class Runner:
 
     async def _send(self, task_id: str) -> None:
         task = await self._tasks.start(task_id)
-        if task is None or task.remote is None:
+        if task is None:
             return
         if task.attempts > len(limits.CALLBACK_DELAYS_SECONDS) + 1:
             await self._tasks.end(task_id, ended_as("failed", "unreachable", "The agent could not be reached."))
             return
-        remote = await self._courier.send_task(task)
+        try:
+            remote = await self._courier.send_task(task)
+        except NotFound as error:
+            await self._tasks.end(task_id, ended_as("failed", "unresolved", error.message))
+            return
         if remote is not None:
             await self._tasks.note_sent(task_id, remote)
         elif task.attempts <= len(limits.CALLBACK_DELAYS_SECONDS):

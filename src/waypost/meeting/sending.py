@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urljoin, urlsplit
 
 from waypost import limits
@@ -21,6 +21,7 @@ from waypost.wire.agp_signing import SigningKey
 
 log = logging.getLogger("waypost.meeting")
 
+FindTasks = Callable[[str], Awaitable[str]]  # where an agent takes tasks; NotFound
 FindSigningKey = Callable[[str], SigningKey | None]  # by domain
 _JSON = ("Content-Type", "application/json")
 
@@ -35,12 +36,14 @@ class Courier:
         own: str,
         webhook: str | None,
         now: Callable[[], float],
+        find_tasks: FindTasks,
     ) -> None:
         self._sender = sender
         self._find_key = find_key
         self._own = own
         self._webhook = webhook
         self._now = now
+        self._find_tasks = find_tasks
 
     def signer(self, agent: str) -> tuple[str, SigningKey]:
         """Who signs what is said for an agent: itself, if its key is here."""
@@ -66,10 +69,8 @@ class Courier:
         return answer is not None and answer.is_success
 
     async def send_task(self, task: Task) -> Remote | None:
-        """Where it goes under which name; None when it was not taken."""
-        if task.remote is None:
-            return None
-        url = task.remote.url
+        """Where it goes under which name; None when it was not taken, NotFound when there is nowhere to send it."""
+        url = (task.remote.url if task.remote is not None else "") or await self._find_tasks(task.agent)
         wanted: JsonObject = {"task": task.name, "input": parse_input(task)}
         if self._webhook is not None:
             wanted["callback"] = self._webhook

@@ -19,6 +19,7 @@ from waypost.registry.fetching import Sender
 from waypost.registry.keeping import Keeper
 from waypost.server.auth import Authenticator
 from waypost.server.documents import DocumentFace
+from waypost.server.domain_tasks import DomainTasks
 from waypost.server.hosted_keys import HostedKeys
 from waypost.server.hosting import Hosting
 from waypost.server.invitations import InvitationFace
@@ -46,6 +47,7 @@ class Meeting:
         peers: PeerKeys,
         profile: ProfileFace,
         hosting: Hosting,
+        elsewhere: DomainTasks,
     ) -> None:
         now = registry.clock.now
 
@@ -56,7 +58,8 @@ class Meeting:
         signatures = Signatures(key_of, keeper, now)
         self.senders = Senders(registry, renderer, service, signatures)
         self.tasks = Tasks(keeper, now)
-        self.courier = Courier(outgoing, keys.key_of, service.record.id, _webhook(renderer.base_url), now)
+        webhook = _webhook(renderer.base_url)
+        self.courier = Courier(outgoing, keys.key_of, service.record.id, webhook, now, elsewhere.tasks_url)
         own = OwnTasks(profile)
         self.deliveries = Deliveries(keeper, self.courier, now)
         self.runner = Runner(self.tasks, own.execute, self.courier, self.deliveries, now=now)

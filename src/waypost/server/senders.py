@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost.errors import Forbidden, NotFound, NotOwner
-from waypost.meeting.signatures import SCHEME, Signatures, read_signed
+from waypost.meeting.signatures import SCHEME, Signatures, parse_agent, read_signed
 from waypost.meeting.task import Where
 from waypost.model.principal import PUBLIC, Principal
 from waypost.model.registration import Entry, Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import Request
+from waypost.server.domain_tasks import is_domain
 from waypost.server.rendering import Renderer
 from waypost.server.routes import Call
 from waypost.trust.policy import may_change, may_see, no_such_agent
@@ -93,7 +94,11 @@ class Senders:
         return found
 
     async def addressee(self, request: Request, sender: Sender) -> Addressee:
-        """The agent that is to do a task, if the sender may see it."""
+        """The agent that is to do a task, if the sender may see it. One that is not here is looked for by its domain, later:
+        what is hidden here and what is not there are answered alike."""
+        wanted = request.param("agent")
+        if wanted is not None and sender.agent is None and is_domain(wanted) and not self._is_seen(wanted, sender):
+            return Addressee(agent=parse_agent(wanted, "agent"), where="sent", url="")
         entry = self._seen(request, sender)
         return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
 
@@ -101,6 +106,10 @@ class Senders:
         """The agent that a swarm is of, if the sender may see it."""
         entry = self._seen(request, sender)
         return self.own if entry is None else agent_uri(entry)
+
+    def _is_seen(self, wanted: str, sender: Sender) -> bool:
+        entry = find_agent(self._registry, wanted)
+        return wanted == self.own or (entry is not None and sender.sees(entry))
 
     def _seen(self, request: Request, sender: Sender) -> Entry | None:
         self._registry.catalogue.expire(self._registry.clock.now())
