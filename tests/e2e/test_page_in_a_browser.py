@@ -289,20 +289,14 @@ def test_hostile_text_stays_text(reader: Window, server: RunningServer) -> None:
     answers = httpx.post(f"{server.url}/api/v1/agents:batch", content=lines, headers=server.headers, timeout=60)
     kept = [answer["id"] for line in answers.text.splitlines() if "id" in (answer := json.loads(line))]
     assert len(kept) > 30
-    try:
-        paths = ["/?tag=hostile", "/?q=alert+script+img+onerror", "/changes"]
-        for path in [*paths, *(f"/a/{slug(agent_id)}" for agent_id in kept[::6])]:
-            page = reader.open(path)
-            assert page.locator("img, iframe, object, embed, svg, base, style").count() == 0
-            assert page.locator("script").count() == (2 if path.startswith("/?") else 1)
-            assert (
-                page.locator("a[href^='javascript' i], [onclick], [onerror], [onload], [onmouseover], [style]").count()
-                == 0
-            )
-        assert reader.complaints == []
-    finally:
-        for agent_id in kept:
-            httpx.delete(f"{server.url}/api/v1/agents/{slug(agent_id)}", headers=server.headers)
+    paths = ["/?tag=hostile", "/?q=alert+script+img+onerror", "/changes"]
+    for path in [*paths, *(f"/a/{slug(agent_id)}" for agent_id in kept[::8])]:
+        page = reader.open(path)
+        assert page.locator("img, iframe, object, embed, svg, base, style").count() == 0
+        assert page.locator("script").count() == (2 if path.startswith("/?") else 1)
+        acting = "a[href^='javascript' i], [onclick], [onerror], [onload], [onmouseover], [onfocus], [style]"
+        assert page.locator(acting).count() == 0
+    assert reader.complaints == []
 
 
 def test_the_pictures_in_the_documents_are_there() -> None:

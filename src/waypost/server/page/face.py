@@ -16,6 +16,7 @@ from waypost.registry.importing import Importer
 from waypost.registry.trustbook import Revocation
 from waypost.server.asgi import AnyResponse, Request, json_response
 from waypost.server.hosting import Hosting
+from waypost.server.importing import refuse_loops
 from waypost.server.origin import Origin
 from waypost.server.page.asked import read_asked
 from waypost.server.page.assets import asset_routes
@@ -251,6 +252,7 @@ class PageFace:
         return answer(call, write(Sheet(title="Register", main=main, visitor=visitor, section="/register")), visitor)
 
     async def register(self, call: Call, visitor: Visitor) -> AnyResponse:
+        refuse_loops(call.request)
         form = await read_form(call.request, limits.PAGE_FORM_BYTES)
         self.sessions.check_form(call.request, form)
         require_scope(visitor.principal, SCOPE_WRITE)

@@ -81,7 +81,13 @@ class SheetPage:
             _version_row(line, path, older.version.etag if older else None)
             for line, older in zip(found.lines, [*found.lines[1:], None], strict=True)
         ]
-        heads = el("tr", [el("th", name, scope="col") for name in ("When", "Version", "What changed", "")])
+        heads = el(
+            "tr",
+            [
+                el("th", name, scope="col")
+                for name in ("When", "Version", "What changed", el("span", "Compare", class_="ear"))
+            ],
+        )
         table = el("table", el("thead", heads), el("tbody", rows))
         return section(
             "History",

@@ -1,0 +1,245 @@
+"""What the pages are made of: markup, snippets, lists, changes, and registering with a look before."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.outside import Outside, outside
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.model.names import slug
+from waypost.model.record import AgentRecord, Binding
+from waypost.server.page.changes import RecentChanges
+from waypost.server.page.markup import data_block, el, outside_link
+from waypost.server.page.snippets import snippets_of
+
+HOSTILE = "https://x.example/'\"$(touch /tmp/x)`id`\\ &;|<b>\u202e"
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Outside]:
+    async with outside() as server:
+        yield server
+
+
+# --- Markup ---------------------------------------------------------------------------------------
+
+
+def test_a_text_is_escaped_wherever_it_is_put() -> None:
+    assert el("p", "<b>&\u202e") == "<p>&lt;b&gt;&amp;\\u202e</p>"
+    assert el("a", ["x", None, 3, el("b", "y")], title="\" onclick='x'", hidden=True, id=None) == (
+        '<a title="&quot; onclick=&#x27;x&#x27;" hidden>x3<b>y</b></a>'
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "JaVaScRiPt:x", "data:text/html,x", "//evil", "ws://x", "https://\u202e"]
+)
+def test_only_addresses_of_pages_and_letters_become_links(url: str) -> None:
+    assert "href" not in outside_link(url)
+    assert 'href="https://a.example/"' in outside_link("https://a.example/")
+
+
+def test_a_block_of_json_ends_where_it_should() -> None:
+    block = data_block({"a": "</script><!--&\u2028"}, "application/ld+json")
+    inside = block.removeprefix('<script type="application/ld+json">').removesuffix("</script>")
+    assert json.loads(inside) == {"a": "</script><!--&\u2028"}
+    assert not set(inside) & set("<>&\u2028\u2029")
+
+
+# --- Snippets -------------------------------------------------------------------------------------
+
+
+def hostile_record(protocol: str) -> AgentRecord:
+    return AgentRecord(id=HOSTILE, name="x", description="x", bindings=(Binding(protocol=protocol, endpoint=HOSTILE),))
+
+
+@pytest.mark.parametrize("protocol", ["a2a+jsonrpc", "https", "mcp", "agp", "grpc"])
+def test_what_is_copied_runs_nothing_that_a_publisher_wrote(protocol: str) -> None:
+    for snippet in snippets_of(hostile_record(protocol), "http://127.0.0.1:8440"):
+        if snippet.title == "Python":
+            compile(snippet.code, "snippet", "exec", flags=0x2000)
+            assert json.dumps(HOSTILE) in snippet.code
+        elif snippet.title == "MCP":
+            assert HOSTILE in json.dumps(json.loads(snippet.code), ensure_ascii=False) or json.loads(snippet.code)
+        else:
+            words = shlex.split(snippet.code)
+            assert words[0] in ("curl", "waypost")
+            assert "touch" not in words
+            assert snippet.title == "curl" or HOSTILE in words
+
+
+def test_an_agent_that_is_started_locally_is_named_and_not_run() -> None:
+    record = AgentRecord(
+        id="x", name="x", description="x", bindings=(Binding(protocol="mcp-package", endpoint="pkg:npm/x; rm -rf ~"),)
+    )
+    assert all("rm" not in shlex.split(each.code) for each in snippets_of(record, "http://h") if each.title != "Python")
+    mcp = AgentRecord(id="x", name="x", description="x", bindings=(Binding(protocol="mcp", endpoint="pkg:npm/x"),))
+    assert json.loads(snippets_of(mcp, "http://h")[0].code) == {"package": "pkg:npm/x"}
+
+
+# --- The catalogue --------------------------------------------------------------------------------
+
+
+def shown_names(page: str) -> list[str]:
+    return [html.unescape(name) for name in re.findall(r'<h3><a href="/a/[^"]*">([^<]*)</a></h3>', page)]
+
+
+async def fill(bench: Bench, count: int, **members: object) -> None:
+    lines = [json.dumps(profile(f"agent-{n:03}", name=f"Agent {n:03}", tags=["many"], **members)) for n in range(count)]
+    await bench.admin().post("/api/v1/agents:batch", content="\n".join(lines).encode())
+
+
+async def test_pages_of_the_list_follow_each_other_without_a_gap(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await fill(bench, limits.PAGE_AGENTS * 2 + 3)
+        reader, path, seen = bench.anonymous(), "/?tag=many", []
+        while path:
+            page = (await reader.get(path)).text
+            seen += shown_names(page)
+            more = re.search(r'<a href="([^"]*)" rel="next"', page)
+            path = html.unescape(more[1]) if more else ""
+    assert seen == [f"Agent {n:03}" for n in range(limits.PAGE_AGENTS * 2 + 3)]
+
+
+async def test_a_search_keeps_to_its_filters(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await fill(bench, 3)
+        await bench.admin().post(
+            "/api/v1/agents", json=profile("t", name="Agent in trial", tags=["many"], status="testing")
+        )
+        reader = bench.anonymous()
+        assert shown_names((await reader.get("/?q=agent&status=testing")).text) == ["Agent in trial"]
+        assert len(shown_names((await reader.get("/?q=agent&status=active")).text)) == 3
+        nothing = (await reader.get("/?q=agent&status=testing&protocol=mcp")).text
+        assert "Nothing passes these filters" in nothing
+        assert (await reader.get("/?status=nonsense")).status_code == 400
+        assert (await reader.get("/?q=" + "x" * (limits.QUERY_CHARS + 1))).status_code == 400
+
+
+async def test_the_part_that_changes_is_the_part_of_the_page(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await fill(bench, 3)
+        reader = bench.anonymous()
+        part = await reader.get("/?q=agent&part=found")
+        assert part.text.startswith('<div id="found"')
+        assert part.text in (await reader.get("/?q=agent")).text
+        again = await reader.get("/?q=agent&part=found", headers={"If-None-Match": part.headers["etag"]})
+        assert again.status_code == 304
+
+
+async def test_a_page_changes_its_tag_when_what_it_shows_changes(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        await fill(bench, 2)
+        reader = bench.anonymous()
+        first = await reader.get("/")
+        same = {"If-None-Match": first.headers["etag"], "If-Modified-Since": first.headers["last-modified"]}
+        assert (await reader.get("/", headers=same)).status_code == 304
+        bench.clock.advance(5)
+        await bench.admin().post("/api/v1/agents", json=profile("agent-000", name="Renamed"))
+        changed = await reader.get("/", headers=same)
+        assert changed.status_code == 200
+        assert "Renamed" in changed.text
+
+
+async def test_examples_that_are_private_are_quoted_nowhere(tmp_path: Path) -> None:
+    """PRO-38: they are in the publisher's own document, and nowhere else."""
+    examples = [{"text": "An open example."}, {"text": "A secret example.", "private": True}]
+    async with service(tmp_path) as bench:
+        await bench.admin().post("/api/v1/agents", json=profile("x", examples=examples))
+        sheet = (await bench.anonymous().get("/a/x")).text.split('id="record"', 1)[0]
+        found = (await bench.anonymous().get("/?q=secret+example")).text
+    assert "An open example." in sheet
+    assert "A secret example." not in sheet + found
+
+
+# --- Changes --------------------------------------------------------------------------------------
+
+
+async def test_the_latest_changes_are_those_that_one_may_see(tmp_path: Path) -> None:
+    """P8: however many are hidden in between."""
+    async with service(tmp_path, anonymous_read=True) as bench:
+        admin = bench.admin()
+        await fill(bench, 3)
+        await admin.delete("/api/v1/agents/agent-001")
+        lines = [json.dumps(profile(f"hidden-{n}")) for n in range(limits.PAGE_CHANGES_KEPT + 10)]
+        headers = {"Waypost-Visibility": "private"}
+        await admin.post("/api/v1/agents:batch", content="\n".join(lines).encode(), headers=headers)
+        public = frozenset(("public",))
+        seen = RecentChanges(bench.registry).latest(public, 10)
+        assert [change.id for change in seen] == ["agent-002", "agent-000"], "made after the fact: what is there"
+        page = (await bench.anonymous().get("/changes")).text
+        kinds = re.findall(r'class="kind (\w+)"', page)
+        assert kinds == ["withdrawn", "registered", "registered"]
+        assert "hidden" not in page
+
+
+# --- Registering ----------------------------------------------------------------------------------
+
+
+async def writer(bench: Bench) -> tuple[httpx.AsyncClient, str]:
+    client = bench.anonymous()
+    await client.post("/sign-in", data={"token": bench.token("alice")})
+    return client, (await client.get("/register")).text.split('name="form" value="', 1)[1].split('"', 1)[0]
+
+
+async def test_what_is_saved_is_what_was_shown(tmp_path: Path) -> None:
+    document = json.dumps(profile("urn:x:a", name="Pasted"), indent=1)
+    digest = hashlib.sha256(document.encode()).hexdigest()
+    async with service(tmp_path) as bench:
+        client, form = await writer(bench)
+        fields = {"form": form, "document": document.replace("\n", "\r\n"), "visibility": "internal"}
+        looked = await client.post("/register", data={**fields, "do": "look"})
+        assert looked.status_code == 200
+        assert f'name="digest" value="{digest}"' in looked.text
+        assert bench.registry.catalogue.resolve("urn:x:a") is None
+        for wrong in ({"do": "save"}, {"do": "save", "digest": "0" * 64}):
+            assert (await client.post("/register", data={**fields, **wrong})).status_code == 412
+        saved = await client.post("/register", data={**fields, "do": "save", "digest": digest})
+        assert (saved.status_code, saved.headers["location"]) == (303, f"/a/{slug('urn:x:a')}?saved=created")
+        assert "Registered." in (await client.get(saved.headers["location"])).text
+        own = await bench.as_("alice").get("/api/v1/agents/urn:x:a")
+        assert own.text == document, "a browser's line ends are not the document's"
+        assert (await bench.anonymous().get("/a/urn:x:a")).status_code == 404
+        other = bench.anonymous()
+        await other.post("/sign-in", data={"token": bench.token("bob")})
+        assert "Owner" not in (await other.get("/a/urn:x:a")).text
+        assert "Owner" in (await client.get("/a/urn:x:a")).text
+
+
+async def test_an_address_is_looked_at_before_it_is_saved(tmp_path: Path, site: Outside) -> None:
+    site.json("/card.json", profile("urn:x:fetched", name="Fetched"))
+    url = f"http://127.0.0.1:{site.port}/card.json"
+    async with service(tmp_path, allow_cidrs=("127.0.0.1/32",)) as bench:
+        client, form = await writer(bench)
+        fields = {"form": form, "address": url}
+        looked = (await client.post("/register", data={**fields, "do": "look"})).text
+        digest = looked.split('name="digest" value="', 1)[1].split('"', 1)[0]
+        site.json("/card.json", profile("urn:x:fetched", name="Another"))
+        assert (await client.post("/register", data={**fields, "do": "save", "digest": digest})).status_code == 412
+        site.json("/card.json", profile("urn:x:fetched", name="Fetched"))
+        assert (await client.post("/register", data={**fields, "do": "save", "digest": digest})).status_code == 303
+        loop = {"X-Discovery-Hop": "1"}
+        assert (await client.post("/register", data={**fields, "do": "look"}, headers=loop)).status_code == 508
+
+
+async def test_what_is_wrong_with_a_document_is_said_beside_it(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client, form = await writer(bench)
+        for document, told in (("{", "JSON"), ('{"a": 1}', "dialect"), ("", "document or an address")):
+            answer = await client.post("/register", data={"form": form, "document": document, "do": "look"})
+            assert 400 <= answer.status_code < 500
+            assert told in answer.text.split('role="alert"', 1)[1][:600]
+        foreign = profile("urn:x:taken")
+        await bench.as_("bob").post("/api/v1/agents", json=foreign)
+        answer = await client.post("/register", data={"form": form, "document": json.dumps(foreign), "do": "look"})
+        assert "Another subject registered this id" in answer.text
