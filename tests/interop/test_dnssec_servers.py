@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import resource
 import time
@@ -14,8 +15,9 @@ import dns.dnssec
 import dns.rrset
 import pytest
 
-from support.dns_servers import NameServer, bind, knot, nsd, unbound
-from support.dnssec_cases import ANCHORS, zone_texts
+from support.authority import Authority
+from support.dns_servers import NameServer, bind, free_port, knot, nsd, unbound
+from support.dnssec_cases import ANCHORS, DATE, zone_texts
 from support.signed_zones import NOW, SignedZone, key
 from waypost import limits
 from waypost.domains.ports import RecordType
@@ -55,11 +57,7 @@ async def test_a_zone_that_knot_signs_by_itself_is_proven(algorithm: str, nsec3:
 
 
 async def test_zones_that_bind_serves_are_judged_like_those_of_others(tmp_path: Path) -> None:
-    served = {
-        name: text
-        for name, text in zone_texts().items()
-        if name in ("test.", "nsec.test.", "nsec3.test.", "plain.test.")
-    }
+    served = zone_texts("test.", "nsec.test.", "nsec3.test.", "plain.test.")
     with bind(tmp_path, served) as server:
         trusted = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
         dns_ = ValidatingDns(Upstreams(server.address, try_seconds=10), trusted, clock=lambda: NOW)
@@ -67,6 +65,36 @@ async def test_zones_that_bind_serves_are_judged_like_those_of_others(tmp_path: 
             for name, kind, outcome in SELF_SIGNED:
                 found = await dns_.lookup(name.replace("agent", zone), "MX" if kind == "A" else kind)  # type: ignore[arg-type]
                 assert (found.outcome, found.security) == (outcome, security), found
+
+
+async def test_a_resolver_over_tls_and_https_is_asked_and_its_word_can_be_taken(tmp_path: Path) -> None:
+    """unbound as the resolver, which speaks HTTP/2 alone: what it hands on is validated here, or was validated there."""
+    agent = SignedZone("agent.test.", BODY, [key(13, "agent")])
+    anchors = [f"agent.test. DS {line}" for line in agent.ds_lines()]
+    authority = Authority(tmp_path)
+    certificate, private = authority.issue("dns.test", "127.0.0.1")
+    over_tls, over_https = free_port(), free_port()
+    more = (
+        f"  interface: 127.0.0.1@{over_tls}\n  interface: 127.0.0.1@{over_https}\n  tls-port: {over_tls}\n"
+        f"  https-port: {over_https}\n  tls-service-key: '{private}'\n  tls-service-pem: '{certificate}'\n"
+    )
+    folders = [tmp_path / name for name in ("nsd", "unbound")]
+    for folder in folders:
+        folder.mkdir()
+    resolvers = (f"tls://127.0.0.1:{over_tls}#dns.test", f"https://127.0.0.1:{over_https}/dns-query")
+    trusted = TrustAnchors(parse_anchors("\n".join(anchors)), root=False)
+    with (
+        nsd(folders[0], {agent.name: agent.text()}) as server,
+        unbound(folders[1], {agent.name: server}, anchors, date=DATE, more=more),
+    ):
+        for resolver, trust_ad in itertools.product(resolvers, (False, True)):
+            upstreams = Upstreams(resolver, ca_file=authority.file)
+            dns_ = ValidatingDns(upstreams, trusted, clock=lambda: NOW, trust_ad=trust_ad)
+            for name, kind, outcome in SELF_SIGNED:
+                found = await dns_.lookup(name, kind)
+                assert (found.outcome, found.security) == (outcome, "secure"), found
+                assert found.validated is not trust_ad
+            await dns_.aclose()
 
 
 @contextmanager

@@ -160,7 +160,7 @@ def _running(folder: Path, command: object, zone: str) -> Iterator[NameServer]:
     """The process, once it answers. A port that was free may be taken a moment later, so there are several tries."""
     assert callable(command)
     for _ in range(_TRIES):
-        port = _free_port()
+        port = free_port()
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(command(port), stdout=output, stderr=output, cwd=folder)
         try:
@@ -192,7 +192,7 @@ def _is_ready(process: subprocess.Popen[bytes], port: int, zone: str) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Free for both UDP and TCP, a moment ago."""
     while True:
         with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:

@@ -11,6 +11,7 @@ import contextlib
 import secrets
 import ssl
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Final
 
 import httpcore
@@ -24,6 +25,7 @@ from waypost.net.servers import Server
 
 _MEDIA_TYPE: Final = b"application/dns-message"
 _HTTP_CONNECTIONS: Final = 16  # over HTTP/1.1 one connection carries one question at a time
+_HTTP_2: Final = find_spec("h2") is not None  # the extra `doh`; some resolvers speak nothing else
 _IDS: Final = 65536
 
 
@@ -140,6 +142,7 @@ class HttpsCarrier:
     def _pool(self) -> httpcore.AsyncConnectionPool:
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls,
+            http2=_HTTP_2,
             max_connections=_HTTP_CONNECTIONS,
             keepalive_expiry=limits.DNS_IDLE_SECONDS,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -93,15 +92,10 @@ class Upstreams:
         return [self._carrier(server) for server in servers]
 
     def _carrier(self, server: Server) -> Carrier:
-        if server.kind == "tls":
-            return TlsCarrier(server, self._tls)
-        if server.kind == "https":
-            return HttpsCarrier(server, self._tls)
-        return PlainCarrier(server, try_seconds=self._try_seconds)
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return client_context(self._ca_file)
+        if server.kind == "plain":
+            return PlainCarrier(server, try_seconds=self._try_seconds)
+        tls = client_context(self._ca_file)  # one for each: what is spoken inside is said in the handshake
+        return TlsCarrier(server, tls) if server.kind == "tls" else HttpsCarrier(server, tls)
 
 
 def system_servers() -> list[Server]:
