@@ -241,7 +241,8 @@ class LiveAgent:
     ) -> AsyncIterator[ChatMessage]:
         """Say something, and take the answer part by part."""
         peer = parse_agent(to, "to")
-        await self.talk(peer)
+        if peer not in self.me.conversations:
+            await self._line(peer).wait()
         async for letter in self.me.ask(self.me.letter(peer, Content(text=text)), seconds=timeout):
             yield message_of(letter)
 

@@ -108,6 +108,9 @@ class Conversation:
         self._outgoing: deque[Letter] = deque()
         self._flight: dict[str, Letter] = {}  # sent, not acknowledged
         self._acked: dict[str, asyncio.Future[None]] = {}
+        self._unacknowledged: list[str] = []
+        self._acknowledged_last = 0  # how many the last acknowledgement covered
+        self._acknowledging: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
         self._is_sending = self._is_loaded = self._is_over = False
@@ -142,8 +145,9 @@ class Conversation:
         finally:
             self._is_over = True
             self._room.set()
-            if self._beat is not None:
-                self._beat.cancel()
+            for timer in (self._beat, self._acknowledging):
+                if timer is not None:
+                    timer.cancel()
             self._settle_opened(error)
         if error is not None:
             await self._end(error)
@@ -262,9 +266,30 @@ class Conversation:
                 batch.append(arrived.get_nowait())
             # What is kept is handed over as well, also when the line is cut in between.
             await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
-            ids = tuple(message.id for message in batch)
-            await self._send(self.session.acknowledge(ids, self._clock.now()))
+            self._unacknowledged.extend(message.id for message in batch)
+            await self._acknowledge()
             await self._listener.room(self.peer)
+
+    async def _acknowledge(self) -> None:
+        """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
+        is_stream = len(self._unacknowledged) > 1 or self._acknowledged_last > 1
+        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_IDS:
+            if self._acknowledging is None:
+                self._acknowledging = self._loop.call_later(
+                    limits.AGP_ACK_SECONDS, lambda: self._begin(self._acknowledge_now())
+                )
+            return
+        await self._acknowledge_now()
+
+    async def _acknowledge_now(self) -> None:
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+            self._acknowledging = None
+        while self._unacknowledged:
+            ids = tuple(self._unacknowledged[: limits.AGP_ACK_IDS])
+            del self._unacknowledged[: limits.AGP_ACK_IDS]
+            self._acknowledged_last = len(ids)
+            await self._send(self.session.acknowledge(ids, self._clock.now()))
 
     # --- What goes out ---------------------------------------------------------------------------
 

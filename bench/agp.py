@@ -1,0 +1,181 @@
+"""Signed messages between two processes, beside a bare WebSocket echo of the same size in the same run.
+
+    python -m bench.agp [--seconds 3] [--idle 2000] [--save]
+
+`bare` is an echo with the websockets library: a frame goes, the same frame comes back, WINDOW of them on their way. `said` are
+messages of a conversation that were signed, verified, kept, handed over and acknowledged; `asked` are questions with their
+answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. One core verifies some 8,000
+signatures a second, and a bare echo needs a third of that time: no window makes up for it. Compare the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import uvloop
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+
+from bench.measures import quantile
+from waypost.live import ChatMessage, LiveAgent
+from waypost.trust.signing import new_key
+
+SIZES = (64, 1024, 16_384)
+WINDOW = 64
+AROUND = 430  # bytes of a message that are not its content
+CALLER, ANSWERER = "agent:caller.example.com", "agent:answerer.example.com"
+KEYS = {CALLER: new_key("ed25519", b"c" * 32), ANSWERER: new_key("ed25519", b"a" * 32)}
+RESULTS = Path(__file__).parent / "results" / "agp.json"
+
+
+# --- The other process ------------------------------------------------------------------------------
+
+
+async def answer() -> None:
+    async def echo(socket: ServerConnection) -> None:
+        async for frame in socket:
+            await socket.send(frame)
+
+    agent = LiveAgent(ANSWERER, KEYS[ANSWERER])
+    agent.knows(CALLER, fingerprint=KEYS[CALLER].public.fingerprint())
+
+    @agent.on_chat
+    async def say(message: ChatMessage) -> str | None:
+        return message.text[1:] if message.text.startswith("?") else None
+
+    async with agent, serve(echo, "127.0.0.1", 0, compression=None) as bare:
+        port = next(iter(bare.sockets)).getsockname()[1]
+        print(json.dumps({"bare": f"ws://127.0.0.1:{port}", "agp": await agent.listen()}), flush=True)
+        await asyncio.Event().wait()
+
+
+# --- This one ---------------------------------------------------------------------------------------
+
+
+async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int) -> tuple[float, list[float]]:
+    """How often `one` is done in a second, so many of them at once; and how long each took."""
+    took: list[float] = []
+    begun = time.perf_counter()
+
+    async def work() -> None:
+        while time.perf_counter() - begun < seconds:
+            at = time.perf_counter()
+            await one()
+            took.append(time.perf_counter() - at)
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    return len(took) / (time.perf_counter() - begun), took
+
+
+async def bare_rates(url: str, size: int, seconds: float) -> list[tuple[float, list[float]]]:
+    frame = "x" * (size + AROUND)
+    async with connect(url, compression=None) as socket:
+        waiting: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+        async def read() -> None:
+            async for _ in socket:
+                waiting.get_nowait().set_result(None)
+
+        async def one() -> None:
+            echoed = asyncio.get_running_loop().create_future()
+            waiting.put_nowait(echoed)
+            await socket.send(frame)
+            await echoed
+
+        reading = asyncio.create_task(read())
+        found = [await rate(seconds, one, at_once) for at_once in (1, WINDOW)]
+        reading.cancel()
+        return found
+
+
+async def measure(urls: dict[str, str], size: int, seconds: float) -> dict[str, Any]:
+    (bare_alone, _), (bare, bare_took) = await bare_rates(urls["bare"], size, seconds)
+    agent = LiveAgent(CALLER, KEYS[CALLER])
+    agent.knows(ANSWERER, url=urls["agp"], fingerprint=KEYS[ANSWERER].public.fingerprint())
+    text = "x" * (size - 1)
+    async with agent:
+        await agent.talk(ANSWERER)
+        conversation = agent.me.conversations[ANSWERER]
+
+        async def say() -> None:
+            await conversation.acknowledgement(await agent.send(ANSWERER, text))
+
+        async def ask() -> None:
+            await agent.chat(ANSWERER, "?" + text)
+
+        said_alone, _ = await rate(seconds, say, 1)
+        said, said_took = await rate(seconds, say, WINDOW)
+        asked, asked_took = await rate(seconds, ask, WINDOW)
+    return {
+        "size": size,
+        "bare_alone_per_second": round(bare_alone),
+        "said_alone_per_second": round(said_alone),
+        "said_alone_ratio": round(said_alone / bare_alone, 3),
+        "bare_per_second": round(bare),
+        "said_per_second": round(said),
+        "asked_per_second": round(asked),
+        "said_ratio": round(said / bare, 3),
+        "signed_ratio": round(2 * asked / bare, 3),  # a question and its answer are two signed messages
+        "bare_p99_ms": round(quantile(bare_took, 0.99) * 1000, 1),
+        "said_p99_ms": round(quantile(said_took, 0.99) * 1000, 1),
+        "asked_p99_ms": round(quantile(asked_took, 0.99) * 1000, 1),
+    }
+
+
+async def idle(urls: dict[str, str], count: int, process: psutil.Process) -> dict[str, Any]:
+    """What sessions cost the answerer that are open and silent."""
+    agents = [LiveAgent(CALLER, KEYS[CALLER]) for _ in range(count)]
+    before = process.memory_info().rss
+    for start in range(0, count, 4):  # as many handshakes at once as an address may have
+        await asyncio.gather(*(_opened(agent, urls["agp"]) for agent in agents[start : start + 4]))
+    grown = process.memory_info().rss - before
+    await asyncio.gather(*(agent.__aexit__(None, None, None) for agent in agents))
+    return {"idle_sessions": count, "kib_each": round(grown / count / 1024, 1), "mib": round(grown / 2**20, 1)}
+
+
+async def _opened(agent: LiveAgent, url: str) -> None:
+    agent.knows(ANSWERER, url=url, fingerprint=KEYS[ANSWERER].public.fingerprint())
+    await agent.__aenter__()
+    await agent.talk(ANSWERER)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--idle", type=int, default=2000)
+    parser.add_argument("--save", action="store_true", help="write the figures to bench/results")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.answer:
+        uvloop.run(answer())
+        return
+    command = [sys.executable, "-m", "bench.agp", "--answer"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            urls = json.loads(other.stdout.readline())
+            found: dict[str, Any] = {"sizes": []}
+            for size in SIZES:
+                row = uvloop.run(measure(urls, size, given.seconds))
+                found["sizes"].append(row)
+                print(json.dumps(row))
+            if given.idle:
+                found |= uvloop.run(idle(urls, given.idle, psutil.Process(other.pid)))
+                print(json.dumps({name: value for name, value in found.items() if name != "sizes"}))
+        finally:
+            other.kill()
+    if given.save:
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
