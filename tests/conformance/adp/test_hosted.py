@@ -81,6 +81,7 @@ async def test_the_service_proves_its_own_key_and_names_where_it_speaks(bench: B
     assert document["endpoints"]["tasks"] == "https://registry.example.com/agent/tasks"
 
 
+@pytest.mark.req("ADP-21", "ADP-23")
 async def test_a_document_that_came_as_adp_is_given_back_as_it_came(bench: Bench, tmp_path: Path) -> None:
     sent = json.dumps(EXAMPLES[0], indent=3).encode()
     await bench.admin().post("/api/v1/agents", content=sent, headers={"content-type": "application/json"})
@@ -141,6 +142,7 @@ async def test_nothing_is_answered_for_an_agent_that_is_not_public(bench: Bench,
     assert (await bench.anonymous().get(f"/.well-known/agents/{DESK}.json")).status_code == 404
 
 
+@pytest.mark.req("ADP-26")
 async def test_a_key_that_was_replaced_signs_the_next_answer(bench: Bench, tmp_path: Path) -> None:
     first = await _at(bench, "/.well-known/agent.json")
     (tmp_path / "keys/hosted" / f"{DESK}.pem").unlink()

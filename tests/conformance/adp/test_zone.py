@@ -77,6 +77,7 @@ def test_whoever_publishes_a_certificate_is_told_that_the_zone_must_be_signed() 
     assert any("DNSSEC" in warning for warning in zone_of().warnings)
 
 
+@pytest.mark.req("ADP-9", "ADP-15")
 def test_what_an_agent_lacks_is_told() -> None:
     bare = zone_of(fingerprint=None, certificates=())
     assert any("key-verified" in warning for warning in bare.warnings)
@@ -84,6 +85,7 @@ def test_what_an_agent_lacks_is_told() -> None:
     assert ("_agent.alice.example.com", "TXT") not in read_zone(bare)
 
 
+@pytest.mark.req("ADP-1")
 def test_addresses_are_records_of_the_host_and_hints() -> None:
     found = read_zone(zone_of(addresses=("192.0.2.7", "2001:db8::1")))
     assert [record.address for record in found[ALICE, "A"]] == ["192.0.2.7"]
@@ -92,6 +94,7 @@ def test_addresses_are_records_of_the_host_and_hints() -> None:
     assert (params[4], params[6]) == ("192.0.2.7", "2001:db8::1")
 
 
+@pytest.mark.req("ADP-15", "ADP-19")
 def test_managed_dns_gets_no_key_that_it_would_refuse() -> None:
     zone = make_zone(plan(), private_keys=False)
     (record,) = read_zone(zone)[ALICE, "SVCB"]
