@@ -1,7 +1,7 @@
 """A process that floods the loopback interface with datagrams: `python flood.py udp|mdns PORT SECONDS RATE`.
 
 Of every four packets one is a well-signed announcement of an agent that nobody knows, one is a fragment whose others never
-come, one is cut off, one is noise. Run by tests; it prints how many it sent.
+come, one is cut off, one is noise. Run by tests and by the benchmark; it prints a line when it begins, and how many it sent.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def flood(kind: str, port: int, seconds: float, rate: int) -> int:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        print("begun", flush=True)
         began, sent = time.monotonic(), 0
         while (elapsed := time.monotonic() - began) < seconds:
             for _ in range(50):

@@ -165,8 +165,9 @@ class Announcer:
         if ack.accepted:
             lane.failures = 0
             self._note(lane, "announced", ack)
+            seconds = self._period(lane, ack)
             is_followed = self._rolls and lane is self._guide
-            return await self._listen_back(lane, echoed_before) if is_followed else lane.period
+            return await self._listen_back(lane, echoed_before, seconds) if is_followed else seconds
         lane.failures += 1
         self._note(lane, "failed", ack)
         self._roll(lane, failed=True)
@@ -214,7 +215,14 @@ class Announcer:
 
     # --- The way back ----------------------------------------------------------------------------
 
-    async def _listen_back(self, lane: _Lane, before: float | None) -> float:
+    def _period(self, lane: _Lane, ack: Ack) -> float:
+        """Half the time that was granted: on a crowded LAN it is longer than what was asked for (P-21), in a registry it may
+        be less."""
+        granted = lane.ttl if ack.expires_at is None else ack.expires_at - self._clock.now()
+        least = limits.ANNOUNCED_TTL_SECONDS[0] / 4  # another clock may be ahead
+        return min(max(granted / 2, min(lane.period, least)), float(limits.RESIGN_SECONDS))
+
+    async def _listen_back(self, lane: _Lane, before: float | None, seconds: float) -> float:
         """Did the announcement come back? One that did not is repeated at once, so that a LAN that is lost is noticed
         within the time that others still believe in. How long until the next."""
         await self._wait(lane, limits.ECHO_SECONDS)
@@ -222,7 +230,7 @@ class Announcer:
         if not looped and lane.wake.is_set():  # it was interrupted, and is said again anyway
             return 0.0
         self._roll(lane, failed=False, looped=looped)
-        return 0.0 if self.rollback.is_doubtful else lane.period - limits.ECHO_SECONDS
+        return 0.0 if self.rollback.is_doubtful else seconds - limits.ECHO_SECONDS
 
     def _roll(self, lane: _Lane, *, failed: bool, looped: bool = False) -> None:
         if not self._rolls or lane is not self._guide:

@@ -7,12 +7,13 @@ what was heard here alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Sequence
 
 from waypost import limits
-from waypost.errors import WaypostError
+from waypost.errors import RateLimited, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
 from waypost.model.registration import Registration
@@ -50,6 +51,8 @@ class Lan:
         self._publishes = publish
         self._local: dict[str, float] = {}  # agent_ids that were heard here, until when
         self._published: set[str] = set()
+        self._room = asyncio.Semaphore(limits.LAN_AT_ONCE)
+        self._waiting = 0
 
     async def start(self) -> None:
         """Listen. What is in the way of one transport ends the start: the operator asked for it."""
@@ -66,11 +69,22 @@ class Lan:
 
     async def hear(self, message: JsonObject, how: Heard) -> JsonObject | None:
         """Register what is announced, or raise the refusal, which nobody is told. Nothing is ever sent back."""
+        if self._waiting >= limits.LAN_WAITING:
+            raise RateLimited(f"{limits.LAN_WAITING} announcements wait.", hint="Say it again.", retry_after=5)
+        self._waiting += 1
+        try:
+            async with self._room:
+                await self._take(message, how)
+        finally:
+            self._waiting -= 1
+        return None
+
+    async def _take(self, message: JsonObject, how: Heard) -> None:
         document = dump_json(message)
         dialect, decoded = self._registry.decode(document, dialect="announce")
         held = await self._find(decoded.record.id)
         if held is not None and _came_elsewhere(held) and not is_goodbye(message):
-            return None
+            return
         await self._registry.publish(
             Publication(
                 dialect=dialect,
@@ -86,7 +100,6 @@ class Lan:
             self._local.pop(agent_id, None)
         else:
             self._note(agent_id, self._registry.clock.now() + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
-        return None
 
     async def _find(self, record_id: str) -> Registration | None:
         catalogue = self._registry.catalogue

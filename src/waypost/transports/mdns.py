@@ -140,8 +140,9 @@ class MdnsTransport(RecordUpdateListener):
             return Ack(False, reason="The link is down.")
         try:
             text = make_text(message, self._pointer)
-            until = self._own.put(message, ttl, self._clock.now())
-            await publisher.publish(message, text, self._record_ttl(ttl))
+            granted = self._record_ttl(ttl)
+            until = self._own.put(message, granted, self._clock.now())
+            await publisher.publish(message, text, granted)
         except WaypostError as error:
             return Ack(False, reason=error.message)
         if is_goodbye(message):

@@ -13,11 +13,14 @@ import logging
 import socket
 import struct
 import sys
+from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from zeroconf import Zeroconf
 
+from waypost import limits
 from waypost.transports.interfaces import Interface
 from waypost.transports.pace import Door
 
@@ -44,10 +47,15 @@ _FILTER = (
 
 
 class Guard:
+    """Between the sockets and the reader: what is let in waits for its turn, a few packets in each turn of the event loop."""
+
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.source = ""
+        self.refused = 0  # packets that were dropped unread
         self._interfaces = interfaces
+        self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(self._find_neighbour)
         self._door = Door()
+        self._waiting: deque[tuple[_Guarded, str, bytes, tuple[Any, ...]]] = deque()
         self._asked = -1  # a socket, by which the state of links is asked for
 
     def is_cut(self) -> bool:
@@ -62,9 +70,34 @@ class Guard:
             reader.transport.set_protocol(_Guarded(self, protocol))
 
     def lets_in(self, address: str) -> bool:
-        if not any(interface.is_on_link(address) for interface in self._interfaces):
-            return False
-        return self._door.lets_in(address, asyncio.get_running_loop().time())
+        if (
+            len(self._waiting) < limits.HEARD_WAITING
+            and self._is_neighbour(address)
+            and self._door.lets_in(address, asyncio.get_running_loop().time())
+        ):
+            return True
+        self.refused += 1
+        return False
+
+    def queue(self, reader: _Guarded, source: str, data: bytes, address: tuple[Any, ...]) -> None:
+        """To be read in its turn."""
+        self._waiting.append((reader, source, data, address))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._read_some)
+
+    def _read_some(self) -> None:
+        for _ in range(min(limits.HEARD_AT_ONCE, len(self._waiting))):
+            reader, self.source, data, address = self._waiting[0]
+            try:
+                reader.read(data, address)
+            finally:
+                self.source = ""
+                self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._read_some)
+
+    def _find_neighbour(self, address: str) -> bool:
+        return any(interface.is_on_link(address) for interface in self._interfaces)
 
 
 class _Guarded(asyncio.DatagramProtocol):
@@ -76,13 +109,12 @@ class _Guarded(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         source = addr[0].removeprefix("::ffff:")  # how a socket of both kinds tells of IPv4
-        if not self._guard.lets_in(source):
-            return
-        self._guard.source = source
-        try:
+        if self._guard.lets_in(source):
+            self._guard.queue(self, source, data, addr)
+
+    def read(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        if self._inner.transport is not None:  # it may have been closed meanwhile
             self._inner.datagram_received(data, addr)
-        finally:
-            self._guard.source = ""
 
     def error_received(self, exc: Exception) -> None:
         self._inner.error_received(exc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from waypost import limits
 
@@ -12,12 +13,12 @@ class Pace:
         self._per_second = per_second
         self._burst = burst
         self._sources = sources
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, source: str, now: float) -> bool:
+    def take(self, source: Hashable, now: float) -> bool:
         """Whether the source may go on; it has used one of its turns then."""
         left, since = self._buckets.get(source, (self._burst, now))
         left = min(self._burst, left + max(0.0, now - since) * self._per_second)
@@ -39,5 +40,5 @@ class Door:
         self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)
         self._all = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
 
-    def lets_in(self, source: str, now: float) -> bool:
+    def lets_in(self, source: Hashable, now: float) -> bool:
         return self._each.take(source, now) and self._all.take("", now)

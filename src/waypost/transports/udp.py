@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from typing import Any
 
 from waypost import limits
@@ -235,6 +235,6 @@ def _text(source: Address) -> str:
     return f"{source[0]}:{source[1]}"
 
 
-def _pace_name(source: Address) -> str:
+def _pace_name(source: Address) -> Hashable:
     """A machine is one source; of this one, every process."""
-    return _text(source) if source[0].startswith("127.") else source[0]
+    return source if source[0].startswith("127.") else source[0]
