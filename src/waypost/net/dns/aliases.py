@@ -16,26 +16,26 @@ from waypost.net.dns.packet import Message, failure
 
 
 class Path(msgspec.Struct, frozen=True, kw_only=True):
-    """The links that were followed, in their order, where they end, and what is there."""
+    """The links that were followed, each with the name that it was followed from, where they end, and what is there."""
 
-    links: tuple[dns.rrset.RRset, ...] = ()
+    links: tuple[tuple[dns.name.Name, dns.rrset.RRset], ...] = ()
     owner: dns.name.Name
     rrset: dns.rrset.RRset | None = None
 
 
 def follow(message: Message, name: dns.name.Name) -> Path:
     """DnsFailure for a chain that is too long or comes back to itself (D1)."""
-    links: list[dns.rrset.RRset] = []
+    links: list[tuple[dns.name.Name, dns.rrset.RRset]] = []
     seen = {name}
     while (rrset := find_set(message.answer, name, message.type)) is None:
         step = _next_link(message, name)
         if step is None:
             break
-        link, name = step
-        if name in seen or len(links) >= limits.DNS_ALIASES:
+        links.append((name, step[0]))
+        name = step[1]
+        if name in seen or len(links) > limits.DNS_ALIASES:
             raise too_many_aliases()
         seen.add(name)
-        links.append(link)
     return Path(links=tuple(links), owner=name, rrset=rrset)
 
 

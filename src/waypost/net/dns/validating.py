@@ -19,7 +19,7 @@ from dns.rdatatype import RdataType
 
 from waypost import limits
 from waypost.domains.ports import Lookup, Outcome, RecordType
-from waypost.net.dns.aliases import follow, too_many_aliases
+from waypost.net.dns.aliases import Path, follow, too_many_aliases
 from waypost.net.dns.chain import Chain, Work
 from waypost.net.dns.exchange import Account, Asking, Exchange, negative_ttl
 from waypost.net.dns.memory import Memory, clamp
@@ -123,31 +123,32 @@ class ValidatingDns:
         return _failed(name, found.judgement)
 
     async def _follow(self, name: dns.name.Name, kind: RdataType, work: Work) -> Found:
-        """From alias to alias; an answer is as good as the weakest of the links that led to it."""
-        judgements: list[Judgement] = []
-        ttls: list[int] = []
-        for _ in range(limits.DNS_ALIASES):
+        """From alias to alias; an answer is as good as the weakest of the links that led to it. What one message says of
+        other names is used as far as it is proven there; for the rest they are asked for themselves."""
+        judged: list[tuple[Judgement, int]] = []
+        for _ in range(limits.DNS_ALIASES + 1):
             message = await self._ask(name, kind, work)
             path = follow(message, name)
-            for link in path.links:
-                judgement, ttl = await self._judge_set(message, link, work)
-                judgements.append(judgement)
-                ttls.append(ttl)
-            if path.rrset is None and path.links:
-                name = path.owner
-                if len(judgements) >= limits.DNS_ALIASES:
-                    break
-                continue
-            last, ttl = await self._judge_end(message, path.rrset, name, work)
-            outcome: Outcome = "nxdomain" if message.rcode == dns.rcode.NXDOMAIN else "nodata"
-            return Found(
-                outcome=outcome if path.rrset is None else "found",
-                judgement=weakest(*judgements, last),
-                ttl=min(*ttls, ttl) if ttls else ttl,
-                owner=path.owner,
-                rrset=path.rrset,
-            )
+            ask_next = await self._judge_links(message, path, judged, work)
+            if ask_next is None and (path.rrset is not None or not path.links):
+                end = await self._judge_end(message, path, work)
+                if end[0].security != "bogus" or not path.links:
+                    return _result(message, path, [*judged, end])
+            name = path.owner if ask_next is None else ask_next
+            if len(judged) > limits.DNS_ALIASES:
+                break
         raise too_many_aliases()
+
+    async def _judge_links(
+        self, message: Message, path: Path, judged: list[tuple[Judgement, int]], work: Work
+    ) -> dns.name.Name | None:
+        """The name to be asked for itself, where the message does not prove its link."""
+        for number, (place, link) in enumerate(path.links):
+            judgement, ttl = await self._judge_set(message, link, work)
+            if judgement.security == "bogus" and number:
+                return place
+            judged.append((judgement, ttl))
+        return None
 
     async def _ask(self, name: dns.name.Name, kind: RdataType, work: Work) -> Message:
         if not self._trust_ad:
@@ -157,12 +158,10 @@ class ValidatingDns:
             raise failure(f"The resolver answers {_code(message)} for {name}.", "status", "Try again later.")
         return message
 
-    async def _judge_end(
-        self, message: Message, rrset: dns.rrset.RRset | None, name: dns.name.Name, work: Work
-    ) -> tuple[Judgement, int]:
-        if rrset is not None:
-            return await self._judge_set(message, rrset, work)
-        return await self._judge_absence(message, name, work), negative_ttl(message.authority)
+    async def _judge_end(self, message: Message, path: Path, work: Work) -> tuple[Judgement, int]:
+        if path.rrset is not None:
+            return await self._judge_set(message, path.rrset, work)
+        return await self._judge_absence(message, path.owner, work), negative_ttl(message.authority)
 
     async def _judge_set(self, message: Message, rrset: dns.rrset.RRset, work: Work) -> tuple[Judgement, int]:
         if self._trust_ad:
@@ -207,6 +206,17 @@ class ValidatingDns:
 
     def _denial(self, message: Message, zone: Entry, work: Work) -> Denial:
         return Denial(zone, denial_sets(message.authority), self._clock(), work.effort, self._rules)
+
+
+def _result(message: Message, path: Path, judged: list[tuple[Judgement, int]]) -> Found:
+    absent: Outcome = "nxdomain" if message.rcode == dns.rcode.NXDOMAIN else "nodata"
+    return Found(
+        outcome=absent if path.rrset is None else "found",
+        judgement=weakest(*(judgement for judgement, _ in judged)),
+        ttl=min(ttl for _, ttl in judged),
+        owner=path.owner,
+        rrset=path.rrset,
+    )
 
 
 def _vouched(message: Message) -> Judgement:

@@ -48,12 +48,12 @@ class Nsec3Proofs:
             fault = absence_fault(match.windows, name, kind)
             return SECURE if fault is None else bogus(fault)
         encloser = self._closest_encloser(name)
+        if encloser is not None and encloser.opt_out:
+            return _opted_out(name)  # whatever a wildcard says (RFC 5155 §9.2)
         if encloser is not None:
             wildcard = self._match(_wildcard(encloser.name))
             if wildcard is not None and absence_fault(wildcard.windows, name, kind) is None:
                 return SECURE
-            if encloser.opt_out:
-                return _opted_out(name)
         return self._unproven(f"nothing proves that {name} has no {dns.rdatatype.to_text(kind)}")
 
     def nxdomain(self, name: dns.name.Name) -> Judgement:
