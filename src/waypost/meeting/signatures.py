@@ -110,11 +110,9 @@ class Signatures:
 
     async def _remember(self, signed: Signed) -> None:
         now = self._now()
-        name = f"{signed.agent} {signed.message_id or signed.signature}"
-        seen = Write(
-            kind=_SEEN, key=_digest(name.encode()), value=b"1",
-            expires_at=now + limits.SIGNED_KEEP_SECONDS, expected=None,
-        )  # fmt: skip
+        key = _digest(signed.signature.encode())  # one that is signed anew is no copy, whatever its id is
+        ends = now + limits.SIGNED_KEEP_SECONDS
+        seen = Write(kind=_SEEN, key=key, value=b"1", expires_at=ends, expected=None)
         if not await self._keeper.commit((seen,), now):
             raise Replayed("This signed request was taken before.", path=SIGNATURE, hint="Sign each request anew.")
 

@@ -13,6 +13,7 @@ from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
+from waypost.registry.auditing import entry_by
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Sender as Outgoing
 from waypost.server.asgi import AnyResponse, Request, Response, json_response
@@ -112,6 +113,7 @@ class InvitationFace:
         invitation = self._signed(
             Invitation(code=code, agent=uri, well_known=well_known, pubkey=pubkey, expires=to_rfc3339(held.expires_at))
         )
+        await self._note(call.principal, "invite", entry.id, "created", f"{held.id}, {uses} uses")
         answer = held.json(self._registry.clock.now()) | {"invitation": invitation.json()}
         return json_response(
             answer, 201, headers=[_NOT_STORED, (b"location", f"/api/v1/invitations/{held.id}".encode())]
@@ -155,8 +157,16 @@ class InvitationFace:
         held = await self._invitations.get(call.id)
         if not self._may(call.principal, held):
             raise no_such_invitation()
-        await self._invitations.revoke(call.id)
+        if held.revoked_at is None:
+            await self._invitations.revoke(call.id)
+            await self._note(call.principal, "revoke_invitation", held.record, "revoked", held.id)
         return Response(204)
+
+    async def _note(self, principal: Principal, action: str, record: str, outcome: str, detail: str) -> None:
+        """In the audit trail: an invitation lets somebody see what is private."""
+        now = self._registry.clock.now()
+        entry = entry_by(principal, action, now=now, object=record, outcome=outcome, detail=detail)
+        await self._registry.record(entry)
 
     def _may(self, principal: Principal, held: Held) -> bool:
         """Who made it, who owns the agent now, and admin."""
@@ -197,6 +207,7 @@ class InvitationFace:
         except WaypostError:
             await self._invitations.give_back(held.id, subject)
             raise
+        await self._note(call.principal, "redeem", held.record, "redeemed", held.id)
         return {"agent": held.agent, "id": held.record, "document": document, "shared": subject is not None} | _key(
             document
         )

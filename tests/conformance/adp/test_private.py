@@ -204,6 +204,10 @@ async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: 
     revoked = await here.bench.as_("alice").delete(f"{INVITES}/{made['id']}")
     assert revoked.status_code == 204
     assert (await here.bench.as_("alice").get(INVITES)).json()["invitations"][0]["state"] == "revoked"
+    trail = (await here.bench.admin().get("/api/v1/audit")).json()["entries"]
+    noted = {(entry["action"], entry["subject"]) for entry in trail if entry["object"] == AGENT}
+    assert {("invite", "alice"), ("redeem", "bob"), ("revoke_invitation", "alice")} <= noted
+    assert code_of(made) not in json.dumps(trail)
 
 
 @pytest.mark.req("ADP-56")
@@ -230,6 +234,32 @@ async def test_of_a_code_only_its_hash_is_kept(tmp_path: Path) -> None:
 async def test_an_invitation_has_its_bounds(here: Place, members: dict[str, Any], path: str) -> None:
     answer = await here.bench.as_("alice").post(INVITES, json={"agent": AGENT, **members})
     assert (answer.status_code, answer.json()["path"]) == (400, path)
+
+
+@pytest.mark.req("ADP-55", "ADP-56")
+async def test_an_agent_without_a_host_is_shown_by_its_id_to_who_is_invited(here: Place) -> None:
+    """Not even its domain is served here; its own document names its key."""
+    _, document = theirs(here, key_of())
+    bob = here.bench.as_("bob")
+    made = await bob.post("/api/v1/agents", content=document, headers={"Waypost-Visibility": "private"})
+    assert made.is_success, made.text
+    assert (await here.bench.anonymous().get(WELL_KNOWN, headers={"Host": "bob.example.com"})).status_code == 200
+    answer = await bob.post(INVITES, json={"agent": BOB})
+    assert answer.status_code == 201, answer.text
+    shown = answer.json()["invitation"]["invite"]
+    assert (shown["agent"], shown["pubkey"]) == (BOB, key_of().public.fingerprint())
+    assert "signature" not in shown  # the key is not here
+    url = httpx.URL(shown["wellKnown"]).copy_merge_params({"invite": shown["code"]})
+    first = await here.bench.anonymous().get(url)
+    assert first.content == document
+    assert "no-store" in first.headers["cache-control"]
+    assert (await here.bench.anonymous().get(url)).status_code == 404
+    hosted = await here.bench.as_("alice").post(
+        "/api/v1/agents", json=profile("urn:agent:bare"), headers={"Waypost-Visibility": "private"}
+    )
+    assert hosted.is_success
+    bare = await here.bench.as_("alice").post(INVITES, json={"agent": "urn:agent:bare"})
+    assert (bare.status_code, "waypost host" in bare.json()["hint"]) == (400, True)
 
 
 # --- Invitations from elsewhere ---------------------------------------------------------------------

@@ -39,6 +39,7 @@ def test_a_task_that_fails_is_an_exit_code(shell: Shell) -> None:
     assert "discover and echo" in unknown.err
     assert shell("task", "send", "echo", "{not json").code == 1
     assert shell("task", "send", "echo", "@nowhere.json").code == 64
+    assert shell("task", "send", "echo", "1", "2").code == 64
     assert shell("task", "status", "nothing").code == 1
     assert shell("task", "send", "echo", "--callback", "https://10.0.0.1/").code == 77
 
@@ -55,7 +56,7 @@ def test_the_owner_of_an_agent_takes_its_tasks_and_reports(shell: Shell, agent: 
     assert shell("task", "report", work["taskId"], work["lease"], '{"grade": 1}').code == 0
     done = shell("task", "status", sent["taskId"], "-o", "json", *bob).json
     assert (done["status"], done["result"]) == ("succeeded", {"grade": 1})
-    again = shell("task", "send", "review", "--agent", agent["id"], "-o", "json", *bob).json
+    again = shell("task", "send", agent["id"], "review", '"y"', "-o", "json", *bob).json
     (work,) = shell("task", "take", agent["id"], "-o", "json").json
     shell("task", "report", work["taskId"], work["lease"], "--failed", "no paper")
     assert "no paper" in shell("task", "status", again["taskId"], *bob).out

@@ -24,7 +24,7 @@ _STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "runnin
 @click.group(
     epilog=example(
         'waypost task send discover \'{"query": "translate an invoice"}\' --wait 30s',
-        "waypost task send summarise @report.json --agent agent:alice.example.com",
+        "waypost task send agent:alice.example.com summarise @report.json",
     )
 )
 def command() -> None:
@@ -35,12 +35,11 @@ def command() -> None:
     "send",
     epilog=example(
         "waypost task send echo '[1, 2]' --wait 10s",
-        "waypost task send summarise @report.json --agent agent:alice.example.com",
-        "waypost task send summarise - --agent agent:alice.example.com < report.json",
+        "waypost task send agent:alice.example.com summarise @report.json",
+        "waypost task send agent:alice.example.com summarise - < report.json",
     ),
 )
-@click.argument("task")
-@click.argument("input", required=False)
+@click.argument("words", nargs=-1, required=True, metavar="[AGENT] TASK [INPUT]")
 @click.option("--agent", metavar="AGENT", help="Who is to do it.  [default: the service itself]")
 @click.option("--callback", metavar="URL", help="An https address that is told the result, signed.")
 @click.option("--ttl", type=duration, metavar="TIME", help="How long it may take until it counts as failed.")
@@ -49,22 +48,24 @@ def command() -> None:
 @with_session
 def send(
     session: Session,
-    task: str,
-    input: str | None,  # noqa: A002
+    words: tuple[str, ...],
     agent: str | None,
     callback: str | None,
     ttl: int | None,
     key: str | None,
     wait: int | None,
 ) -> int:
-    """Give an agent a TASK, with an INPUT as JSON: written out, @FILE, or - for stdin.
+    """Give an AGENT a TASK, with an INPUT as JSON: written out, @FILE, or - for stdin.
+
+    A first word with a colon is an AGENT, if another word follows. Without one, the service does it itself: discover, echo.
 
     With --wait, the exit code is 1 when the task failed.
     """
     printer = session.printer()
+    agent, task, given = _words(words, agent)
     with session.client() as client:
         sent = client.send_task(
-            task, _input(input), agent=agent, callback=callback, ttl_seconds=ttl, idempotency_key=key
+            task, _input(given), agent=agent, callback=callback, ttl_seconds=ttl, idempotency_key=key
         )
         if wait is None:
             _show_sent(printer, sent.task_id, msgspec.to_builtins(sent))
@@ -145,6 +146,15 @@ def report(session: Session, id: str, lease: str, result: str | None, failed: st
     error = None if failed is None else {"code": "failed", "message": failed}
     with session.client() as client:
         _show(session.printer(), client.report_task(id, lease, how, result=_input(result), error=error))
+
+
+def _words(words: tuple[str, ...], agent: str | None) -> tuple[str | None, str, str | None]:
+    """The agent, the task and its input."""
+    if agent is None and len(words) > 1 and ":" in words[0] and words[1][:1] not in ("{", "[", '"', "@"):
+        agent, words = words[0], words[1:]
+    if len(words) > 2:
+        raise click.UsageError("Name an AGENT, a TASK and one INPUT; put quotes around what has spaces.")
+    return agent, words[0], words[1] if len(words) == 2 else None
 
 
 def _input(text: str | None) -> Any:
