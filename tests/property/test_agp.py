@@ -1,0 +1,99 @@
+"""Laws of conversations: what is signed comes back as it was, what is changed is refused, nothing breaks the reader."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.agp import ALICE, BOB, SeededDraws, key_of, party, signed
+from waypost.errors import WaypostError
+from waypost.wire.agp import Content, parse_message, write_message
+from waypost.wire.agp_session import AgpSession, Said
+from waypost.wire.agp_signing import verify
+from waypost.wire.agp_states import State
+
+NOW = 1_780_000_000.0
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200)
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
+)
+KEY = key_of(ALICE)
+GOOD = json.loads(signed(ALICE, BOB, "hello", at=NOW))
+
+
+def opened() -> AgpSession:
+    """A session that is open, without the cost of a handshake."""
+    session = AgpSession(party(BOB), SeededDraws(), calls=False)
+    session.peer, session.peer_key, session.state = ALICE, KEY.public, State.OPEN
+    return session
+
+
+@settings(max_examples=60)
+@given(texts, st.sampled_from(["chat", "task", "system", "ack"]), st.booleans(), st.none() | st.just("other"))
+def test_whatever_is_written_is_read_as_it_was_and_verifies(
+    text: str, kind: str, more: bool, reply: str | None
+) -> None:
+    content = Content(text=text, reply_to=reply, more=more)
+    frame = write_message(KEY, message_id="1", sender=ALICE, to=BOB, kind=kind, at=NOW, content=content)
+    message = parse_message(frame)
+    assert message.content == content
+    assert (message.sender, message.to, message.type, message.at) == (ALICE, BOB, kind, NOW)
+    assert verify(KEY.public, message.signature, message.covered)
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(["id", "from", "to", "type", "timestamp", "signature", "content"]), texts)
+def test_whatever_is_changed_after_signing_is_never_heard(member: str, value: str) -> None:
+    changed = json.loads(json.dumps(GOOD))
+    if member == "content":
+        is_same = changed["body"]["content"] == value
+        changed["body"]["content"] = value
+    else:
+        is_same = changed[member] == value
+        changed[member] = value
+    try:
+        heard = opened().receive(json.dumps(changed), NOW)
+    except WaypostError:
+        return
+    assert is_same
+    assert isinstance(heard, Said)
+
+
+distorted = st.dictionaries(st.sampled_from(list(GOOD)), values).map(lambda some: json.dumps({**GOOD, **some}))
+
+
+@settings(max_examples=100)
+@given(st.one_of(values.map(json.dumps), distorted, texts))
+def test_no_frame_breaks_the_reader(frame: str) -> None:
+    for session in (opened(), AgpSession(party(BOB), SeededDraws(), calls=False)):
+        refused: WaypostError | None = None
+        try:
+            session.receive(frame, NOW)
+        except WaypostError as error:
+            refused = error
+        if refused is not None:
+            told = session.fault_frame(refused, NOW)
+            assert refused.message
+            assert told is None or parse_message(told).to == session.peer
+
+
+@given(st.lists(st.tuples(st.sampled_from(["good", "again", "old", "forged"]), st.integers(0, 4)), max_size=12))
+@settings(max_examples=40)
+def test_no_order_of_messages_lets_one_be_heard_twice_or_a_bad_one_once(steps: list[tuple[str, int]]) -> None:
+    session, heard = opened(), []
+    for kind, number in steps:
+        at = NOW - 400 if kind == "old" else NOW + (kind == "again")
+        key = key_of(BOB) if kind == "forged" else KEY
+        try:
+            said = session.receive(signed(ALICE, BOB, str(number), at=at, id=str(number), key=key), NOW)
+        except WaypostError:
+            continue
+        assert kind in ("good", "again")
+        assert isinstance(said, Said)
+        heard.append(said.message.id)
+    assert len(heard) == len(set(heard))

@@ -1,0 +1,219 @@
+"""`/agent/chat`: who may come, what a stranger may cost, whom a Host selects, and what is passed on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
+from support.service import Bench, profile, service
+from waypost import limits
+from waypost.trust.signing import adp_public_key
+
+OWN = "agent:registry.example.net"
+HOSTED = "agent:hosted.example.com"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def document(agent: str) -> dict[str, object]:
+    domain = agent.removeprefix("agent:")
+    public = adp_public_key(key_of(agent), domain)
+    return {
+        "protocol": "ADP/1.1",
+        "identity": {"id": agent, "domain": domain, "name": f"{domain} talks", "publicKey": public},
+        "endpoints": {"wellKnown": f"https://{domain}/.well-known/agent.json"},
+        "capabilities": [{"id": "chat", "name": "Chat"}],
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    async with service(tmp_path_factory.mktemp("agp"), base_url="https://registry.example.net") as running:
+        admin = running.admin()
+        for agent in (ALICE, BOB, CAROL):
+            body = {"agent_id": agent, "public_key": key_of(agent).public.pem()}
+            assert (await admin.post("/api/v1/keys", json=body)).is_success
+        assert (await admin.post("/api/v1/agents", json=document(BOB))).is_success
+        hidden = profile("https://agents.example.net/id/hidden", name="Secret Zebra", description="Counts zebras.")
+        assert (await admin.post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "private"})).is_success
+        seen = profile("https://agents.example.net/id/seen", name="Open Zebra", description="Counts zebras.")
+        assert (await admin.post("/api/v1/agents", json=seen)).is_success
+        seen_id = "https%3A%2F%2Fagents.example.net%2Fid%2Fseen"
+        answer = await admin.post(f"/api/v1/agents/{seen_id}:host", json={"domain": "hosted.example.com"})
+        assert answer.is_success, answer.text
+        yield running
+
+
+def call(bench: Bench, **headers: str) -> Socket:
+    return Socket(bench.application.app, **{"host": "registry.example.net", **headers})
+
+
+async def refused(socket: Socket) -> int:
+    """The status of an answer instead of the upgrade."""
+    event = await socket.event()
+    assert event["type"] == "websocket.http.response.start", event
+    return int(event["status"])
+
+
+async def test_a_token_must_hold_and_lets_in_whose_key_nothing_else_tells(bench: Bench) -> None:
+    now, stranger = bench.clock.now(), "agent:nobody.key.invalid"
+    async with call(bench, authorization="Bearer wrong") as socket:
+        assert await refused(socket) == 401
+    hello = signed(stranger, OWN, hello_text(stranger), kind="system", at=now)
+    async with call(bench) as socket:
+        socket.send(hello)
+        assert await socket.closed() == (4401, "unknown_peer")
+    async with call(bench, authorization=f"Bearer {bench.token('reader', 'discover:read')}") as socket:
+        await socket.open(stranger, OWN, now)
+        assert await socket.answer(signed(stranger, OWN, "echo I am in", at=now)) == "I am in"
+
+
+async def test_a_peer_finds_what_everybody_sees_and_with_a_token_what_its_subject_sees(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench) as socket:
+        await socket.open(ALICE, OWN, now)
+        said = await socket.answer(signed(ALICE, OWN, "who counts zebras?", at=now))
+        assert "Open Zebra" in said
+        assert "https://agents.example.net/id/seen" in said
+        assert "Secret" not in said
+        told = await socket.answer(signed(ALICE, OWN, "get https://agents.example.net/id/hidden", at=now))
+        assert "No agent is registered" in told
+        assert "registry of agents" in await socket.answer(signed(ALICE, OWN, "Hello!", at=now))
+    async with call(bench, authorization=f"Bearer {bench.admin_token}") as socket:
+        await socket.open(ALICE, OWN, now)
+        assert "Secret Zebra" in await socket.answer(signed(ALICE, OWN, "who counts zebras in secret?", at=now))
+
+
+async def test_a_task_in_a_message_has_its_result(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench) as socket:
+        await socket.open(ALICE, OWN, now)
+        task = json.dumps({"task": "discover", "input": {"query": "count zebras"}})
+        result = json.loads(await socket.answer(signed(ALICE, OWN, task, kind="task", at=now)))
+        assert result["result"]["candidates"][0]["name"] == "Open Zebra"
+        other = json.dumps({"task": "fly"})
+        assert "error" in json.loads(await socket.answer(signed(ALICE, OWN, other, kind="task", at=now)))
+
+
+async def test_a_host_selects_its_agent_and_another_host_is_refused(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench, host="hosted.example.com") as socket:
+        await socket.open(ALICE, HOSTED, now)
+        said = await socket.answer(signed(ALICE, HOSTED, "what can you do?", at=now))
+        assert "Open Zebra is hosted here" in said
+    async with call(bench, host="hosted.example.com") as socket:
+        socket.send(signed(ALICE, OWN, hello_text(ALICE), kind="system", at=now))
+        assert (await socket.closed())[0] == 4403
+    async with call(bench, host="elsewhere.example.org") as socket:
+        assert await refused(socket) == 421
+    async with call(bench, origin="https://evil.example.org") as socket:
+        assert await refused(socket) == 403
+
+
+async def test_strangers_of_one_address_are_few(bench: Bench) -> None:
+    sockets = [call(bench) for _ in range(limits.AGP_STRANGERS)]
+    for socket in sockets:
+        assert (await socket.event())["type"] == "websocket.accept"
+    async with call(bench) as late:
+        assert await refused(late) == 429
+    for socket in sockets:
+        await socket.__aexit__()
+    async with call(bench) as socket:
+        await socket.open(ALICE, OWN, bench.clock.now())
+
+
+async def test_a_flood_of_messages_ends_the_session(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench) as socket:
+        await socket.open(CAROL, OWN, now)
+        for number in range(limits.AGP_MESSAGES_BURST + 50):
+            text = json.dumps({"action": "heartbeat", "n": number})
+            socket.send(signed(CAROL, OWN, text, kind="system", at=now))
+        assert await socket.closed() == (4429, "rate_limited")
+
+
+# --- The relay --------------------------------------------------------------------------------------
+
+
+async def attach(bench: Bench) -> Socket:
+    """Bob holds a line, by hand."""
+    now = bench.clock.now()
+    line = call(bench)
+    await line.open(BOB, OWN, now)
+    line.send(signed(BOB, OWN, json.dumps({"action": "attach"}), kind="system", at=now))
+    while action_of(await line.receive()).get("action") != "attached":
+        pass
+    return line
+
+
+async def test_what_passes_a_relay_is_untouched_in_both_directions(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with await attach(bench) as line, call(bench) as guest:
+        hello = signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now)
+        guest.send(hello)
+        assert await line.receive() == hello
+        answer = signed(BOB, ALICE, hello_text(BOB, echo="n" * 32), kind="system", at=now)
+        line.send(answer)
+        assert await guest.receive() == answer
+        for sender, to, frm, dest in ((guest, line, ALICE, BOB), (line, guest, BOB, ALICE)):
+            said = signed(frm, dest, "as it is \u2028 — ✓", at=now)
+            sender.send(said)
+            assert await to.receive() == said
+        guest.send(signed(CAROL, BOB, "in another name", at=now))
+        assert await guest.closed() == (4403, "not_authorized")
+        assert action_of(await line.receive()) == {"action": "gone", "agent": ALICE}
+
+
+async def test_a_message_of_another_key_is_not_passed_on(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with await attach(bench) as line, call(bench) as guest:
+        guest.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
+        await line.receive()
+        guest.send(signed(ALICE, BOB, "forged", at=now, key=key_of(CAROL)))
+        assert await guest.closed() == (4401, "bad_signature")
+        line.send(signed(CAROL, ALICE, "not mine to say", at=now))
+        assert (await line.closed())[0] == 4403
+
+
+async def test_messages_wait_for_an_agent_that_is_away_and_stay_until_it_has_them(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with await attach(bench):
+        pass
+    said = [signed(ALICE, BOB, f"message {number}", at=now, id=f"mail-{number}") for number in range(3)]
+    async with call(bench) as guest:
+        guest.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
+        assert action_of(await guest.receive())["action"] == "mailbox"
+        for frame in said:
+            guest.send(frame)
+            assert action_of(await guest.receive())["action"] == "kept"
+        for _ in range(2):  # not acknowledged, so it comes again
+            async with await attach(bench) as line:
+                assert [await line.receive() for _ in said] == said
+        assert (await guest.closed())[0] == 1012
+    async with await attach(bench) as line:
+        assert [await line.receive() for _ in said] == said
+        line.send(signed(BOB, ALICE, "mail-0 mail-1 mail-2", kind="ack", at=now))
+        assert action_of(await line.receive()) == {"action": "gone", "agent": ALICE}
+    async with await attach(bench) as line:
+        line.send(signed(BOB, OWN, "echo empty", at=now))
+        assert json.loads(await line.receive())["from"] == OWN
+
+
+async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: Bench) -> None:
+    now = bench.clock.now()
+    attaching = json.dumps({"action": "attach"})
+    async with call(bench) as socket:  # pinned, but not registered
+        await socket.open(CAROL, OWN, now)
+        socket.send(signed(CAROL, OWN, attaching, kind="system", at=now))
+        assert await socket.closed() == (4403, "not_authorized")
+    stranger = "agent:nobody.key.invalid"
+    async with call(bench, authorization=f"Bearer {bench.admin_token}") as socket:
+        await socket.open(stranger, OWN, now)
+        socket.send(signed(stranger, OWN, attaching, kind="system", at=now))
+        assert await socket.closed() == (4403, "not_authorized")
+    async with call(bench) as socket:  # whom nobody attached is not here
+        socket.send(signed(ALICE, "agent:unheard.example.com", hello_text(ALICE), kind="system", at=now))
+        assert (await socket.closed())[0] == 4403

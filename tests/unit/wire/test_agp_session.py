@@ -1,0 +1,241 @@
+"""A session of AGP without a socket: the table, the handshake, what is refused before anything is made of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.agp import ALICE, BOB, CAROL, SeededDraws, hello_text, key_of, party, signed
+from waypost import limits
+from waypost.errors import (
+    BadSignature,
+    FingerprintMismatch,
+    Forbidden,
+    InvalidDocument,
+    MalformedJson,
+    OutOfTime,
+    Replayed,
+    TooLarge,
+    Unauthorized,
+    UnsupportedType,
+    UnsupportedVersion,
+    agp_code_of,
+    codes_of,
+)
+from waypost.wire.agp import Content, parse_agent, parse_message, write_message
+from waypost.wire.agp_replay import ReplayMemory
+from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
+from waypost.wire.agp_states import TABLE, Event, State, diagram, find_next
+
+NOW = 1_780_000_000.0
+
+
+def session(agent: str, peer: str | None = None, memory: ReplayMemory | None = None) -> AgpSession:
+    draws = SeededDraws(sum(agent.encode()))
+    return AgpSession(party(agent), draws, peer=peer, calls=peer is not None, memory=memory)
+
+
+def met() -> tuple[AgpSession, AgpSession]:
+    """Two sessions that know each other."""
+    caller, answerer = session(ALICE, BOB), session(BOB)
+    assert isinstance(answerer.receive(caller.call(NOW), NOW), Called)
+    [hello] = answerer.admit(key_of(ALICE).public, NOW)
+    assert isinstance(caller.receive(hello, NOW), Called)
+    [ack] = caller.admit(key_of(BOB).public, NOW)
+    assert caller.is_verified
+    assert not answerer.is_open
+    assert isinstance(answerer.receive(ack, NOW), Opened)
+    assert answerer.is_verified
+    return caller, answerer
+
+
+def test_three_frames_verify_both_sides() -> None:
+    caller, answerer = met()
+    assert (caller.peer, answerer.peer) == (BOB, ALICE)
+    said = answerer.receive(caller.write("chat", Content(text="line one\nline two"), NOW), NOW)
+    assert isinstance(said, Said)
+    assert said.message.content.text == "line one\nline two"
+    acknowledged = caller.receive(answerer.acknowledge((said.message.id,), NOW), NOW)
+    assert acknowledged == Acknowledged((said.message.id,))
+    beat = caller.receive(answerer.control("heartbeat", NOW), NOW)
+    assert isinstance(beat, Controlled)
+    assert beat.verified
+
+
+def test_an_answer_that_echoes_another_nonce_is_a_replay() -> None:
+    caller, answerer = session(ALICE, BOB), session(BOB)
+    answerer.receive(session(ALICE, BOB).call(NOW), NOW)  # of another session, with another nonce
+    [hello] = answerer.admit(key_of(ALICE).public, NOW)
+    other = AgpSession(party(ALICE), SeededDraws(99), peer=BOB, calls=True)
+    with pytest.raises(Replayed):
+        other.receive(hello, NOW)
+    assert isinstance(caller.receive(hello, NOW), Called)  # the same draws, so the same nonce
+
+
+def test_whoever_answers_for_another_is_refused() -> None:
+    caller = session(ALICE, BOB)
+    with pytest.raises(Forbidden):
+        caller.receive(signed(CAROL, ALICE, hello_text(CAROL, echo="x" * 32), kind="system", at=NOW), NOW)
+
+
+def test_a_key_with_another_fingerprint_or_a_signature_of_another_key_is_refused() -> None:
+    answerer = session(BOB)
+    answerer.receive(session(ALICE, BOB).call(NOW), NOW)
+    with pytest.raises(FingerprintMismatch):
+        answerer.admit(key_of(CAROL).public, NOW)
+    forged = session(BOB)
+    forged.receive(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=NOW, key=key_of(CAROL)), NOW)
+    with pytest.raises(BadSignature):
+        forged.admit(key_of(ALICE).public, NOW)
+
+
+def test_a_hello_for_another_agent_or_of_another_protocol_is_refused() -> None:
+    with pytest.raises(Forbidden):
+        session(BOB).receive(session(ALICE, CAROL).call(NOW), NOW)
+    with pytest.raises(InvalidDocument):
+        session(BOB).receive(signed(ALICE, BOB, hello_text(CAROL), kind="system", at=NOW), NOW)
+    with pytest.raises(UnsupportedVersion):
+        session(BOB).receive(signed(ALICE, BOB, hello_text(ALICE, protocol="ADP/9"), kind="system", at=NOW), NOW)
+    with pytest.raises(InvalidDocument):
+        session(BOB).receive(signed(ALICE, BOB, hello_text(ALICE, nonce="short"), kind="system", at=NOW), NOW)
+
+
+def test_nothing_is_heard_before_the_hello() -> None:
+    with pytest.raises(Unauthorized):
+        session(BOB).receive(signed(ALICE, BOB, "hi", at=NOW), NOW)
+    refused = session(ALICE, BOB).receive(
+        signed(BOB, ALICE, json.dumps({"action": "error", "code": "unknown_peer"}), kind="system", at=NOW), NOW
+    )
+    assert isinstance(refused, Controlled)
+    assert not refused.verified
+
+
+def test_a_second_hello_in_a_session_is_no_message() -> None:
+    _, answerer = met()
+    said = answerer.receive(session(ALICE, BOB).write("system", Content(text=hello_text(ALICE)), NOW), NOW)
+    assert isinstance(said, Controlled)  # told, and nothing follows from it
+    assert answerer.state is State.OPEN
+
+
+def test_the_window_of_time_is_300_seconds_back_and_60_ahead() -> None:
+    _, answerer = met()
+    for late in (-limits.AGP_PAST_SECONDS - 1, limits.AGP_FUTURE_SECONDS + 1):
+        with pytest.raises(OutOfTime):
+            answerer.receive(signed(ALICE, BOB, "hi", at=NOW + late), NOW)
+    for late in (-limits.AGP_PAST_SECONDS, limits.AGP_FUTURE_SECONDS):
+        assert isinstance(answerer.receive(signed(ALICE, BOB, "hi", at=NOW + late), NOW), Said)
+
+
+def test_an_id_counts_once_in_a_session_and_its_bytes_once_in_all() -> None:
+    memory = ReplayMemory()
+    frame, again = (signed(ALICE, BOB, "hi", at=at, id="one") for at in (NOW, NOW + 1))
+    for turn, copies in enumerate(((frame, frame), (frame,), (again, again))):
+        answerer = session(BOB, memory=memory)
+        hello = signed(ALICE, BOB, hello_text(ALICE), kind="system", at=NOW)
+        answerer.receive(hello, NOW)
+        [answer] = answerer.admit(key_of(ALICE).public, NOW)
+        nonce = json.loads(json.loads(answer)["body"]["content"])["nonce"]
+        answerer.receive(signed(ALICE, BOB, nonce, kind="ack", at=NOW, id=f"ack {turn}"), NOW)
+        if turn != 1:
+            assert isinstance(answerer.receive(copies[0], NOW), Said)
+        with pytest.raises(Replayed):
+            answerer.receive(copies[-1], NOW)
+
+
+def test_the_memory_of_ids_is_bounded_in_number_and_time() -> None:
+    memory = ReplayMemory(most=3, seconds=10)
+    for number in range(5):
+        memory.note(ALICE, str(number), NOW + number)
+    assert len(memory) == 3
+    memory.note(ALICE, "later", NOW + 100)
+    assert len(memory) == 1
+    with pytest.raises(Replayed):
+        memory.check(ALICE, "later")
+    memory.check(BOB, "later")
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (b"{}", InvalidDocument),
+        ("[]", MalformedJson),
+        ("{", MalformedJson),
+        ('{"id":"1","id":"2"}', MalformedJson),
+        ("{}", InvalidDocument),
+        (signed(ALICE, BOB, "hi", at=NOW, kind="hello world"), UnsupportedType),
+        (signed(ALICE, BOB, "hi", at=NOW, id="x" * 129), InvalidDocument),
+        (signed(ALICE, BOB, "hi", at=NOW, body=[]), InvalidDocument),
+        (signed(ALICE, BOB, "hi", at=NOW, body={"content": {"a": 1}}), InvalidDocument),
+        (signed("urn:alice", BOB, "hi", at=NOW, key=key_of(ALICE)), InvalidDocument),
+        (signed(ALICE, "agent:", "hi", at=NOW), InvalidDocument),
+        (json.dumps({"id": "x" * limits.AGP_FRAME_BYTES}), TooLarge),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:24],
+)
+def test_what_is_no_message_is_refused(frame: str | bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        parse_message(frame)
+
+
+def test_a_missing_content_is_signed_as_empty() -> None:
+    message = parse_message(signed(ALICE, BOB, "", at=NOW, body={}))
+    assert message.content.text == ""
+    assert message.covered.endswith(b"Z\n")
+
+
+def test_a_content_that_fits_no_frame_is_not_written() -> None:
+    def written(text: str) -> str:
+        return write_message(
+            key_of(ALICE), message_id="1", sender=ALICE, to=BOB, kind="chat", at=NOW, content=Content(text=text)
+        )
+
+    assert parse_message(written("é" * (limits.AGP_CONTENT_BYTES // 2))).content.text.startswith("é")
+    with pytest.raises(TooLarge):
+        written("x" * (limits.AGP_CONTENT_BYTES + 1))
+
+
+def test_names_are_compared_in_lower_case_and_signed_as_they_are() -> None:
+    assert parse_agent("agent:Alice.Example.com") == ALICE
+    message = parse_message(signed("agent:ALICE.example.com", BOB, "hi", at=NOW, key=key_of(ALICE)))
+    assert message.sender == ALICE
+    assert b"ALICE" in message.covered
+
+
+# --- The table --------------------------------------------------------------------------------------
+
+
+def test_every_state_can_end_and_nothing_follows_the_end() -> None:
+    for state in State:
+        for event in (Event.FAULT, Event.DISCONNECT):
+            assert find_next(state, event) is (None if state is State.ENDED else State.ENDED)
+    assert not [state for state, _ in TABLE if state is State.ENDED]
+
+
+def test_only_the_two_open_states_take_messages_and_each_state_is_reached() -> None:
+    assert {state for state, event in TABLE if event is Event.MESSAGE} == {State.OPEN, State.CAPPED}
+    assert {State.CALLING, State.LISTENING, *TABLE.values()} == set(State)
+
+
+def test_the_diagram_draws_the_table() -> None:
+    drawn = diagram()
+    for (state, event), target in TABLE.items():
+        if target is not State.ENDED:
+            assert f"{state.value.replace(' ', '_')} --> {target.value.replace(' ', '_')}: {event.value}" in drawn
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "close"),
+    [
+        (InvalidDocument(""), "bad_message", 4400),
+        (UnsupportedType(""), "unsupported_type", 4400),
+        (BadSignature(""), "bad_signature", 4401),
+        (OutOfTime(""), "stale_timestamp", 4401),
+        (Replayed(""), "replay", 4401),
+        (FingerprintMismatch(""), "fingerprint_mismatch", 4401),
+        (Forbidden(""), "not_authorized", 4403),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_a_fault_has_its_code_and_its_close_code(error: InvalidDocument, code: str, close: int) -> None:
+    assert (agp_code_of(error), codes_of(error).ws_close) == (code, close)
