@@ -337,6 +337,8 @@ def build(
         conversations=conversations,
         lan=_lan(settings, registry, renderer, outgoing) if place is None or place.writes else None,
     )
+    if application.lan is not None:
+        application.lan.show(metrics)
     if isinstance(registry, FollowingRegistry) and place is not None:
         upstream = Upstream(inner_path(data))
         application.upstream, application.app = upstream, Follower(service, registry, upstream)

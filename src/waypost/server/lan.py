@@ -22,9 +22,10 @@ from waypost.registry.announced import Wish
 from waypost.registry.engine import Registry
 from waypost.registry.publication import Publication
 from waypost.server.announced_view import AnnouncedViews
+from waypost.server.metrics import Metrics
 from waypost.server.rendering import Renderer
 from waypost.transports.directory import agent_id_of, is_goodbye
-from waypost.transports.port import Ack, Heard, Transport
+from waypost.transports.port import Ack, Counted, Heard, Transport
 from waypost.wire.announce import AgentQuery, response_message
 
 log = logging.getLogger("waypost.lan")
@@ -60,6 +61,17 @@ class Lan:
             transport.serve(self.answer, self.hear)
             await transport.open()
             log.info("listening for announcements by %s", transport.name)
+
+    def show(self, metrics: Metrics) -> None:
+        """What an operator should see of it."""
+        metrics.show("lan_dropped", "Packets and messages of the LAN and the bus that were dropped unread.", self._dropped)
+        metrics.show("lan_parked", "Messages of the bus that could not be handled and are set aside.", self._parked)
+
+    def _dropped(self) -> float:
+        return sum(each.tally().dropped for each in self._transports if isinstance(each, Counted))
+
+    def _parked(self) -> float:
+        return sum(each.tally().parked for each in self._transports if isinstance(each, Counted))
 
     async def stop(self) -> None:
         for transport in self._transports:

@@ -5,7 +5,7 @@ With several processes each counts what it answers; those that follow report to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ class _Report(msgspec.Struct, array_like=True):
     life: int  # its process id: after a restart it counts from nothing
     watchers: int
     requests: list[tuple[str, str, int, int]]
+    sessions: int = 0  # WebSockets
 
 
 _report_decoder = msgspec.json.Decoder(_Report)
@@ -27,10 +28,26 @@ class Metrics:
         self._requests: dict[_Key, int] = {}
         self._others: dict[int, _Report] = {}  # by place
         self._before: dict[_Key, int] = {}  # what processes counted that have ended
+        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._sessions: Callable[[], int] = lambda: 0
 
     def count(self, method: str, route: str, status: int) -> None:
         key = (method if method in _METHODS else "OTHER", route, status)
         self._requests[key] = self._requests.get(key, 0) + 1
+
+    def show_sessions(self, sessions: Callable[[], int]) -> None:
+        """How many WebSockets are open here."""
+        self._sessions = sessions
+
+    def show(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """One more figure, for operators."""
+        self._gauges[name] = (text, value)
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What is to be shown to an operator besides requests."""
+        others = sum(told.sessions for told in self._others.values())
+        shown = {"websocket_sessions": ("Open WebSocket sessions of the announce protocol.", self._sessions() + others)}
+        return shown | {name: (text, value()) for name, (text, value) in self._gauges.items()}
 
     def render(self, gauges: Mapping[str, tuple[str, float]], *, requests: bool = True) -> bytes:
         lines = self._request_lines() if requests else []
@@ -50,7 +67,7 @@ class Metrics:
     def report(self, place: int, life: int, watchers: int) -> bytes:
         """What was counted here, for the process that shows it."""
         counted = [(*key, number) for key, number in self._requests.items()]
-        return msgspec.json.encode(_Report(place, life, watchers, counted))
+        return msgspec.json.encode(_Report(place, life, watchers, counted, self._sessions()))
 
     def take_over(self, report: bytes) -> None:
         told = _report_decoder.decode(report)

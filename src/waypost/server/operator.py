@@ -71,6 +71,7 @@ class OperatorFace:
             )
             gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.ranker.pending)
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
+            gauges |= self._metrics.gauges()
         # How often others registered something tells of agents that the caller may not see.
         body = self._metrics.render(gauges, requests=call.principal.is_admin)
         return Response(200, body, content_type=b"text/plain; version=0.0.4; charset=utf-8")

@@ -72,6 +72,7 @@ class Sockets:
         self._metrics = metrics
         self._origin = origin or Origin()
         self._open: Counter[str] = Counter()
+        metrics.show_sessions(lambda: self.sessions)
 
     @property
     def sessions(self) -> int:

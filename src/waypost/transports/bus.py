@@ -22,7 +22,7 @@ from waypost.transports.bus_connection import BusConnection
 from waypost.transports.directory import Directory, agent_id_of
 from waypost.transports.listening import Subscriber
 from waypost.transports.pace import Pace
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting
+from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting, Tally
 from waypost.transports.station import Station
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_message, query_message
 from waypost.wire.announce_bus import TOPIC, check_group, digest_of, reply_subject, subject_of
@@ -61,6 +61,7 @@ class BusTransport:
         self._pace = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
         self._room = asyncio.Semaphore(limits.ANSWERS_AT_ONCE)
         self._working: set[asyncio.Task[Any]] = set()
+        self._dropped = 0
 
     @property
     def parked(self) -> tuple[Parked, ...]:
@@ -122,6 +123,9 @@ class BusTransport:
     def echoed_at(self) -> float | None:
         return self._station.echoed_at
 
+    def tally(self) -> Tally:
+        return Tally(dropped=self._dropped, parked=len(self._attempts.parked))
+
     # --- What goes out ---------------------------------------------------------------------------
 
     async def _tell(self, agent_id: str, data: bytes) -> None:
@@ -150,6 +154,7 @@ class BusTransport:
     async def _received(self, station: Station, data: bytes, inbox: str) -> None:
         """Waits while too much is in hand: then the bus holds back what comes, and at last drops it."""
         if not self._pace.take("", asyncio.get_running_loop().time()):
+            self._dropped += 1
             return
         try:
             message = parse_message(data)

@@ -21,7 +21,7 @@ from waypost.transports.directory import Directory, agent_id_of, is_goodbye
 from waypost.transports.interfaces import Interface, find_interfaces
 from waypost.transports.listening import Listening, Subscriber
 from waypost.transports.own import Own
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting
+from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting, Tally
 from waypost.trust.announced import read_announced
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_message
 from waypost.wire.announce_negotiation import Negotiation
@@ -192,6 +192,9 @@ class MdnsTransport(RecordUpdateListener):
 
     def echoed_at(self) -> float | None:
         return self._echoed_at
+
+    def tally(self) -> Tally:
+        return Tally(dropped=self._guard.refused if self._guard is not None else 0)
 
     # --- What comes in ---------------------------------------------------------------------------
 

@@ -102,6 +102,20 @@ class Transport(Protocol):
         ...
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """What became of what was not handled, since the transport was made."""
+
+    dropped: int = 0  # packets that were not even read: too many, or not of the link
+    parked: int = 0  # messages that are set aside, at the moment
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A transport that strangers can reach, and that counts what it does not handle."""
+
+    def tally(self) -> Tally: ...
+
+
 @runtime_checkable
 class Echoing(Protocol):
     """A transport that hears its own words, and so can tell that it works (P-30)."""

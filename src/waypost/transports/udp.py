@@ -20,7 +20,7 @@ from waypost.transports.directory import Directory
 from waypost.transports.interfaces import find_interfaces
 from waypost.transports.listening import Subscriber
 from waypost.transports.pace import Door, Pace
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting
+from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting, Tally
 from waypost.transports.station import Station
 from waypost.transports.udp_sockets import Address, UdpSockets, open_sockets
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_message, query_message
@@ -130,6 +130,9 @@ class UdpTransport:
 
     def echoed_at(self) -> float | None:
         return self._station.echoed_at
+
+    def tally(self) -> Tally:
+        return Tally(dropped=sum(each.refused for each in self._sockets))
 
     # --- What comes in ---------------------------------------------------------------------------
 
