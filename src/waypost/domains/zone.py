@@ -123,7 +123,8 @@ def _bindings(plan: ZonePlan, *, private_keys: bool) -> Iterable[ZoneRecord]:
         svcb.BAP: plan.protocol,
         svcb.WELL_KNOWN: plan.well_known,
     }
-    yield _svcb(plan, plan.domain, 1, plan.target, _told(values, private_keys))
+    # The owner's name in full, where "." would say the same: some readers of DNS-AID take "." for no target at all.
+    yield _svcb(plan, plan.domain, 1, plan.host, _told(values, private_keys))
     for priority, other in enumerate(plan.further, start=2):
         more: Values = {
             svcb.MANDATORY: ("alpn", "port"),

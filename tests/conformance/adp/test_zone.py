@@ -13,7 +13,7 @@ ALICE = "alice.example.com"
 @pytest.mark.req("ADP-1", "ADP-2", "ADP-3", "ADP-5", "ADP-6")
 def test_an_agent_has_a_service_record_at_its_own_name() -> None:
     (record,) = read_zone(zone_of())[ALICE, "SVCB"]
-    assert (record.priority, record.target.to_text()) == (1, ".")
+    assert (record.priority, record.target.to_text()) == (1, f"{ALICE}.")  # "." in full
     params = params_of(record)
     assert params[1].split(",") == ["a2a", "h2"]
     assert params[3] == "443"
