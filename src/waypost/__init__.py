@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from waypost.client.retry import Retry as Retry
     from waypost.client.sync.client import SyncClient as SyncClient
     from waypost.errors import WaypostError as WaypostError
+    from waypost.live import ChatMessage as ChatMessage
+    from waypost.live import LiveAgent as LiveAgent
+    from waypost.live import Reply as Reply
     from waypost.server.discovery import Discovery as Discovery
 
 __version__ = "0.1.0"
@@ -39,6 +42,9 @@ _HOMES = {
     "Finder": "waypost.client.finder",
     "FoundAgent": "waypost.client.finder",
     "Discovery": "waypost.server.discovery",
+    "LiveAgent": "waypost.live",
+    "ChatMessage": "waypost.live",
+    "Reply": "waypost.live",
     "Retry": "waypost.client.retry",
     "Receipt": "waypost.client.results",
     "Failure": "waypost.client.results",
@@ -59,6 +65,9 @@ __all__ = (
     "Finder",
     "FoundAgent",
     "Discovery",
+    "LiveAgent",
+    "ChatMessage",
+    "Reply",
     "Retry",
     "Receipt",
     "Failure",

@@ -46,6 +46,7 @@ from waypost.server.af_registry import RegistryDirectory
 from waypost.server.agp_agents import OwnAgents
 from waypost.server.agp_socket import PATH as CHAT_PATH
 from waypost.server.agp_socket import Conversations, SocketPaths
+from waypost.server.agp_tunnel import Tunnel
 from waypost.server.announce import AnnounceFace
 from waypost.server.announced_certificates import AnnouncedCertificates
 from waypost.server.audit import AuditFace
@@ -319,7 +320,9 @@ def build(
         rates=rates,
         origin=origin,
     )
-    service.sockets, sockets.refuse = SocketPaths({"/ws": sockets, CHAT_PATH: conversations}), service.refuse
+    follows = place is not None and not place.writes
+    chats = Tunnel(inner_path(data)) if follows else conversations  # one process holds all conversations
+    service.sockets, sockets.refuse = SocketPaths({"/ws": sockets, CHAT_PATH: chats}), service.refuse
     application = Application(
         settings=settings,
         registry=registry,

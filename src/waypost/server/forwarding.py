@@ -134,7 +134,7 @@ class _Exchange:
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
-        headers.append((ORIGIN, _origin(scope)))
+        headers.append((ORIGIN, origin_header(scope)))
         if VIA in scope:
             headers.append((CAME, scope[VIA].encode()))
         shown = shown_certificate(scope)
@@ -188,7 +188,7 @@ def _signs_in(scope: Scope) -> bool:
     return scope.get("raw_path") == b"/" and _SIGN_IN in scope.get("query_string", b"")
 
 
-def _origin(scope: Scope) -> bytes:
+def origin_header(scope: Scope) -> bytes:
     host, port = scope.get("client") or ("", 0)
     return f"{scope.get('scheme', 'http')} {port} {host}".encode("latin-1", "replace")
 

@@ -1,0 +1,145 @@
+"""Agents in processes of their own, a service of two processes, and the command: they meet, talk and are recognised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.agp import ALICE, BOB, key_of
+from support.server import RunningServer, clean_environment, running_server
+from waypost import Client, LiveAgent
+from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
+from waypost.live import ChatMessage
+from waypost.trust.signing import adp_public_key, new_key
+
+TESTS = Path(__file__).parents[1]
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server("--workers", "2", "--samples") as running:
+        yield running
+
+
+@contextmanager
+def listener(folder: Path) -> Iterator[str]:
+    """Bob, in a process of his own; the address that he takes calls at."""
+    environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "support.agp_process", "listen", str(folder)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as bob:
+        try:
+            assert bob.stdout is not None
+            yield bob.stdout.readline().strip()
+        finally:
+            bob.kill()
+
+
+def fingerprint(agent: str) -> str:
+    return key_of(agent).public.fingerprint() or ""
+
+
+async def test_two_agents_in_two_processes_meet_and_a_third_with_another_key_is_refused(tmp_path: Path) -> None:
+    with listener(tmp_path) as url:
+        async with LiveAgent(ALICE, key_of(ALICE)) as alice:
+            alice.knows(BOB, url=url, fingerprint=fingerprint(BOB))
+            reply = await alice.chat(BOB, "good morning", timeout=PATIENCE_SECONDS)
+            assert str(reply) == "echo: good morning"
+            assert reply.verdict is not None
+            assert (reply.verdict.check, reply.verdict.state) == ("peer-verified", "passed")
+        async with LiveAgent(ALICE, new_key("ed25519", b"z" * 32)) as false_alice:
+            false_alice.knows(BOB, url=url, fingerprint=fingerprint(BOB))
+            with pytest.raises(FingerprintMismatch):
+                await false_alice.chat(BOB, "let me in")
+        async with LiveAgent("agent:mallory.example.com", key_of("mallory")) as stranger:
+            stranger.knows(BOB, url=url, fingerprint=fingerprint(BOB))
+            with pytest.raises(Unauthorized):
+                await stranger.chat(BOB, "let me in")
+        async with LiveAgent(ALICE, key_of(ALICE)) as alice:
+            alice.knows(BOB, url=url, fingerprint=fingerprint(ALICE))  # told of another key than he has
+            with pytest.raises((FingerprintMismatch, BadSignature)):
+                await alice.chat(BOB, "is that you?")
+            with pytest.raises(UnknownPeer):
+                await alice.chat("agent:unheard.example.com", "hello?")
+
+
+async def test_an_agent_that_holds_a_line_is_reached_whichever_process_takes_the_call(server: RunningServer) -> None:
+    chat = f"ws{server.url.removeprefix('http')}/agent/chat"
+    async with Client(server.url, server.admin_token) as client:
+        for agent in (ALICE, BOB):
+            domain = agent.removeprefix("agent:")
+            public = adp_public_key(key_of(agent), domain)
+            await client.keys_trust(agent, key_of(agent).public.pem())
+            await client.register(
+                {
+                    "protocol": "ADP/1.1",
+                    "identity": {"id": agent, "domain": domain, "name": domain, "publicKey": public},
+                    "endpoints": {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": chat},
+                    "capabilities": [{"id": "chat", "name": "Chat"}],
+                }
+            )
+        bob = LiveAgent(BOB, key_of(BOB), registry=server.url, token=server.admin_token)
+
+        @bob.on_chat
+        async def spell(message: ChatMessage):  # type: ignore[no-untyped-def]
+            for letter in message.text:
+                yield letter
+
+        async with bob, asyncio.timeout(PATIENCE_SECONDS):
+            assert await bob.attach() == chat
+            for _ in range(6):  # connections are dealt out to both processes by chance
+                async with LiveAgent(ALICE, key_of(ALICE), registry=server.url, token=server.admin_token) as alice:
+                    reply = await alice.chat(BOB, "abc")
+                    assert [part.text for part in reply.parts] == ["a", "b", "c", ""]
+                    assert reply.verdict is not None
+                    assert reply.verdict.evidence["key_by"] == "registry"
+        checks = {check.check: check.state for check in (await client.verify(BOB)).checks}
+        assert checks["peer-verified"] == "passed"
+        shown = (await client.document(BOB, "adp")).trust
+        assert shown == "verified"
+
+
+def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "waypost", "chat", *words],
+        input=said,
+        capture_output=True,
+        text=True,
+        env=server.environment(),
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) -> None:
+    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False).json()["identity"]["id"]
+    found = run(server, own, said="echo one\n\ntranslate an invoice\n")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("one\n")
+    assert "Invoice Translator" in found.stdout
+    assert "peer-verified" in found.stderr
+    lines = run(server, own, "-o", "jsonl", said="echo two\n")
+    assert [json.loads(line)["text"] for line in lines.stdout.splitlines()] == ["two"]
+
+
+def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be(server: RunningServer) -> None:
+    unknown = run(server, "agent:nobody.example", said="hello\n")
+    assert unknown.returncode == 77
+    assert "Nothing is known of agent:nobody.example" in unknown.stderr
+    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False).json()["identity"]["id"]
+    other = run(server, own, "--fingerprint", fingerprint(BOB), said="hello\n")
+    assert other.returncode == 77
+    assert "the one that is known is" in other.stderr
+    plain = run(server, own, "--url", "ws://chat.example.com/", "--fingerprint", fingerprint(BOB), said="hello\n")
+    assert plain.returncode == 64
