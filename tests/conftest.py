@@ -9,14 +9,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded, as
 # Hundreds of commands and services are started as processes. Where nothing compiled is kept, each of them compiles all of
 # its modules anew, which takes four times as long as what it is started for.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from waypost.embedders.choice import choose
 from waypost.search.embedding import Space
+
+sys.dont_write_bytecode = False
+
+# The same examples in every run, however busy the machine is: a test fails because of a change. New examples are looked for
+# with `pytest tests/property --hypothesis-profile=exploring`.
+settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+settings.register_profile("exploring", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,13 @@ _FAR = 90_000_000  # agents that no run reaches
 _WORD = re.compile(r"\w+")
 
 
-def composed(encode: Encode, name: str) -> Composed:
-    """Vectors like those that `encode` would make of the agents here."""
+def composed(encode: Encode, name: str, size: int) -> Composed:
+    """Vectors like those that `encode` would make of so many of the agents here."""
+    sampled = min(_SAMPLED, 4 * size)
     counted: Counter[str] = Counter()
     samples: list[str] = []
-    for agent in agents(_SAMPLED, first=_FAR):
+    for agent in agents(sampled, first=_FAR):
         texts = [f"{agent.record.name}. {agent.record.description}", *(each.text for each in agent.record.examples)]
         counted.update(word for text in texts for word in _WORD.findall(text.lower()))
         samples.append(texts[len(samples) % len(texts)])
-    return Composed(encode, name, [word for word, _ in counted.most_common(_COMMON_WORDS)], samples)
+    return Composed(encode, name, [word for word, _ in counted.most_common(min(_COMMON_WORDS, 2 * sampled))], samples)

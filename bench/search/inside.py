@@ -35,7 +35,7 @@ _MEGA = 1 << 20
 
 def build(size: int, folder: Path) -> Figures:
     """Fill a new index with `size` agents and save it; making the agents is not counted."""
-    ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name))
+    ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name, size))
     ranker.open()
     making = 0.0
     started = at = time.perf_counter()

@@ -18,7 +18,7 @@ _MEGA = 1 << 20
 
 
 def peer(name: str, size: int, count: int) -> Figures:
-    searcher = _made(name)
+    searcher = _made(name, size)
     started = time.perf_counter()
     searcher.fill(agents(size))
     built = time.perf_counter() - started
@@ -32,9 +32,9 @@ def peer(name: str, size: int, count: int) -> Figures:
     return figures | {"build_seconds": round(built, 2), "rss_mib": round(memory.rss / _MEGA, 1)}
 
 
-def _made(name: str) -> Searcher:
+def _made(name: str, size: int) -> Searcher:
     if name == PEERS[1]:
         return Bm25()
     model = SentenceModel(remembered=0)
-    vectors = BruteForce(composed(model, PEERS[0]).encode)
+    vectors = BruteForce(composed(model, PEERS[0], size).encode)
     return vectors if name == PEERS[0] else Rrf(vectors, Bm25())

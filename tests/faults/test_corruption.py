@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision, To
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_schema import FILE_NAME
 
-FLIPS = 80
+FLIPS = 50
 CUTS = 12
 AGENTS = 120
 ENTRIES = 600
@@ -61,10 +62,14 @@ async def _read(folder: Path, *, check: bool) -> Content:
         await store.close()
 
 
-@pytest.fixture
-async def intact(tmp_path: Path) -> tuple[Path, Content]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
     """A store of every kind of row, some of them longer than a page, stopped cleanly."""
-    folder = tmp_path / "intact"
+    folder = tmp_path_factory.mktemp("intact")
+    return folder, asyncio.run(_made(folder))
+
+
+async def _made(folder: Path) -> Content:
     store = SqliteStore(folder)
     await store.open(Listener())
     for n in range(AGENTS):
@@ -80,7 +85,14 @@ async def intact(tmp_path: Path) -> tuple[Path, Content]:
     await store.execute(withdraw("gone"))
     await store.secret("cursor", lambda: b"a secret of 16 b")
     await store.close()
-    return folder, await _read(folder, check=True)
+    return await _read(folder, check=True)
+
+
+@pytest.fixture
+def intact(made: tuple[Path, Content], tmp_path: Path) -> tuple[Path, Content]:
+    """A copy of it."""
+    folder, content = made
+    return Path(shutil.copytree(folder, tmp_path / "intact")), content
 
 
 @pytest.mark.parametrize(("clean", "check"), [(True, False), (False, False), (True, True)])

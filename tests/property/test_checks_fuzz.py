@@ -76,7 +76,7 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=600)
+@settings(max_examples=300)
 def test_a_check_of_a_distorted_document_gives_a_verdict(data: st.DataObject) -> None:
     check = data.draw(st.sampled_from(sorted(SIGNED, key=lambda each: each.__name__)))
     document = SIGNED[check]

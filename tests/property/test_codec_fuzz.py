@@ -36,7 +36,7 @@ EVERY_SEED = [
 VALIDATORS = {name: Draft202012Validator(codec.schema()) for name, codec in CODECS.items()}
 WRITTEN = {name: Draft202012Validator(codec.written_schema()) for name, codec in CODECS.items()}
 CATALOG = Draft202012Validator(catalog_schema())
-widely = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+widely = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 odd_values = st.one_of(
     json_values,
     st.sampled_from(

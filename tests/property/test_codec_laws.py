@@ -23,7 +23,7 @@ EVERY_EXAMPLE = [
     for index, example in enumerate(codec.examples())
 ]
 thoroughly = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

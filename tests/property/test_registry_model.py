@@ -322,7 +322,7 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 TestRegistryInMemory = RegistryMachine.TestCase
 TestRegistryInMemory.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
 TestRegistryOnDisk = DurableRegistryMachine.TestCase
 TestRegistryOnDisk.settings = settings(

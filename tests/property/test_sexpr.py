@@ -17,7 +17,7 @@ from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol
 from waypost.model.sexpr_json import form_to_json, json_to_form, profile_key
 from waypost.model.sexpr_print import print_form, print_line
 
-thoroughly = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thoroughly = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
 idents = st.from_regex(r"[A-Za-z_$*=<>!?&%][A-Za-z0-9_$+*=<>!?&%.:-]{0,8}", fullmatch=True)

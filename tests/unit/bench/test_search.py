@@ -55,8 +55,8 @@ def test_questions_differ_and_a_paraphrase_knows_its_agent() -> None:
 
 
 def test_an_index_that_is_built_is_opened_and_finds_its_agents(tmp_path: Path) -> None:
-    built = build(400, tmp_path / "index")
-    found = answer(400, tmp_path / "index", 40)
+    built = build(150, tmp_path / "index")
+    found = answer(150, tmp_path / "index", 30)
     assert built["saved_mib"] > 0
     assert found["found_percent"] > 50
     assert found["new_missed"] == 0

@@ -18,7 +18,7 @@ from waypost.search.ranker import HybridRanker
 
 METATOOL = public_set("metatool")
 CLONES = 200
-TARGETS = 4
+TARGETS = 3
 LAST = 20  # places that are looked at
 
 
