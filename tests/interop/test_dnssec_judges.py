@@ -4,11 +4,13 @@ gives by the way it answers."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.dns_servers import NameServer, nsd, unbound
 from support.dnssec_cases import ANCHORS, CASES, DATE, NAMES, zone_texts
+from support.random_zones import RandomZones
 from support.signed_zones import NOW
 from waypost.domains.ports import RecordType
 from waypost.net.dns.upstreams import Upstreams
@@ -42,3 +44,23 @@ async def test_our_verdict_is_that_of_an_independent_judge(
         found = await asking(server).lookup(name, kind)
         assert (found.outcome, found.security) == (outcome, security), found.reason
     assert judge.verdict(name, kind) == security
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+async def test_zones_that_nobody_thought_of_are_judged_alike(damaged: bool, tmp_path: Path) -> None:
+    made = RandomZones(4, damaged=damaged)
+    folders = [tmp_path / name for name in ("nsd", "unbound")]
+    for folder in folders:
+        folder.mkdir()
+    trusted = TrustAnchors(parse_anchors("\n".join(made.anchors)), root=False)
+    ours, theirs = {}, {}
+    with (
+        nsd(folders[0], made.texts) as server,
+        unbound(folders[1], dict.fromkeys(made.texts, server), made.anchors, date=DATE) as judge,
+    ):
+        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=10), trusted, clock=lambda: NOW)
+        for name, kind in made.questions(150):
+            ours[name, kind] = (await dns_.lookup(name, kind)).security  # type: ignore[arg-type]
+            theirs[name, kind] = judge.verdict(name, kind)
+    assert ours == theirs
+    assert {"secure", "insecure"} | ({"bogus"} if damaged else set()) <= set(ours.values())
