@@ -118,7 +118,7 @@ class PageFace:
             body=_FORM if method == "POST" else None,
             answers=_HTML,
             open=True,
-            described=False,  # for people: described in the how-to, not in the API
+            described=path == "/",  # the others are for people: described in the how-to, not in the API
         )
 
     def _shown(self, handler: Callable[[Call, Visitor], Awaitable[AnyResponse]]) -> Handler:
