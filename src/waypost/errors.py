@@ -43,6 +43,7 @@
     │   ├── KeyConflict           the id is bound to another key
     │   ├── PreconditionFailed    If-Match names another version
     │   ├── ProofMissing          the proof of a domain is not where it was asked for
+    │   ├── AgentRefused          the agent of a domain is not who its DNS says
     │   └── IdempotencyConflict   the key was used for another request
     ├── StaleMetadata             what is held is newer than what was sent
     │   └── Replayed              a signed message that was seen before, or is too old to be news
@@ -279,6 +280,10 @@ class ProofMissing(Conflict):
     pass
 
 
+class AgentRefused(Conflict):
+    pass
+
+
 class StaleMetadata(WaypostError):
     code = "stale_metadata"
 
@@ -393,6 +398,7 @@ CODES: dict[type[WaypostError], Codes] = {
     KeyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Bound to another key"),
     PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
     IdempotencyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"),
+    AgentRefused: Codes(409, -32007, "ErrForbidden", 4409, 1, "INVALID_ARGUMENT", "Agent refused"),
     ProofMissing: Codes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
     StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
     # 409 would say that the id is bound to another key (ANN-35); here the proof is not good enough.

@@ -20,7 +20,7 @@ from waypost.domains.naming import is_domain, parse_asked
 from waypost.domains.organisation import Index, OrganisationReader
 from waypost.domains.rechecking import Rechecks
 from waypost.domains.resolving import DomainResolver, Found
-from waypost.errors import FetchFailed, PreconditionFailed, WaypostError
+from waypost.errors import AgentRefused, FetchFailed, PreconditionFailed, WaypostError
 from waypost.model.json import dump_json
 from waypost.model.principal import Principal
 from waypost.model.resolution import Endpoint, Resolution
@@ -32,6 +32,7 @@ from waypost.registry.publication import Publication
 
 VIA: Final = "domain"
 _NETWORK: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied", "dns_failed"))
+_HINT: Final = "`waypost resolve` shows it step by step."
 _MEMBERS: Final = ("name", "description")
 
 
@@ -108,7 +109,7 @@ class DomainImporter(Importer):
         for each in publications(self._registry, principal, found, wanted):
             if agents and agents[0].receipt is not None and agents[0].receipt.created:
                 each = msgspec.structs.replace(each, confirmed_by=principal)  # it joins what came to be just now
-            agents.append(await _taken(take, each))
+            agents.append(msgspec.structs.replace(await _taken(take, each), url=each.source_url or ""))
         if wanted.save and any(agent.receipt is not None for agent in agents):
             ids = [agent.receipt.id for agent in agents if agent.receipt is not None]
             await self._rechecks.remember(found.resolution.domain, principal.subject or "", ids)
@@ -242,11 +243,18 @@ def _digest(found: Found) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(body).digest() for body in bodies)).hexdigest()
 
 
-def _refused(told: Resolution) -> FetchFailed:
+def _refused(told: Resolution) -> FetchFailed | AgentRefused:
     if told.outcome == "not_found":
         return _failed(told.code or "no_agent", f"{told.domain} names no agent: {told.reason}.")
-    return _failed(told.code or "refused_agent", f"The agent of {told.domain} is refused: {told.reason}.")
+    if any(verdict.state == "failed" for verdict in told.verdicts):
+        return AgentRefused(
+            f"The agent of {told.domain} is refused: {told.reason}.",
+            path="$.url",
+            hint=_HINT,
+            details={"reason": told.code},
+        )
+    return _failed(told.code or "unresolved", f"The agent of {told.domain} cannot be resolved: {told.reason}.")
 
 
 def _failed(code: str, message: str) -> FetchFailed:
-    return FetchFailed(message, path="$.url", hint="`waypost resolve` shows it step by step.", details={"reason": code})
+    return FetchFailed(message, path="$.url", hint=_HINT, details={"reason": code})

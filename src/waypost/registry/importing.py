@@ -70,6 +70,7 @@ class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
     existing: dict[str, Any] | None = None  # what is registered under its id already
     receipt: Receipt | None = None
     error: WaypostError | None = None
+    url: str = ""  # where it is, when that is not where all of them are
 
     def agent(self) -> dict[str, Any] | None:
         return record_to_json(self.decoded.record) if self.decoded is not None else None

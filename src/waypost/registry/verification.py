@@ -34,16 +34,25 @@ Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
 Decide = Callable[[Held], Decision]
 
 
-def _check_adp(document: JsonObject, keys: Sequence[BoundKey], now: float) -> tuple[Verdict, ...]:
-    """With what the document says of its own DNS, which is a claim until we ask the DNS (P11)."""
+def _check_adp(
+    document: JsonObject, keys: Sequence[BoundKey], now: float, found: Sequence[Verdict] = ()
+) -> tuple[Verdict, ...]:
+    """With what the document says of its own DNS, which is a claim until we ask the DNS (P11). `found` is what that said."""
     stated = document.get("dns")
+    checks = check_adp(document, keys, now, fingerprints=_fingerprints(found))
     if not isinstance(stated, dict) or not stated:
-        return check_adp(document, keys, now)
+        return checks
     claimed = {name: value is True for name, value in stated.items() if name in _DNS_CLAIMS and isinstance(value, bool)}
     if isinstance(stated.get("dane"), dict):
         claimed["dane"] = stated["dane"].get("supported") is True
     claim = told("dns", "not_checked", "the document says this of itself", now, claimed=claimed)
-    return (*check_adp(document, keys, now), claim)
+    return (*checks, claim)
+
+
+def _fingerprints(found: Sequence[Verdict]) -> dict[str, str]:
+    """The key that the domain's DNS names, where that was looked up and held."""
+    rungs = [verdict for verdict in found if verdict.check == _KEY_RUNG and verdict.state == "passed"]
+    return {str(verdict.evidence.get("fingerprint")): "dns" for verdict in rungs}
 
 
 CHECKS: dict[str, Check] = {
@@ -56,6 +65,7 @@ CHECKS: dict[str, Check] = {
 _JUDGED = frozenset((SIGNATURE, PINNED))  # of announcements: both are judged, or neither holds
 _MANIFEST = b'"trustManifest"'
 _DNS = b'"dns"'
+_KEY_RUNG = "key-verified"
 _DNS_CLAIMS = ("svcbVerified", "dnssecSigned")
 
 
@@ -95,7 +105,8 @@ class Verification:
         """A document that joins a record speaks for that record: only keys bound to the record's own id count."""
         agent_id = current.id if current is not None else self._publication.decoded.record.id
         keys, dead = bound_keys(agent_id, notes, self._now)
-        verdicts = CHECKS[self._publication.dialect](self._document, (*keys, *dead), self._now)
+        found = self._publication.verdicts
+        verdicts = _checked(self._publication.dialect, self._document, (*keys, *dead), self._now, found)
         named = {verdict.evidence.get("key_id") for verdict in verdicts}
         if not named.isdisjoint(key.key.key_id for key in dead) or not named.isdisjoint(self._revoked):
             raise revoked("The key that signed this was revoked.", "$.signature")
@@ -138,19 +149,33 @@ def judge_document(
 
 
 def judge_with(
-    dialect: str, document: bytes, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float
+    dialect: str,
+    document: bytes,
+    keys: Sequence[BoundKey],
+    dead: Sequence[BoundKey],
+    now: float,
+    known: Sequence[Verdict] = (),
 ) -> tuple[Verdict, ...]:
-    check = CHECKS.get(dialect)
-    if check is None:
+    """`known` is what was found before, elsewhere than in the document."""
+    if dialect not in CHECKS:
         return ()
-    found = [_unless_revoked(each, dead) for each in check(_message(dialect, document), (*keys, *dead), now)]
+    checks = _checked(dialect, _message(dialect, document), (*keys, *dead), now, known)
+    found = [_unless_revoked(each, dead) for each in checks]
     return (*found, *(_pinned(each) for each in found if each.check == SIGNATURE and each.state == "passed"))
+
+
+def _checked(
+    dialect: str, document: JsonObject, keys: Sequence[BoundKey], now: float, known: Sequence[Verdict]
+) -> tuple[Verdict, ...]:
+    if dialect == "adp":
+        return _check_adp(document, keys, now, known)
+    return CHECKS[dialect](document, keys, now)
 
 
 def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float) -> Source:
     if not source.document:
         return source
-    new = judge_with(source.dialect, source.document, keys, dead, now)
+    new = judge_with(source.dialect, source.document, keys, dead, now, source.verdicts)
     others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(verdict.check for verdict in new)}]
     return msgspec.structs.replace(source, verdicts=(*new, *others))
 

@@ -100,7 +100,7 @@ def found_json(found: FoundDocuments) -> dict[str, Any]:
     return {
         "url": found.url,
         "digest": found.digest,
-        "agents": [_agent_json(agent, found.url) for agent in found.agents],
+        "agents": [_agent_json(agent, agent.url or found.url) for agent in found.agents],
     }
 
 

@@ -14,7 +14,7 @@ from support.service import service
 from support.zones import Identity
 from waypost.domains.rechecking import Rechecks
 from waypost.domains.registering import DomainImporter, publications
-from waypost.errors import FetchFailed, OwnerConflict, PreconditionFailed
+from waypost.errors import AgentRefused, FetchFailed, OwnerConflict, PreconditionFailed
 from waypost.model.principal import Principal
 from waypost.registry.importing import FoundDocuments, Wanted
 
@@ -64,6 +64,7 @@ async def test_a_domain_is_registered_with_its_rungs_as_verdicts(bench: Bench, r
     assert (agent.receipt.id, agent.receipt.outcome) == ("agent:alice.example.com", "created")
     checks = await registering.checks("agent:alice.example.com")
     assert checks["dns-verified"] == checks["dane-verified"] == checks["key-verified"] == "passed"
+    assert checks["adp-key"] == "passed"
     assert await registering.level("agent:alice.example.com") == "verified"
     (watched,) = await registering.rechecks.watched()
     assert (watched.domain, watched.subject) == (bench.domain, "alice")
@@ -100,7 +101,7 @@ async def test_a_domain_that_is_not_to_be_trusted_is_not_registered(
         bench.zones.set(bench.tlsa_name, "TLSA", "3 1 1 " + "00" * 32)
     else:
         bench.zones.fail(bench.domain, "SVCB")
-    with pytest.raises(FetchFailed):
+    with pytest.raises(FetchFailed if wrong == "failure" else AgentRefused):
         await registering.take(bench.domain, ADMIN)
     assert registering.registry.catalogue.find("agent:alice.example.com") is None
 
