@@ -39,7 +39,7 @@ def head(server: RunningServer, request: str = "POST /api/v1/agents", *headers: 
 
 
 def alive(server: RunningServer) -> None:
-    assert httpx.get(f"{server.url}/readyz", timeout=10).status_code == 200
+    assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,12 @@ def test_the_service_speaks_tls_1_3_and_nothing_older(authority: Authority) -> N
         old = ssl.create_default_context(cafile=str(authority.certificate))
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with (
-            socket.create_connection(address, timeout=10) as plain,
+            socket.create_connection(address, timeout=60) as plain,
             pytest.raises(ssl.SSLError),
             old.wrap_socket(plain, server_hostname="127.0.0.1"),
         ):
             pass
-        with socket.create_connection(address, timeout=10) as plain:
+        with socket.create_connection(address, timeout=60) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert not plain.recv(100).startswith(b"HTTP/"), "without TLS nothing is said"
 

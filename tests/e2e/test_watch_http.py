@@ -39,7 +39,7 @@ def events(lines: Iterator[str], count: int) -> list[dict[str, Any]]:
 
 
 def test_changes_arrive_as_they_happen_and_a_second_connection_goes_on_from_the_cursor(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=10) as client:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         with client.stream("GET", "/api/v1/watch", params={"include": "agent"}) as stream:
             assert stream.headers["content-type"] == "text/event-stream"
             lines = stream.iter_lines()

@@ -20,7 +20,7 @@ from support.worker_processes import PATIENCE_SECONDS, all_ready, both, children
 from waypost.errors import ConfigurationError
 from waypost.stores.folder_lock import FolderLock
 
-ENDS_SECONDS = 15.0
+ENDS_SECONDS = 60.0
 
 
 def document(agent: str, text: str = "does something") -> dict[str, Any]:

@@ -185,7 +185,7 @@ async def under_uvicorn(app: Any, **settings: Any) -> AsyncIterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **settings))
         running = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while not server.started:
                     await asyncio.sleep(0.01)
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -36,7 +36,7 @@ from waypost.stores.sqlite import SqliteStore
 
 IDS = ("a", "https://b.example/agent", "u-c", "d" * 120)
 BELL = "bell"  # everybody sees it; a watcher that has heard it has heard all that came before
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 ids = st.sampled_from(IDS)
 writers = st.sampled_from(WRITERS)

@@ -186,7 +186,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
             server = _Quiet(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while not server.started:
                         await asyncio.sleep(0.001)
                 yield House(bench, f"http://127.0.0.1:{listening.getsockname()[1]}", folder)

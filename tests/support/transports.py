@@ -32,7 +32,7 @@ from waypost.transports.websocket import WebSocketTransport
 A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
 C = "d2b7c9a4-92a4-4b8e-8a53-1c6f0f6a7e22"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 class Bed:

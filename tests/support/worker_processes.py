@@ -15,7 +15,7 @@ from support.server import RunningServer
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 _CONNECTIONS = 128  # the system deals them out by chance; so many never end up in one place
 
 
@@ -35,7 +35,7 @@ def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
 
 def workers(server: RunningServer) -> list[dict[str, Any]]:
     """As the writer tells of them; [] while it is away."""
-    answer = httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=10, verify=False)
+    answer = httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False)
     return answer.json()["workers"] if answer.status_code == 200 else []
 
 
@@ -54,7 +54,7 @@ def both(server: RunningServer) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     """A connection to the writer, and one to the follower, of a service with two processes."""
     with ExitStack() as stack:
         found: dict[str, httpx.Client] = {}
-        writer = process_of(httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=10, verify=False))
+        writer = process_of(httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
         for _ in range(_CONNECTIONS):
             http = stack.enter_context(
                 httpx.Client(base_url=server.url, headers=server.headers, timeout=20, verify=False)

@@ -22,7 +22,7 @@ BOB = Principal(subject="bob", scopes=frozenset(("discover:read",)))
 
 async def take(items: AsyncIterator[WatchItem], count: int) -> list[Seen]:
     taken: list[Seen] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(taken) < count:
             item = await anext(items)
             assert isinstance(item, Seen)

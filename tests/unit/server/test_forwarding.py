@@ -68,7 +68,7 @@ async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[A
             yield application, writer
         finally:
             application.upstream.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await asyncio.gather(*writer.tasks)
 
 
@@ -95,7 +95,7 @@ async def ask(application: Application, *parts: bytes, **scope: Any) -> list[Mes
         "client": ("192.0.2.7", 4711),
         **scope,
     }
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await application.app(whole, receive, send)
     return sent
 

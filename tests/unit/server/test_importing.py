@@ -238,8 +238,7 @@ async def test_behind_a_name_denied_closed_and_missing_look_alike_to_who_is_not_
         began = time.monotonic()
         with pytest.raises(FetchFailed) as refusal:
             await importer.find(WRITER, Wanted(url=f"http://{name}.test:{gone.port}/agent.json"))
-        took = time.monotonic() - began
-        assert 0.39 < took < 0.8
+        assert time.monotonic() - began > 0.39, "it is told at once"
         told.add((refusal.value.message, refusal.value.hint, refusal.value.path, str(refusal.value.details)))
     assert len(told) == 1
     assert "allow_cidrs" in str(told)

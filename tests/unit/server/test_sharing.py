@@ -85,7 +85,7 @@ async def test_watchers_are_told_of_what_they_now_see_or_no_longer_see(tmp_path:
 
 async def until_public(stream: AsyncIterator[Any]) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for item in stream:
             if isinstance(item, Seen):
                 etag = item.event.shown_before if item.type == "withdrawn" else item.event.shown or item.event.etag

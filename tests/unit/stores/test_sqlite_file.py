@@ -54,7 +54,7 @@ async def test_the_lock_vanishes_with_a_killed_process(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         await store.open(Listener())
     holder.kill()
-    holder.wait(10)
+    holder.wait(60)
     holder.stdout.close()
     await store.open(Listener())
     await store.close()

@@ -100,7 +100,7 @@ async def test_an_answer_goes_to_who_asked_after_a_moment_and_only_when_there_is
     heard = await stranger.hear(0.15)
     while not heard:
         heard = await stranger.hear(0.1)
-        assert time.monotonic() < asked_at + 5
+        assert time.monotonic() < asked_at + 60
     answer = json.loads(heard[0])
     assert (answer["matched"], answer["query_id"], answer["agent"]["agent_id"]) == (True, "q", A)
     stranger.say(padded(dump_json({"protocol_version": "v1.0", "query": {"capability": "no-such-thing"}})))
@@ -149,9 +149,11 @@ async def test_a_source_gets_at_most_ten_answers_a_second(
     await stranger.hear(0.1)
     for number in range(40):
         stranger.say(padded(dump_json({**json.loads(QUERY), "query_id": str(number)})))
-    began = time.monotonic()
-    answers = len(_agents(await stranger.hear(1.0)))
-    assert limits.ANSWERS_PER_SECOND <= answers <= limits.ANSWERS_PER_SECOND * (2 + time.monotonic() - began)
+    began, answers = time.monotonic(), 0
+    while answers < limits.ANSWERS_PER_SECOND:
+        assert time.monotonic() < began + 60
+        answers += len(_agents(await stranger.hear(1.0)))
+    assert answers <= limits.ANSWERS_PER_SECOND * (2 + time.monotonic() - began)
 
 
 async def test_rubbish_stops_nothing(agent: UdpTransport, stranger: Stranger, clock: ManualClock) -> None:
@@ -186,12 +188,11 @@ async def test_a_flood_of_one_process_is_cut_off_and_others_are_heard(
         for _ in range(100):
             stranger.say(flood)
         await quietly(0.01)
-    most = limits.HEARD_BURST + limits.HEARD_PER_SECOND * (time.monotonic() - began)
     other = Stranger(port)
     other.say(dump_json(signed(clock, B)))
     await eventually(lambda: B in heard)
     other.close()
-    assert heard.count(A) <= most
+    assert heard.count(A) <= limits.HEARD_BURST + limits.HEARD_PER_SECOND * (time.monotonic() - began)
 
 
 async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, clock: ManualClock, port: int) -> None:
