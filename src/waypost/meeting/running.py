@@ -78,7 +78,9 @@ class Runner:
             self._begin(f"timer {timer.key}", limits.CALLBACKS_AT_ONCE, "timer ", self._on_timer(timer))
         self._begin("deliveries", 1, "deliveries", self._deliver())
         for queue, work in (("own", self._run), ("sent", self._send)):
-            for task in await self._tasks.waiting(queue, limits.TASKS_AT_ONCE + len(self._busy)):
+            async for task in self._tasks.waiting(queue):
+                if self._count(f"{queue} ") >= limits.TASKS_AT_ONCE:
+                    break
                 if task.where == "own" or task.remote is None or not task.remote.task_id:
                     self._begin(f"{queue} {task.id}", limits.TASKS_AT_ONCE, f"{queue} ", work(task.id))
 
@@ -88,11 +90,14 @@ class Runner:
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
     def _begin(self, name: str, most: int, kind: str, work: Coroutine[Any, Any, None]) -> None:
-        if name in self._busy or sum(other.startswith(kind) for other in self._busy) >= most:
+        if name in self._busy or self._count(kind) >= most:
             work.close()
             return
         task = self._busy[name] = asyncio.create_task(self._tolerated(work), name=name)
         task.add_done_callback(lambda _: self._done(name))
+
+    def _count(self, kind: str) -> int:
+        return sum(name.startswith(kind) for name in self._busy)
 
     def _done(self, name: str) -> None:
         self._busy.pop(name, None)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -89,6 +91,9 @@ class Swarms:
         raise _busy()
 
     async def _new(self, swarm_id: str, joining: Joining) -> Swarm:
+        mine = await self._keeper.count(MEMBERSHIP, self._now(), prefix=f"{_hashed(joining.by)} ")
+        if mine >= limits.SWARMS_PER_CALLER:
+            raise RateLimited(f"You are in {mine} swarms.", path="$.task", hint="Leave some first.", retry_after=60)
         if await self._keeper.count(SWARM, self._now()) >= limits.SWARMS:
             raise RateLimited(
                 f"There are {limits.SWARMS} swarms here.", hint="Wait until some are over.", retry_after=60
@@ -183,13 +188,11 @@ class Swarms:
         if swarm.messages > limits.SWARM_MESSAGES:
             old = f"{swarm.id} {swarm.messages - limits.SWARM_MESSAGES:012}"
             writes.append(Write(kind=MESSAGE, key=old, value=None))
-        for member in swarm.members:
-            if member.callback is not None and member.agent != message["from"]:
-                delivery = Delivery(
-                    at=now, url=member.callback, message_id=message["messageId"], from_=swarm.agent,
-                    to=member.agent, body=body,
-                )  # fmt: skip
-                writes.append(delivery.write())
+        for member, url in _reached(swarm.members, str(message["from"])):
+            delivery = Delivery(
+                at=now, url=url, message_id=message["messageId"], from_=swarm.agent, to=member.agent, body=body
+            )  # fmt: skip
+            writes.append(delivery.write())
         return writes
 
     async def messages(self, swarm_id: str, after: int, limit: int) -> list[JsonObject]:
@@ -212,6 +215,21 @@ class Swarms:
     def _membership(self, by: str, swarm_id: str, *, is_in: bool) -> Write:
         ends = self._now() + limits.SWARM_KEEP_SECONDS
         return Write(kind=MEMBERSHIP, key=f"{_hashed(by)} {swarm_id}", value=b"1" if is_in else None, expires_at=ends)
+
+
+def _reached(members: Sequence[Member], speaker: str) -> list[tuple[Member, str]]:
+    """Whom a message is brought to: each address once, and only so many on one server."""
+    hosts: Counter[str | None] = Counter()
+    reached: dict[str, Member] = {}
+    for member in members:
+        url = member.callback
+        if url is None or url in reached or member.agent == speaker:
+            continue
+        host = urlsplit(url).hostname
+        hosts[host] += 1
+        if hosts[host] <= limits.SWARM_TOLD_PER_HOST:
+            reached[url] = member
+    return [(member, url) for url, member in reached.items()]
 
 
 def _placed(swarm: Swarm, member: Member) -> tuple[Member, ...]:

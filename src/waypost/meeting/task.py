@@ -200,15 +200,19 @@ def told_json(task: Task) -> JsonObject:
     return answer
 
 
-def work_json(task: Task) -> JsonObject:
-    """A task for whoever does it."""
-    answer = status_json(task) | {
+def waiting_json(task: Task) -> JsonObject:
+    """A task for whoever may do it."""
+    return status_json(task) | {
         "task": task.name,
         "agent": task.agent,
-        "input": msgspec.Raw(task.input),
         "from": task.caller.removeprefix("subject "),
         "expires": to_rfc3339(task.expires_at),
     }
+
+
+def work_json(task: Task) -> JsonObject:
+    """A task for whoever does it."""
+    answer = waiting_json(task) | {"input": msgspec.Raw(task.input)}
     if task.lease is not None and task.lease_until is not None:
         answer |= {"lease": task.lease, "leaseUntil": to_rfc3339(task.lease_until)}
     return answer

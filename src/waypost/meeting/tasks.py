@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -24,6 +24,7 @@ from waypost.registry.keeping import Keeper, Kept, Write
 TASK = "task"
 OPEN = "task-open"  # by queue, the oldest first
 CALLER = "task-caller"  # the open ones of each caller
+DONE = "task-done"  # those that are done, the oldest first
 ONCE = "task-once"  # idempotency keys
 TIMER = "task-timer"  # what is to be done, and when
 SENT = "task-sent"  # by the name that a task has where it was sent
@@ -172,19 +173,25 @@ class Tasks:
             raise no_such_task(task_id)
         return _read_task(kept), kept
 
-    async def waiting(self, queue: str, limit: int, after: str = "") -> list[Task]:
-        """Open tasks of a queue, the oldest first."""
-        found = await self._keeper.scan(OPEN, self._now(), prefix=f"{queue} ", after=after, limit=limit)
-        return await self._all(kept.value.decode() for kept in found)
+    async def waiting(self, queue: str) -> AsyncIterator[Task]:
+        """Open tasks of a queue, the oldest first, one by one: each may be large."""
+        async for task in self._along(OPEN, f"{queue} "):
+            yield task
 
-    async def of_caller(self, caller: str, limit: int) -> list[Task]:
+    async def of_caller(self, caller: str) -> AsyncIterator[Task]:
         """The open tasks that somebody sent."""
-        found = await self._keeper.scan(CALLER, self._now(), prefix=f"{_hashed(caller)} ", limit=limit)
-        return await self._all(kept.key.rpartition(" ")[2] for kept in found)
+        async for task in self._along(CALLER, f"{_hashed(caller)} "):
+            yield task
 
-    async def _all(self, ids: Iterable[str]) -> list[Task]:
-        kept = [await self._keeper.get(TASK, task_id, self._now()) for task_id in ids]
-        return [_read_task(value) for value in kept if value is not None]
+    async def _along(self, kind: str, prefix: str) -> AsyncIterator[Task]:
+        """The tasks that keys of a kind end with."""
+        after = ""
+        while page := await self._keeper.scan(kind, self._now(), prefix=prefix, after=after, limit=limits.TASKS_PAGE):
+            for kept in page:
+                value = await self._keeper.get(TASK, kept.key.rpartition(" ")[2], self._now())
+                if value is not None:
+                    yield _read_task(value)
+            after = page[-1].key
 
     async def sent_as(self, agent: str, task_id: str) -> Task:
         """The task that has this name where it was sent."""
@@ -220,7 +227,7 @@ class Tasks:
     async def take(self, queue: str, limit: int, lease_seconds: float) -> list[Task]:
         """For a worker elsewhere: the oldest tasks that nobody has."""
         taken: list[Task] = []
-        for task in await self.waiting(queue, limits.TASKS_PER_AGENT):
+        async for task in self.waiting(queue):
             if len(taken) == limit:
                 break
             if task.status == "accepted" and (begun := await self.start(task.id, lease_seconds)) is not None:
@@ -303,13 +310,27 @@ class Tasks:
             ended = self._ended(task, outcome)
             if await self._keeper.commit(self._last_writes(ended, kept), self._now()):
                 self.news.set()
+                await self._forget_old(ended)
                 return ended
         raise Conflict("The task changes all the time.", path="id", hint="Try again.")
+
+    async def _forget_old(self, task: Task) -> None:
+        """Results are kept for a day, but not of ever so many tasks of one caller."""
+        prefix = f"{_hashed(task.caller)} "
+        if await self._keeper.count(DONE, self._now(), prefix=prefix) <= limits.TASKS_DONE_PER_CALLER:
+            return
+        for old in await self._keeper.scan(DONE, self._now(), prefix=prefix, limit=1):
+            gone = (
+                Write(kind=DONE, key=old.key, value=None),
+                Write(kind=TASK, key=old.key.rpartition(" ")[2], value=None),
+            )
+            await self._keeper.commit(gone, self._now())
 
     def _ended(self, task: Task, outcome: Outcome) -> Task:
         return msgspec.structs.replace(
             task,
             status=outcome.status,
+            input=b"null",  # what was asked is of no more use
             updated_at=self._now(),
             lease=None,
             lease_until=None,
@@ -324,6 +345,7 @@ class Tasks:
             Write(kind=TASK, key=task.id, value=msgspec.msgpack.encode(task), expires_at=ends, expected=kept),
             Write(kind=OPEN, key=task.place, value=None),
             Write(kind=CALLER, key=_caller_key(task), value=None),
+            Write(kind=DONE, key=_done_key(task), value=b"1", expires_at=ends),
             Timer(at=task.expires_at, what="expire", task_id=task.id).removal(),
         ]
         if task.callback is not None:
@@ -381,6 +403,10 @@ def _hashed(text: str) -> str:
 
 def _caller_key(task: Task) -> str:
     return f"{_hashed(task.caller)} {task.id}"
+
+
+def _done_key(task: Task) -> str:
+    return f"{_hashed(task.caller)} {task.updated_at:017.3f} {task.id}"
 
 
 def _once_key(new: NewTask) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from urllib.parse import quote
 
 from waypost import limits
-from waypost.errors import InvalidDocument, InvalidParameter, Unauthorized, WaypostError
+from waypost.errors import (
+    AddressDenied,
+    FetchFailed,
+    InvalidDocument,
+    InvalidParameter,
+    Unauthorized,
+    WaypostError,
+)
 from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation
-from waypost.meeting.inviting import check_document, follow
+from waypost.meeting.inviting import Followed, check_document, follow
 from waypost.meeting.signatures import SCHEME as AGENT_SCHEME
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.principal import SCOPE_WRITE, Principal
@@ -20,11 +29,12 @@ from waypost.server.asgi import AnyResponse, Request, Response, json_response
 from waypost.server.auth import Authenticator
 from waypost.server.hosted_keys import HostedKeys
 from waypost.server.hosting import WELL_KNOWN, Hosting
+from waypost.server.importing import refuse_loops
 from waypost.server.invitation_shapes import INVITATION, INVITATIONS, INVITE, REDEEM, REDEEMED
 from waypost.server.reading import read_limit, read_object
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.senders import owned_agent
-from waypost.trust.policy import may_see, no_such_agent
+from waypost.trust.policy import may_see, no_such_agent, require_scope
 from waypost.wire.invitation import SCHEME, Invitation, parse_code, parse_invitation
 
 _NOT_STORED = (b"cache-control", b"no-store")
@@ -47,6 +57,7 @@ class InvitationFace:
         self._keys = keys
         self._outgoing = outgoing
         self._base_url = base_url
+        self.discreet_seconds = limits.FETCH_DISCREET_SECONDS
         self.authenticator: Authenticator | None = None  # for tokens at open paths
 
     def routes(self) -> list[Route]:
@@ -220,7 +231,9 @@ class InvitationFace:
         await self._registry.share(owner, registration.id, add=(subject,))
 
     async def _elsewhere(self, call: Call, invitation: Invitation) -> JsonObject:
-        followed = await follow(invitation, self._outgoing, self._registry.clock.now())
+        refuse_loops(call.request)
+        require_scope(call.principal, SCOPE_WRITE)  # it makes the service ask somebody, as every fetch does
+        followed = await self._followed(call.principal, invitation)
         is_kept = followed.is_from_domain or call.principal.is_admin
         if is_kept:
             pin = Pin(fingerprint=invitation.pubkey, spki=followed.key.spki, by=call.principal.subject or "")
@@ -232,6 +245,22 @@ class InvitationFace:
             "shared": False,
             "pinned": is_kept,
         }
+
+    async def _followed(self, principal: Principal, invitation: Invitation) -> Followed:
+        """Denied, closed, missing and refused look alike, and are told equally late (THREATS S1, S9)."""
+        began = time.monotonic()
+        try:
+            return await follow(invitation, self._outgoing, self._registry.clock.now())
+        except (AddressDenied, FetchFailed):
+            if principal.is_admin:
+                raise
+        await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
+        raise FetchFailed(
+            "The agent's document could not be fetched.",
+            path="$.invitation.invite.wellKnown",
+            hint="Is the invitation used up? Is the agent's server up, and public?",
+            details={"reason": "unreachable"},
+        )
 
     # --- At the well-known path ------------------------------------------------------------------
 

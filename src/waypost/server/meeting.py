@@ -65,13 +65,13 @@ class Meeting:
         self.runner = Runner(self.tasks, own.execute, self.courier, self.deliveries, now=now)
         self.swarms = Swarms(keeper, now, self.tasks.news.set)
         self.invitations = Invitations(keeper, now)
-        self._inviting = InvitationFace(
+        self.inviting = InvitationFace(
             self.invitations, registry, hosting, keys, outgoing, renderer.base_url.rstrip("/")
         )
         self._faces = (
             TaskFace(self.tasks, self.senders, own, signatures, outgoing, lambda: renderer.base_url),
             SwarmFace(self.swarms, self.senders, outgoing),
-            self._inviting,
+            self.inviting,
         )
 
     def routes(self) -> list[Route]:
@@ -79,8 +79,8 @@ class Meeting:
 
     def guard(self, authenticator: Authenticator, documents: DocumentFace) -> None:
         """Let invitations and tokens open the documents of private agents."""
-        self._inviting.authenticator = authenticator
-        documents.invited = self._inviting.invited
+        self.inviting.authenticator = authenticator
+        documents.invited = self.inviting.invited
 
     def start(self) -> None:
         """In the process that writes."""

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waypost.errors import Forbidden, NotFound, NotOwner
+from waypost.errors import Forbidden, InvalidDocument, InvalidParameter, NotFound, NotOwner
 from waypost.meeting.signatures import SCHEME, Signatures, parse_agent, read_signed
 from waypost.meeting.task import Where
 from waypost.model.principal import PUBLIC, Principal
 from waypost.model.registration import Entry, Registration
 from waypost.registry.engine import Registry
+from waypost.registry.fetching import Sender as Outgoing
 from waypost.server.asgi import Request
 from waypost.server.domain_tasks import is_domain
 from waypost.server.rendering import Renderer
@@ -151,6 +152,24 @@ class Senders:
 
     def owned(self, principal: Principal, key: str) -> Entry:
         return owned_agent(self._registry, principal, key)
+
+
+def check_callback(outgoing: Outgoing, sender: Sender, url: object) -> None:
+    """P-5: https, a public address; a name is looked up when there is something to bring. Whoever only signs is anybody, and has
+    nothing brought but to its own domain: otherwise we would be an amplifier against others (THREATS S8)."""
+    if not isinstance(url, str):
+        raise InvalidDocument("The callback is an address.", path="$.callback", hint="Write https://….")
+    try:
+        outgoing.check(url, "webhook")
+    except InvalidParameter as error:
+        raise InvalidParameter(error.message, path="$.callback", hint=error.hint) from None
+    if sender.agent is None:
+        return
+    domain, host = sender.agent.removeprefix(SCHEME), urlsplit(url).hostname or ""
+    if host != domain and not host.endswith(f".{domain}"):
+        raise Forbidden(
+            "An agent that signs is told at its own domain.", path="$.callback", hint=f"Use https://{domain}/…."
+        )
 
 
 def find_agent(registry: Registry, key: str) -> Entry | None:

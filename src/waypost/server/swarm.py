@@ -11,7 +11,7 @@ from waypost.registry.fetching import Sender as Outgoing
 from waypost.server.asgi import AnyResponse, json_response
 from waypost.server.reading import read_limit
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.server.senders import Sender, Senders
+from waypost.server.senders import Sender, Senders, check_callback
 from waypost.server.swarm_shapes import BROADCAST, JOIN, JOINED, LEAVE, MESSAGE, MESSAGES, SWARM, SWARMS
 
 _NOT_STORED = (b"cache-control", b"no-store")
@@ -101,7 +101,7 @@ class SwarmFace:
         self._require_speaker(sender, agent)
         callback = asked.get("callback")
         if callback is not None:
-            self._check_callback(callback)
+            check_callback(self._outgoing, sender, callback)
         joining = Joining(
             host=host,
             task=task,
@@ -174,14 +174,6 @@ class SwarmFace:
     async def _leads_in(self, sender: Sender, swarm_id: str) -> bool:
         host = await self._swarms.host_of(swarm_id)
         return host is not None and self._leads(sender, host)
-
-    def _check_callback(self, url: object) -> None:
-        if not isinstance(url, str):
-            raise InvalidDocument("The callback is an address.", path="$.callback", hint="Write https://….")
-        try:
-            self._outgoing.check(url, "webhook")
-        except InvalidParameter as error:
-            raise InvalidParameter(error.message, path="$.callback", hint=error.hint) from None
 
 
 def _text(asked: JsonObject, name: str, most: int) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from waypost import limits
 from waypost.errors import Conflict, InvalidDocument, InvalidParameter, Unauthorized
 from waypost.meeting.signatures import SIGNATURE, Signatures, parse_agent, read_signed
@@ -22,6 +20,7 @@ from waypost.meeting.task import (
     queue_of,
     status_json,
     told_json,
+    waiting_json,
     work_json,
 )
 from waypost.meeting.tasks import Tasks, no_such_task
@@ -31,7 +30,7 @@ from waypost.server.asgi import AnyResponse, json_response
 from waypost.server.own_tasks import OwnTasks
 from waypost.server.reading import read_limit
 from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.server.senders import Sender, Senders, agent_uri
+from waypost.server.senders import Sender, Senders, agent_uri, check_callback
 from waypost.server.tasks_shapes import ACCEPTED, REPORT, TAKE, TASK, TASK_LIST, TASK_STATUS, WEBHOOK, WORK_LIST
 
 _NOT_STORED = (b"cache-control", b"no-store")
@@ -139,7 +138,7 @@ class TaskFace:
         if addressee.where == "own":
             self._own.check(asked.name, sender.principal)
         if asked.callback is not None:
-            self._check_callback(asked.callback)
+            check_callback(self._outgoing, sender, asked.callback)
         new = NewTask(
             agent=addressee.agent,
             where=addressee.where,
@@ -154,13 +153,6 @@ class TaskFace:
         )
         task, _ = await self._tasks.accept(new)
         return self._accepted(task)
-
-    def _check_callback(self, url: str) -> None:
-        """P-5: https, a public address. A name is looked up when there is something to bring."""
-        try:
-            self._outgoing.check(url, "webhook")
-        except InvalidParameter as error:
-            raise InvalidParameter(error.message, path="$.callback", hint=error.hint) from None
 
     def _accepted(self, task: Task) -> AnyResponse:
         path = f"/agent/tasks/{task.id}"
@@ -196,13 +188,17 @@ class TaskFace:
             raise InvalidParameter(f"{status[:40]!r} is not a status.", path="status", hint="Use accepted or running.")
         agent = call.request.param("agent")
         if agent is not None:
-            queue = queue_of(agent_uri(self._senders.owned(call.principal, agent)))
-            found = [work_json(_unleased(task)) for task in await self._tasks.waiting(queue, limits.TASKS_PER_AGENT)]
+            found = self._tasks.waiting(queue_of(agent_uri(self._senders.owned(call.principal, agent))))
+            shown = waiting_json
         else:
-            sent = await self._tasks.of_caller(Sender(principal=call.principal).name, limits.TASKS_PER_CALLER)
-            found = [told_json(task) for task in sent]
-        chosen = [task for task in found if status is None or task["status"] == status]
-        return json_response({"tasks": chosen[:limit]}, headers=[_NOT_STORED])
+            found, shown = self._tasks.of_caller(Sender(principal=call.principal).name), told_json
+        chosen: list[JsonObject] = []
+        async for task in found:
+            if len(chosen) == limit:
+                break
+            if status is None or task.status == status:
+                chosen.append(shown(task))
+        return json_response({"tasks": chosen}, headers=[_NOT_STORED])
 
     # --- Working ---------------------------------------------------------------------------------
 
@@ -262,11 +258,6 @@ class TaskFace:
             return await self._tasks.end(task.id, outcome)
         except Conflict:  # it came twice at once
             return await self._tasks.get(task.id)
-
-
-def _unleased(task: Task) -> Task:
-    """A list shows no lease: it is the worker's."""
-    return msgspec.structs.replace(task, lease=None)
 
 
 def _whole(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:

@@ -331,3 +331,27 @@ async def test_whoever_writes_an_invitation_puts_no_key_in_the_place_of_another_
     assert (answer.status_code, answer.json()["pinned"]) == (200, False)
     sent = await here.signing(victim).request("POST", "/agent/tasks", {"task": "echo"})
     assert sent.status_code == 401
+
+
+@pytest.mark.req("ADP-56")
+async def test_nobody_maps_a_network_by_invitations(here: Place) -> None:
+    """S1, S9: denied, closed, missing and refused look alike; readers make the service ask nobody."""
+    here.bench.application.meeting.inviting.discreet_seconds = 0.01
+    here.names.set("inner.example.com", "A", ["10.0.0.1"])
+    here.taking.answers = [("403 Forbidden", b"")]
+    own = f"https://bob.example.com:{here.taking.port}{WELL_KNOWN}"
+    told = []
+    for url in (own, f"https://inner.example.com{WELL_KNOWN}", f"https://missing.example.com{WELL_KNOWN}"):
+        given, _ = theirs(here, key_of(), well_known=url)
+        answer = await here.bench.as_("carol").post(f"{INVITES}:redeem", json={"invitation": given})
+        told.append({name: value for name, value in answer.json().items() if name != "correlation_id"})
+    assert told[0] == told[1] == told[2]
+    assert told[0]["status"] == 502
+    given, _ = theirs(here, key_of())
+    reader = here.bench.as_("dora", "discover:read")
+    assert (await reader.post(f"{INVITES}:redeem", json={"invitation": given})).status_code == 403
+    hop = await here.bench.as_("carol").post(
+        f"{INVITES}:redeem", json={"invitation": given}, headers={"X-Discovery-Hop": "1"}
+    )
+    assert hop.status_code == 508
+    assert len(here.taking.taken) == 1

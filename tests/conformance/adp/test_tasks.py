@@ -244,6 +244,17 @@ async def test_an_agent_that_signs_sends_a_task_and_is_told_the_result(here: Pla
 
 
 @pytest.mark.req("ADP-29")
+async def test_an_agent_that_signs_is_told_at_its_own_domain_alone(here: Place) -> None:
+    """S8: whoever has a domain could otherwise have results brought to anybody."""
+    await here.trust(BOB, key_of())
+    for host, status in (("victim.example.com", 403), ("notbob.example.com", 403), ("hooks.bob.example.com", 202)):
+        wanted = {"task": "echo", "callback": f"https://{host}/x"}
+        assert (await here.signing().request("POST", TASKS, wanted)).status_code == status, host
+    joining = {"agent": BOB, "task": "t", "callback": "https://victim.example.com/x"}
+    assert (await here.signing().request("POST", "/agent/swarm/join", joining)).status_code == 403
+
+
+@pytest.mark.req("ADP-29")
 async def test_an_agent_that_signs_finds_what_everybody_finds(here: Place) -> None:
     await here.trust(BOB, key_of())
     alice = here.bench.as_("alice")
