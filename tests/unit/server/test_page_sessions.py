@@ -119,6 +119,28 @@ async def test_a_token_that_does_not_hold_signs_nobody_in(tmp_path: Path) -> Non
             assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [
+        ("/register", "/register"),
+        ("/a/urn%3Ax", "/a/urn%3Ax"),
+        ("", "/"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example/", "/"),
+        ("/register\r\nSet-Cookie: x=1", "/"),
+        ("/sign-out", "/"),
+    ],
+)
+async def test_after_signing_in_one_stays_here(tmp_path: Path, wanted: str, place: str) -> None:
+    async with service(tmp_path) as bench:
+        answer = await visitor(bench).post("/sign-in", data={"token": bench.admin_token, "next": wanted})
+        assert answer.headers["location"] == place
+        shown = await visitor(bench).get("/sign-in", params={"next": wanted.partition("\r")[0]})
+        assert 'name="next" value="/' in shown.text
+        assert "evil" not in shown.text
+
+
 FOREIGN = [
     {"Origin": "https://evil.example"},
     {"Origin": "null"},

@@ -39,7 +39,7 @@ from waypost.server.page.markup import Html, el
 from waypost.server.page.registering import Entered, RegisterPage, read_entered, saved_note, saved_notice
 from waypost.server.page.sessions import SIGN_IN_PARAMETER, Authenticates, Sessions, Visitor, check_same_site
 from waypost.server.page.sheet import SheetPage, Wanted
-from waypost.server.page.signing import sign_in_page
+from waypost.server.page.signing import own_path, sign_in_page
 from waypost.server.rates import Rates
 from waypost.server.reading import read_dialect
 from waypost.server.rendering import Renderer
@@ -286,7 +286,7 @@ class PageFace:
     # --- In and out ------------------------------------------------------------------------------
 
     async def sign_in_form(self, call: Call, visitor: Visitor) -> AnyResponse:
-        return answer(call, write(sign_in_page(visitor)), visitor)
+        return answer(call, write(sign_in_page(visitor, own_path(call.request.param("next")))), visitor)
 
     async def sign_in(self, call: Call, visitor: Visitor) -> AnyResponse:
         check_same_site(call.request)
@@ -294,8 +294,8 @@ class PageFace:
         try:
             cookie = await self.sessions.enter(call.request, form.get("token", "").strip())
         except Unauthorized as error:
-            return uncached(write(sign_in_page(visitor, error)), visitor, 401)
-        return see_other("/", cookie)
+            return uncached(write(sign_in_page(visitor, own_path(form.get("next")), error)), visitor, 401)
+        return see_other(own_path(form.get("next")), cookie)
 
     async def sign_out(self, call: Call, visitor: Visitor) -> AnyResponse:
         self.sessions.check_form(call.request, await read_form(call.request))

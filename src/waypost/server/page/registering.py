@@ -169,7 +169,7 @@ class RegisterPage:
             "div",
             el("h1", "Register an agent"),
             el("p", *_STRANGER[:1], el("code", _STRANGER[1]), "."),
-            el("p", el("a", "Sign in", href="/sign-in", class_="button")),
+            el("p", el("a", "Sign in", href="/sign-in?next=/register", class_="button")),
             el("p", "From a terminal: ", el("code", "waypost register FILE"), class_="soft"),
             class_="state",
         )

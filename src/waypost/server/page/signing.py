@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from waypost.errors import WaypostError
 from waypost.server.page.layout import Sheet, error_note
 from waypost.server.page.markup import Html, el
 from waypost.server.page.sessions import Visitor
 
-
-def sign_in_page(visitor: Visitor, error: WaypostError | None = None) -> Sheet:
-    return Sheet(title="Sign in", main=_main(visitor, error), visitor=visitor, section="/sign-in")
+_OWN_PATH = re.compile(r"/(?:register|changes|reference|a/[A-Za-z0-9._~%-]{1,600})?\Z")
 
 
-def _main(visitor: Visitor, error: WaypostError | None) -> Html:
+def own_path(text: str | None) -> str:
+    """Where to go after signing in: a page of this service, and nowhere else."""
+    return text if text is not None and _OWN_PATH.match(text) else "/"
+
+
+def sign_in_page(visitor: Visitor, goes_to: str, error: WaypostError | None = None) -> Sheet:
+    return Sheet(title="Sign in", main=_main(visitor, goes_to, error), visitor=visitor, section="/sign-in")
+
+
+def _main(visitor: Visitor, goes_to: str, error: WaypostError | None) -> Html:
     if visitor.is_signed_in:
         return el(
             "div",
@@ -24,6 +33,7 @@ def _main(visitor: Visitor, error: WaypostError | None) -> Html:
         "form",
         el("label", "Token", for_="token"),
         el("input", id="token", name="token", type="password", required=True, autocomplete="off", spellcheck="false"),
+        el("input", type="hidden", name="next", value=goes_to),
         el("div", el("button", "Sign in", class_="first"), class_="row"),
         action="/sign-in",
         method="post",

@@ -38,7 +38,7 @@
       const answer = await fetch(part, { signal: mine.signal, credentials: "same-origin" });
       if (answer.status === 429 || answer.status === 503) {
         const seconds = Math.min(Number(answer.headers.get("retry-after")) || 1, 30);
-        setTimeout(() => asking === mine && show(url, how), seconds * 1000);
+        setTimeout(() => asking || show(url, how), seconds * 1000);
         return;
       }
       if (!answer.ok) {
@@ -53,6 +53,8 @@
       else if (how === "replace") history.replaceState(null, "", place);
     } catch (error) {
       if (error.name !== "AbortError") found().removeAttribute("aria-busy");
+    } finally {
+      if (asking === mine) asking = null;
     }
   }
 
@@ -154,11 +156,16 @@
     let source = null;
     let cursor = "";
     let waiting = 0;
+    // Results are not changed under the eyes or the fingers of somebody who is at them.
+    const isInUse = () =>
+      asking ||
+      box.value.trim() !== (new URL(location.href).searchParams.get("q") || "") ||
+      document.querySelector(POPS) ||
+      found().contains(document.activeElement);
     const refresh = () => {
       clearTimeout(waiting);
-      if (!found()) return;
-      const isReading = document.querySelector(POPS) || location.search.includes("cursor=");
-      waiting = setTimeout(() => (isReading ? null : show(location.href, "quietly")), REFRESH_MS);
+      if (!found() || location.search.includes("cursor=")) return;
+      waiting = setTimeout(() => (isInUse() ? refresh() : show(location.href, "quietly")), REFRESH_MS);
     };
     const take = (event) => {
       cursor = event.lastEventId;
