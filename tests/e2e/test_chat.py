@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support import processes
 from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from waypost import Client, LiveAgent
@@ -111,15 +112,9 @@ async def test_an_agent_that_holds_a_line_is_reached_whichever_process_takes_the
 
 
 def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "waypost", "chat", *words],
-        input=said,
-        capture_output=True,
-        text=True,
-        env=server.environment(),
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    arguments = ["chat", *words]
+    code, out, err = processes.run(arguments, server.data.parent, server.environment(), said.encode(), PATIENCE_SECONDS)
+    return subprocess.CompletedProcess(arguments, code, out.decode(), err.decode())
 
 
 def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) -> None:

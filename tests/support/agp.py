@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import uuid
@@ -25,6 +26,7 @@ from waypost.wire.agp_hello import Party
 from waypost.wire.agp_signing import sign
 
 WAIT_SECONDS = 30.0
+_SEEDS = itertools.count(1)  # no two draw the same
 ALICE, BOB, CAROL = "agent:alice.example.com", "agent:bob.example.com", "agent:carol.example.com"
 
 
@@ -106,7 +108,7 @@ async def correspondent(agent: str, *peers: str, keeper: MemoryKeeper | None = N
     await keeper.open()
     clock = named.pop("clock", None) or ManualClock()
     return Correspondent(
-        party(agent), keeper, known(*peers), clock, SeededDraws(hash(agent) & 0xFFFF), **{"timing": Timing(), **named}
+        party(agent), keeper, known(*peers), clock, SeededDraws(next(_SEEDS)), **{"timing": Timing(), **named}
     )
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from support.agp import ALICE, BOB, Meeting, correspondent, echo, text_of
-from waypost.meeting.conversation import Conversation
+import pytest
+
+from support.agp import ALICE, BOB, WAIT_SECONDS, Meeting, correspondent, echo, pair, text_of
+from waypost import limits
+from waypost.errors import HandshakeTimeout, Unavailable
+from waypost.meeting.conversation import Conversation, Timing
+from waypost.meeting.correspondent import Asked, Correspondent, answer_id
 from waypost.meeting.mail import Letter
 from waypost.net.clock import ManualClock
 from waypost.stores.keeper_memory import MemoryKeeper
@@ -70,9 +75,9 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
     clock = ManualClock()
     alice = await correspondent(ALICE, BOB, answered=take_late, clock=clock)
     bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
-    letters = [alice.letter(BOB, Content(text=str(number))) for number in range(200)]
+    letters = [alice.letter(BOB, Content(text=str(number))) for number in range(75)]
     sent = 0
-    for turn in range(40):
+    for turn in range(15):
         async with Meeting(alice, bob) as meeting:
             for letter in letters[sent : sent + 5]:
                 await alice.send(letter)
@@ -82,7 +87,163 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
             meeting.ends[0].cut()
         clock.advance(2)
     async with Meeting(alice, bob), asyncio.timeout(20):
-        while len(heard) < 200 or len(late) < 200:
+        while len(heard) < 75 or len(late) < 75:
             await asyncio.sleep(0)
-    assert sorted(heard, key=int) == [str(number) for number in range(200)]
+    assert sorted(heard, key=int) == [str(number) for number in range(75)]
     assert sorted(late) == sorted(letter.id for letter in letters)
+
+
+# --- What goes wrong --------------------------------------------------------------------------------
+
+
+async def test_a_handshake_that_takes_too_long_ends_with_its_code() -> None:
+    bob = await correspondent(BOB, ALICE, timing=Timing(handshake_seconds=0.02))
+    near, far = pair()
+    with pytest.raises(HandshakeTimeout):
+        await bob.converse(far)
+    assert near.closed is not None
+    assert near.closed[0] == 4408
+
+
+async def test_a_peer_that_takes_nothing_loses_the_session_and_none_of_its_messages() -> None:
+    timing = Timing(heartbeat_seconds=0.03, stall_seconds=0.02)
+    alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE)
+    near, far = pair(most=2)
+    opened = asyncio.Event()
+
+    async def told(_: Conversation) -> None:
+        opened.set()
+
+    calling = asyncio.create_task(alice.converse(near, peer=BOB, opened=told))
+    answering = asyncio.create_task(bob.converse(far))
+    await asyncio.wait_for(opened.wait(), WAIT_SECONDS)
+    answering.cancel()  # from now on nobody reads
+    for number in range(20):
+        await alice.send(alice.letter(BOB, Content(text=str(number))))
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(calling, WAIT_SECONDS)
+    assert len(await alice.mail.waiting(BOB)) == 20
+    await asyncio.gather(answering, return_exceptions=True)
+
+
+async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
+    """A handler that is stuck stops the reading: what waits here has a bound."""
+    stuck = asyncio.Event()
+
+    async def wait(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        await stuck.wait()
+        yield Content(text="ok")
+
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=wait)
+    count = 4 * limits.AGP_QUEUE
+    async with Meeting(alice, bob) as meeting:
+        sending = asyncio.create_task(_send_all(alice, count))
+        bound = 2 * limits.AGP_QUEUE + limits.AGP_WINDOW + limits.AGP_ACK_IDS
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+            assert len(await bob.mail.unfinished()) <= bound
+        assert len(await alice.mail.waiting(BOB)) >= count - bound
+        stuck.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await sending
+            while await alice.mail.waiting(BOB):
+                await asyncio.sleep(0.01)
+        assert meeting.ends[0].closed is None
+
+
+async def _send_all(sender: Correspondent, count: int) -> None:
+    for number in range(count):
+        await sender.send(sender.letter(BOB, Content(text=str(number))))
+
+
+async def test_silence_is_broken_by_heartbeats_and_ends_without_them() -> None:
+    timing = Timing(heartbeat_seconds=0.03, silence_seconds=0.3)
+    alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE, timing=timing)
+    async with Meeting(alice, bob) as meeting:
+        await _until(lambda: sum('"heartbeat' in frame.replace("\\", "") for frame in meeting.ends[0].sent) > 2)
+        assert bob.conversations[ALICE].is_open
+    near, far = pair()
+    calling = asyncio.create_task(alice.converse(near, peer=BOB))
+    answering = asyncio.create_task(bob.converse(far))
+    await _until(lambda: ALICE in bob.conversations and bob.conversations[ALICE].is_open)
+    calling.cancel()  # gone without a word, and the line stays
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(answering, WAIT_SECONDS)
+    await asyncio.gather(calling, return_exceptions=True)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_handler_that_fails_costs_its_answer_and_nothing_else() -> None:
+    async def fail(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        if letter.content.text == "fail":
+            raise ValueError("a fault of a handler")
+        yield Content(text="fine")
+
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=fail)
+    async with Meeting(alice, bob):
+        assert "could not be answered" in await text_of(alice.ask(alice.letter(BOB, Content(text="fail"))))
+        assert await text_of(alice.ask(alice.letter(BOB, Content(text="go on")))) == "fine"
+
+
+async def test_a_handler_may_ask_back_in_the_same_conversation() -> None:
+    async def ask_back(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        yield Content(text="bob heard " + await text_of(bob.ask(bob.letter(ALICE, Content(text="what?")))))
+
+    alice = await correspondent(ALICE, BOB, chat=echo)
+    bob = await correspondent(BOB, ALICE, chat=ask_back)
+    async with Meeting(alice, bob):
+        assert await text_of(alice.ask(alice.letter(BOB, Content(text="hello")))) == "bob heard echo: what?"
+
+
+async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_says_so() -> None:
+    keeper, heard = MemoryKeeper(), []
+
+    async def never(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        await asyncio.Event().wait()
+        yield Content()
+
+    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        heard.append((letter.content.text, letter.again))
+        yield Content(text="at last")
+
+    clock = ManualClock()
+    alice = await correspondent(ALICE, BOB, clock=clock)
+    bob = await correspondent(BOB, ALICE, keeper=keeper, chat=never, clock=clock)
+    question = alice.letter(BOB, Content(text="are you there?"))
+    async with Meeting(alice, bob):
+        await alice.send(question)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await alice.mail.waiting(BOB):
+                await asyncio.sleep(0.005)
+    await bob.close()
+    late: list[str] = []
+
+    async def take(letter: Letter) -> None:
+        late.append(letter.content.text)
+
+    clock.advance(2)
+    alice.late = take
+    again = await correspondent(BOB, ALICE, keeper=keeper, chat=note, clock=clock)
+    await again.recover()
+    async with Meeting(alice, again):
+        await _until(lambda: bool(late))
+    assert heard == [("are you there?", True)]
+    assert late == ["at last"]
+    assert await again.mail.unfinished() == []
+
+
+async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() -> None:
+    """`replyTo` is not signed; the id of an answer follows from its question, and is."""
+    first, second = "question one", "question two"
+    letter = Letter(id="q1", peer=BOB, content=Content(text=first))
+    asked = Asked(letter)
+    right = Letter(id=answer_id("q1", 0, last=False), peer=BOB, content=Content(text="a", reply_to="q1", more=True))
+    assert asked.take(right)
+    other = Letter(id=answer_id("q2", 1, last=True), peer=BOB, content=Content(text=second, reply_to="q1"))
+    assert not asked.take(other)
+    assert not Asked(letter).take(Letter(id="x", peer=ALICE, content=Content(text="", reply_to="q1")))
