@@ -1,0 +1,106 @@
+"""Mailboxes: what is kept for an agent that is away has bounds of number, size, sender and time."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.agp import ALICE, BOB, signed
+from waypost import limits
+from waypost.errors import QuotaExceeded
+from waypost.meeting.mail import Letter, Mail
+from waypost.meeting.mailbox import Mailboxes
+from waypost.net.clock import ManualClock
+from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.wire.agp import Content, parse_message
+
+
+async def boxes() -> tuple[Mailboxes, ManualClock, MemoryKeeper]:
+    keeper, clock = MemoryKeeper(), ManualClock()
+    await keeper.open()
+    return Mailboxes(keeper, clock), clock, keeper
+
+
+async def deposit(made: Mailboxes, clock: ManualClock, sender: str, number: int, text: str = "") -> str:
+    frame = signed(sender, BOB, text or str(number), at=clock.now(), id=f"{sender}-{number}")
+    await made.deposit(BOB, parse_message(frame), frame)
+    return frame
+
+
+async def test_what_is_kept_comes_in_order_as_it_is_until_it_is_removed() -> None:
+    made, clock, keeper = await boxes()
+    frames = [await deposit(made, clock, ALICE, number) for number in (3, 1, 2)]
+    assert await made.frames(BOB) == frames
+    assert await Mailboxes(keeper, clock).frames(BOB) == frames  # after a restart
+    again = signed(ALICE, BOB, "3", at=clock.now() + 1, id=f"{ALICE}-3")  # signed anew, it takes its own place
+    await made.deposit(BOB, parse_message(again), again)
+    assert sorted(await made.frames(BOB)) == sorted([again, *frames[1:]])
+    await made.remove(BOB, ALICE, (f"{ALICE}-3", f"{ALICE}-1"))
+    assert await made.frames(BOB) == [frames[2]]
+
+
+async def test_what_its_receiver_would_have_to_refuse_is_not_kept() -> None:
+    made, clock, _ = await boxes()
+    await deposit(made, clock, ALICE, 1)
+    clock.advance(limits.AGP_MAILBOX_SECONDS - 1)
+    assert len(await made.frames(BOB)) == 1
+    clock.advance(2)
+    assert await made.frames(BOB) == []
+    assert limits.AGP_MAILBOX_SECONDS < limits.AGP_PAST_SECONDS
+
+
+async def test_no_sender_fills_a_mailbox_for_the_others() -> None:
+    made, clock, keeper = await boxes()
+    for number in range(limits.AGP_MAILBOX_OF_SENDER):
+        await deposit(made, clock, ALICE, number)
+    with pytest.raises(QuotaExceeded):
+        await deposit(made, clock, ALICE, -1)
+    await deposit(made, clock, ALICE, 7)  # one that is there may come again
+    await deposit(made, clock, "agent:carol.example.com", 1)
+    with pytest.raises(QuotaExceeded):
+        await deposit(Mailboxes(keeper, clock), clock, ALICE, -1)  # and after a restart
+
+
+async def test_a_mailbox_has_a_size() -> None:
+    made, clock, _ = await boxes()
+    large = "x" * (limits.AGP_MAILBOX_BYTES // 10)
+    for number in range(9):
+        await deposit(made, clock, f"agent:sender{number}.example.com", number, large)
+    with pytest.raises(QuotaExceeded):
+        await deposit(made, clock, ALICE, 1, large)
+
+
+async def test_letters_that_wait_are_counted_and_kept_in_order() -> None:
+    keeper, clock = MemoryKeeper(), ManualClock()
+    await keeper.open()
+    mail = Mail(ALICE, keeper, clock)
+    letters = [Letter(id=str(number), peer=BOB, content=Content(text=str(number))) for number in range(5)]
+    await mail.post(letters)
+    assert await Mail(ALICE, keeper, clock).waiting(BOB) == letters
+    assert await Mail(BOB, keeper, clock).waiting(ALICE) == []
+    assert await mail.peers() == [BOB]
+    await mail.acknowledged(["1", "3", "unknown"])
+    assert [letter.id for letter in await mail.waiting(BOB)] == ["0", "2", "4"]
+    clock.advance(limits.AGP_OUTBOX_SECONDS + 1)
+    assert await mail.waiting(BOB) == []
+
+
+async def test_an_outbox_has_a_bound() -> None:
+    keeper, clock = MemoryKeeper(), ManualClock()
+    await keeper.open()
+    mail = Mail(ALICE, keeper, clock)
+    await mail.post([Letter(id=str(number), peer=BOB, content=Content()) for number in range(limits.AGP_OUTBOX)])
+    with pytest.raises(QuotaExceeded):
+        await mail.post([Letter(id="more", peer=BOB, content=Content())])
+
+
+async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
+    keeper, clock = MemoryKeeper(), ManualClock()
+    await keeper.open()
+    mail = Mail(ALICE, keeper, clock)
+    letter = Letter(id="1", peer=BOB, content=Content(), at=clock.now())
+    await mail.post([letter])
+    first = mail.signing_time(letter, clock.now())
+    assert mail.signing_time(letter, clock.now()) == first + 1
+    restarted = Mail(ALICE, keeper, clock)
+    [kept] = await restarted.waiting(BOB)
+    assert restarted.signing_time(kept, clock.now()) > first
