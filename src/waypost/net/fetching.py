@@ -187,7 +187,7 @@ class SafeFetcher:
     ) -> Fetched:
         if target.origin == self._own_origin:
             raise denied("own")
-        addresses = await self._addresses(target)
+        addresses, _ = await asyncio.gather(self._addresses(target), self._prepare(target, bounds))
         for address in addresses:  # S5: one that is denied spoils all
             self._policy.check(address, target.port)
         self._keep_pace(addresses, target, purpose)
@@ -204,6 +204,12 @@ class SafeFetcher:
             for address in addresses:
                 self._pace.rest((str(address), target.port), limits.FETCH_OPT_OUT_SECONDS)
         return fetched
+
+    async def _prepare(self, target: Target, bounds: Bounds) -> None:
+        """Loading all authorities takes longer than a look-up: once, beside it, and not on the event loop."""
+        wanted = "_newest_tls" if bounds.newest_tls else "_tls"
+        if target.scheme == "https" and wanted not in self.__dict__:
+            await asyncio.to_thread(getattr, self, wanted)
 
     async def _addresses(self, target: Target) -> Sequence[Address]:
         if target.address is not None:
