@@ -69,7 +69,7 @@ class Meeting:
             self.invitations, registry, hosting, keys, outgoing, renderer.base_url.rstrip("/")
         )
         self._faces = (
-            TaskFace(self.tasks, self.senders, own, signatures, outgoing, lambda: renderer.base_url),
+            TaskFace(self.tasks, self.senders, own, signatures, outgoing, hosting.origin),
             SwarmFace(self.swarms, self.senders, outgoing),
             self.inviting,
         )

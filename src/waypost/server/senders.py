@@ -85,8 +85,7 @@ class Senders:
     def _entry(self, request: Request) -> Entry | None:
         wanted = request.param("agent")
         if wanted is None:
-            host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-            return self._registry.hosted(host) if host else None
+            return self._hosted(request)
         if wanted == self.own:
             return None
         found = find_agent(self._registry, wanted)
@@ -152,6 +151,23 @@ class Senders:
 
     def owned(self, principal: Principal, key: str) -> Entry:
         return owned_agent(self._registry, principal, key)
+
+    def domain(self, request: Request) -> str:
+        """The name under which a request came: a hosted agent's, else the service's."""
+        entry = self._hosted(request)
+        return entry.domain or self._renderer.host if entry is not None else self._renderer.host
+
+    def worked_for(self, request: Request, principal: Principal) -> str | None:
+        """The agent of the caller's whose tasks are asked for: by `?agent=`, or by the Host of one that is its own."""
+        wanted = request.param("agent")
+        if wanted is not None:
+            return agent_uri(self.owned(principal, wanted))
+        entry = self._hosted(request)
+        return agent_uri(entry) if entry is not None and may_change(principal, entry.owner) else None
+
+    def _hosted(self, request: Request) -> Entry | None:
+        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+        return self._registry.hosted(host) if host else None
 
 
 def check_callback(outgoing: Outgoing, sender: Sender, url: object) -> None:

@@ -45,14 +45,15 @@ class TaskFace:
         own: OwnTasks,
         signatures: Signatures,
         outgoing: Outgoing,
-        base_url: Callable[[], str],
+        origin_of: Callable[[str], str],
     ) -> None:
+        """`origin_of`: where a domain that is served here is reached."""
         self._tasks = tasks
         self._senders = senders
         self._own = own
         self._signatures = signatures
         self._outgoing = outgoing
-        self._base_url = base_url
+        self._origin_of = origin_of
 
     def routes(self) -> list[Route]:
         return [
@@ -152,11 +153,12 @@ class TaskFace:
             idempotency_key=call.request.header(b"idempotency-key"),
         )
         task, _ = await self._tasks.accept(new)
-        return self._accepted(task)
+        return self._accepted(task, self._senders.domain(call.request))
 
-    def _accepted(self, task: Task) -> AnyResponse:
+    def _accepted(self, task: Task, domain: str) -> AnyResponse:
+        """The status is asked for where the task was sent: elsewhere nobody would believe the address."""
         path = f"/agent/tasks/{task.id}"
-        answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._base_url()}{path}"}
+        answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._origin_of(domain)}{path}"}
         return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
 
     # --- Asking ----------------------------------------------------------------------------------
@@ -186,10 +188,9 @@ class TaskFace:
         status = call.request.param("status")
         if status is not None and status not in STATUSES:
             raise InvalidParameter(f"{status[:40]!r} is not a status.", path="status", hint="Use accepted or running.")
-        agent = call.request.param("agent")
+        agent = self._senders.worked_for(call.request, call.principal)
         if agent is not None:
-            found = self._tasks.waiting(queue_of(agent_uri(self._senders.owned(call.principal, agent))))
-            shown = waiting_json
+            found, shown = self._tasks.waiting(queue_of(agent)), waiting_json
         else:
             found, shown = self._tasks.of_caller(Sender(principal=call.principal).name), told_json
         chosen: list[JsonObject] = []

@@ -310,6 +310,10 @@ async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_th
     wanted = {"task": "review", "input": "x", "callback": here.callback}
     sent = await here.bench.as_("bob").post(TASKS, json=wanted, headers={"Host": "alice.example.com"})
     assert sent.status_code == 202
+    assert sent.json()["statusUrl"] == f"https://alice.example.com{sent.headers['location']}"
+    (waiting,) = (await alice.get(TASKS, headers={"Host": "alice.example.com"})).json()["tasks"]
+    assert (waiting["taskId"], waiting["from"], "input" in waiting) == (sent.json()["taskId"], "bob", False)
+    assert (await here.bench.as_("carol").get(TASKS, headers={"Host": "alice.example.com"})).json() == {"tasks": []}
     assert (await here.bench.as_("carol").post("/agent/tasks:take", json={"agent": AGENT})).status_code == 403
     taken = (await alice.post("/agent/tasks:take", json={"agent": "agent:alice.example.com"})).json()
     jsonschema.validate(taken, WORK_LIST)
