@@ -17,6 +17,7 @@ from waypost.errors import (
     HandshakeTimeout,
     InvalidDocument,
     RateLimited,
+    Unauthorized,
     Unavailable,
     UpgradeRequired,
     WaypostError,
@@ -82,8 +83,15 @@ class Conversations:
     _origin: Origin
     _refuse: Refuse
 
-    def __init__(self, agents: OwnAgents, metrics: Metrics, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        agents: OwnAgents,
+        metrics: Metrics,
+        now: Callable[[], float],
+        recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
+    ) -> None:
         self.agents = agents
+        self.recheck_seconds = recheck_seconds
         self._metrics = metrics
         self._open = 0
         self._strangers: Counter[str] = Counter()
@@ -147,6 +155,16 @@ class Conversations:
         self._calls.take(place)
         return principal
 
+    async def holds(self, request: Request) -> bool:
+        """Whether the token of a connection still does (W9)."""
+        try:
+            await self._authenticator.principal(request)
+        except Unauthorized:
+            return False
+        except WaypostError as error:  # who cannot be asked now is asked again
+            log.debug("a token could not be checked again: %s", error)
+        return True
+
     def enter(self, place: str) -> None:
         self._open += 1
         self._strangers[place] += 1
@@ -193,6 +211,7 @@ class Caller:
 
     async def run(self) -> None:
         self._conversations.enter(self._place)
+        checking = None if self._principal.is_anonymous else asyncio.create_task(self._recheck())
         try:
             await self._converse()
         except (LinkLost, Ended, PeerFault) as error:
@@ -201,11 +220,18 @@ class Caller:
             log.debug("a conversation was refused: %s", error)
             await self._link.close(codes_of(error).ws_close, error.message)
         finally:
+            if checking is not None:
+                checking.cancel()
             self._know()
             self._conversations.leave()
             if self._seat is not None:
                 self._conversations.unseat(self._seat)
                 self._agents.rights.pop(self._seat, None)
+
+    async def _recheck(self) -> None:
+        while await self._conversations.holds(self._request):
+            await asyncio.sleep(self._conversations.recheck_seconds)
+        await self._link.close(codes_of(Unauthorized("")).ws_close, "the token does not hold any more")
 
     def _know(self) -> None:
         if not self._is_known:

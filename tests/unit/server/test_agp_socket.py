@@ -71,6 +71,20 @@ async def test_a_token_must_hold_and_lets_in_whose_key_nothing_else_tells(bench:
         assert await socket.answer(signed(stranger, OWN, "echo I am in", at=now)) == "I am in"
 
 
+async def test_a_session_ends_with_the_token_that_it_came_with(bench: Bench) -> None:
+    conversations = bench.application.conversations
+    before, conversations.recheck_seconds = conversations.recheck_seconds, 0.01
+    token = bench.token("brief", "discover:read", ttl_seconds=60)
+    try:
+        async with call(bench, authorization=f"Bearer {token}") as socket:
+            await socket.open(ALICE, OWN, bench.clock.now())
+            assert await socket.answer(signed(ALICE, OWN, "echo here", at=bench.clock.now())) == "here"
+            bench.clock.advance(120)
+            assert (await socket.closed())[0] == 4401
+    finally:
+        conversations.recheck_seconds = before
+
+
 async def test_a_peer_finds_what_everybody_sees_and_with_a_token_what_its_subject_sees(bench: Bench) -> None:
     now = bench.clock.now()
     async with call(bench) as socket:
