@@ -506,7 +506,7 @@ def _importer(settings: Settings, registry: Registry, outgoing: Outgoing, resolv
     """Documents at addresses, and agents of domains, which the process that writes looks up again from time to time."""
     rechecks = Rechecks(registry, resolver, publications, seconds=settings.agent_recheck_seconds)
     registry.chore(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), rechecks.recheck)
-    return DomainImporter(registry, outgoing, resolver, rechecks)
+    return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.foreign_index)
 
 
 def _domains(settings: Settings, registry: Registry, outgoing: Outgoing, host: str) -> Domains:

@@ -304,6 +304,12 @@ SERVICE_SETTINGS = (
         doc="Look for agents at the names of the -01 draft of DNS-AID too, where the others are not there.",
     ),
     Setting(
+        name="foreign_index",
+        kind="switch",
+        default=False,
+        doc="Follow the index of an organisation to another one, where the record that points there is signed (AID-25).",
+    ),
+    Setting(
         name="agent_recheck_seconds",
         kind="whole",
         default=limits.RECHECK_SECONDS,
@@ -506,6 +512,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trust_ad: bool = False
     fetch_ca: Path | None = None
     legacy_names: bool = False
+    foreign_index: bool = False
     agent_recheck_seconds: int = limits.RECHECK_SECONDS
     domain_recheck_seconds: int = limits.PROOF_RECHECK_SECONDS
     trust_mode: str = "allowlist-tofu"

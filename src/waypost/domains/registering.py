@@ -46,12 +46,15 @@ class DomainImporter(Importer):
         resolver: DomainResolver,
         rechecks: Rechecks,
         *,
+        foreign_index: bool = False,
         discreet_seconds: float = limits.FETCH_DISCREET_SECONDS,
     ) -> None:
         super().__init__(registry, fetcher, discreet_seconds=discreet_seconds)
         self._resolver = resolver
         self._rechecks = rechecks
-        self._organisations = OrganisationReader(resolver.dns, resolver.fetcher, registry.clock)
+        self._organisations = OrganisationReader(
+            resolver.dns, resolver.fetcher, registry.clock, follow_signed=foreign_index
+        )
 
     async def find(self, principal: Principal, wanted: Wanted) -> FoundDocuments:
         if not is_domain(wanted.url):

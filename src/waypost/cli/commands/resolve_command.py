@@ -32,5 +32,8 @@ def command(session: Session, name: str, until: Depth, looking: Looking) -> int:
     does it instead. Exits with 1 when there is no agent, or when it is not to be trusted.
     """
     found = resolve(session, looking, name, until)
-    show_resolution(session.printer(), found)
+    printer = session.printer()
+    show_resolution(printer, found)
+    if found.outcome == "not_found":
+        printer.note(f"An organisation may list its agents: waypost import {found.domain} --dry-run")
     return 0 if found.is_resolved else EXIT_FAILED
