@@ -26,7 +26,8 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from bench.measures import quantile
-from waypost.live import ChatMessage, LiveAgent
+from waypost.client.talk import ChatMessage
+from waypost.live import LiveAgent
 from waypost.trust.signing import new_key
 
 SIZES = (64, 1024, 16_384)

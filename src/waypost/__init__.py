@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from waypost.client.results import Stats as Stats
     from waypost.client.retry import Retry as Retry
     from waypost.client.sync.client import SyncClient as SyncClient
+    from waypost.client.talk import ChatMessage as ChatMessage
+    from waypost.client.talk import Reply as Reply
     from waypost.errors import WaypostError as WaypostError
-    from waypost.live import ChatMessage as ChatMessage
     from waypost.live import LiveAgent as LiveAgent
-    from waypost.live import Reply as Reply
     from waypost.server.discovery import Discovery as Discovery
 
 __version__ = "0.1.0"
@@ -43,8 +43,8 @@ _HOMES = {
     "FoundAgent": "waypost.client.finder",
     "Discovery": "waypost.server.discovery",
     "LiveAgent": "waypost.live",
-    "ChatMessage": "waypost.live",
-    "Reply": "waypost.live",
+    "ChatMessage": "waypost.client.talk",
+    "Reply": "waypost.client.talk",
     "Retry": "waypost.client.retry",
     "Receipt": "waypost.client.results",
     "Failure": "waypost.client.results",

@@ -6,15 +6,14 @@ The parts of a conversation are put together here for a program, as `app.py` doe
 from __future__ import annotations
 
 import asyncio
-import inspect
 import secrets
 import ssl
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +27,7 @@ from waypost.client.contacts import Contact, Contacts, GivenContacts, RegistryCo
 from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
 from waypost.client.registries import http_client
+from waypost.client.talk import ChatMessage, Handler, LateHandler, Reply, answers_of, message_of
 from waypost.errors import (
     ConfigurationError,
     Forbidden,
@@ -51,41 +51,11 @@ from waypost.settings import is_loopback, load_connection
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.stores.keeper_sqlite import SqliteKeeper
 from waypost.trust.signing import PrivateKey
-from waypost.wire.agp import PLAIN, SUBPROTOCOL, Content, Message, parse_agent
+from waypost.wire.agp import SUBPROTOCOL, Content, Message, parse_agent
 from waypost.wire.agp_hello import Party
 from waypost.wire.agp_signing import verify
 
 PATH = "/agent/chat"
-
-
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What another agent said. `again`: it was handed over before a crash, and nobody knows how far that went."""
-
-    id: str
-    sender: str
-    text: str
-    content_type: str = PLAIN
-    kind: str = "chat"
-    reply_to: str | None = None
-    more: bool = False  # further parts of the same answer follow
-    again: bool = False
-    verified: bool = False  # both sides were proven when it came (`peer-verified`)
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to what was said."""
-
-    text: str
-    parts: tuple[ChatMessage, ...]
-    verdict: Verdict | None = None
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Said: TypeAlias = "str | Content | None"
-Handler: TypeAlias = Callable[[ChatMessage], "Awaitable[Said] | AsyncIterator[Said] | Said"]
-LateHandler: TypeAlias = Callable[[ChatMessage], Awaitable[None]]
 
 
 class SystemDraws:
@@ -420,11 +390,11 @@ class LiveAgent:
     # --- What handlers say -----------------------------------------------------------------------
 
     async def _chat(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        async for content in _answers(self._on_chat, letter):
+        async for content in answers_of(self._on_chat, letter):
             yield content
 
     async def _task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        async for content in _answers(self._on_task, letter):
+        async for content in answers_of(self._on_task, letter):
             yield content
 
     async def _late(self, letter: Letter) -> None:
@@ -437,41 +407,6 @@ def _joined(found: Contact | None, other: Contact | None) -> Contact | None:
         return found or other
     return Contact(
         agent=found.agent, url=found.url or other.url, key=found.key or other.key, token=found.token or other.token
-    )
-
-
-async def _answers(handler: Handler | None, letter: Letter) -> AsyncIterator[Content]:
-    """What a handler says: one text, none, or parts with an end that has a mark of its own."""
-    if handler is None:
-        yield Content(text="This agent listens, but has nothing to say.")
-        return
-    said: Any = handler(message_of(letter))
-    if inspect.isasyncgen(said) or hasattr(said, "__aiter__"):
-        async for part in said:
-            yield msgspec.structs.replace(_content(part), more=True)
-        yield Content()
-        return
-    if inspect.isawaitable(said):
-        said = await said
-    if said is not None:
-        yield _content(said)
-
-
-def _content(said: Said) -> Content:
-    return said if isinstance(said, Content) else Content(text=str(said or ""))
-
-
-def message_of(letter: Letter) -> ChatMessage:
-    return ChatMessage(
-        id=letter.id,
-        sender=letter.peer,
-        text=letter.content.text,
-        content_type=letter.content.type,
-        kind=letter.kind,
-        reply_to=letter.content.reply_to,
-        more=letter.content.more,
-        again=letter.again,
-        verified=letter.verified,
     )
 
 

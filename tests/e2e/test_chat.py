@@ -18,8 +18,8 @@ from support import processes
 from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from waypost import Client, LiveAgent
+from waypost.client.talk import ChatMessage
 from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
-from waypost.live import ChatMessage
 from waypost.trust.signing import adp_public_key, new_key
 
 TESTS = Path(__file__).parents[1]

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from support.agp import ALICE, BOB, key_of
 from waypost.client.lines import LineNews
+from waypost.client.talk import ChatMessage
 from waypost.errors import WaypostError
-from waypost.live import ChatMessage, LiveAgent
+from waypost.live import LiveAgent
 
 AT_ONCE = 8
 

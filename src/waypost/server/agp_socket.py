@@ -229,8 +229,10 @@ class Caller:
                 self._agents.rights.pop(self._seat, None)
 
     async def _recheck(self) -> None:
-        while await self._conversations.holds(self._request):
+        while True:
             await asyncio.sleep(self._conversations.recheck_seconds)
+            if not await self._conversations.holds(self._request):
+                break
         await self._link.close(codes_of(Unauthorized("")).ws_close, "the token does not hold any more")
 
     def _know(self) -> None:

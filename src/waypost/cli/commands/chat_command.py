@@ -20,8 +20,9 @@ from waypost.cli.text import clean_lines
 from waypost.client.contacts import DomainContacts
 from waypost.client.key_files import keep_key, make_key, read_key
 from waypost.client.lines import LineNews
+from waypost.client.talk import ChatMessage
 from waypost.errors import NotFound, Timeout, WaypostError
-from waypost.live import ChatMessage, LiveAgent
+from waypost.live import LiveAgent
 from waypost.model.verdict import Verdict
 from waypost.trust.signing import PrivateKey
 
