@@ -69,7 +69,7 @@ def test_any_change_of_a_message_is_read_or_refused(changes: list[tuple[int, int
         parse(bytes(data[: len(data) - cut if cut % 3 == 0 else len(data)]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from(["www.test", "a.wild.test", "nothing.test", "alias.test"]),
     st.booleans(),

@@ -36,7 +36,7 @@ class Resolver:
     async def addresses(self, name: str) -> list[Address]:
         """Every address of a name, from one look-up. FetchFailed when there is none, or too many to be a server."""
         answers = await asyncio.gather(
-            self._ask(name, dns.rdatatype.A, 0), self._ask(name, dns.rdatatype.AAAA, 0), return_exceptions=True
+            self._ask(name, dns.rdatatype.A, None), self._ask(name, dns.rdatatype.AAAA, None), return_exceptions=True
         )
         found: list[Address] = []
         for answer in answers:
@@ -55,7 +55,7 @@ class Resolver:
         except NoSuchName:
             return []
 
-    async def _ask(self, name: str, kind: dns.rdatatype.RdataType, perspective: int) -> list[bytes]:
+    async def _ask(self, name: str, kind: dns.rdatatype.RdataType, perspective: int | None) -> list[bytes]:
         try:
             owner = dns.name.from_text(name)
             question = Question(name=owner, type=kind, signatures=False, checking=False)

@@ -99,7 +99,7 @@ class Exchange:
         account.asked.add(key)
         account.end(key, answered)
         if isinstance(answered, DnsFailure):
-            raise answered
+            raise answered.again()
         account.server = answered.server
         return answered
 
@@ -129,7 +129,7 @@ class Exchange:
             account.queries += answered.queries - 1
             self._kept.keep(key, answered, _ttl(answered))
         except DnsFailure as error:
-            answered = error
+            answered = error.again()
         if isinstance(answered, DnsFailure):
             self._kept.keep(key, answered, limits.DNS_TTL_LEAST)
         return answered

@@ -36,6 +36,10 @@ _STRUCTURED: Final = frozenset(map(dns.rdatatype.from_text, _NAMES.split()))
 class DnsFailure(FetchFailed):
     """No answer that anything follows from: a timeout, a refusal, bytes that are no message."""
 
+    def again(self) -> DnsFailure:
+        """For somebody else: what is raised twice would drag the frames of the first along."""
+        return DnsFailure(self.message, path=self.path, hint=self.hint, details=self.details)
+
 
 def failure(message: str, reason: str, hint: str | None = None) -> DnsFailure:
     return DnsFailure(message, path="resolver", hint=hint, details={"reason": reason})
