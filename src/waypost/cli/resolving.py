@@ -22,6 +22,9 @@ from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.settings import Settings, load_settings
 
 
+_TAKEN = ("resolver", "trust_anchors", "legacy_names", "fetch_ca", "trust_ad")
+
+
 class Looking(msgspec.Struct, frozen=True, kw_only=True):
     """Who is asked, and what may be connected to; None is what the settings say."""
 
@@ -29,6 +32,8 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
     trust_anchors: Path | None = None
     allow_cidrs: tuple[str, ...] | None = None
     legacy_names: bool | None = None
+    fetch_ca: Path | None = None
+    trust_ad: bool | None = None
 
 
 def looking_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +42,7 @@ def looking_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(*args: Any, **given: Any) -> Any:
         ranges = texts(given.pop("allow_cidrs")) or None
-        taken = {name: given.pop(name) for name in ("resolver", "trust_anchors", "legacy_names")}
+        taken = {name: given.pop(name) for name in _TAKEN}
         return function(*args, looking=Looking(allow_cidrs=ranges, **taken), **given)
 
     options = (
@@ -56,6 +61,13 @@ def looking_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="RANGE",
             help="A private range to follow into.",
         ),
+        click.option(
+            "--fetch-ca",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Further certificate authorities that are trusted; --ca does the same here.",
+        ),
+        click.option("--trust-ad/--no-trust-ad", default=None, help="Take the resolver's word instead of validating."),
         click.option("--legacy-names/--no-legacy-names", default=None, help="Try the names of the -01 draft too."),
     )
     wrapped: Callable[..., Any] = command
@@ -79,7 +91,7 @@ def make_resolver(session: Session, looking: Looking) -> DomainResolver:
 
 
 def _settings(session: Session, looking: Looking) -> Settings:
-    flags = {"data": session.data, "fetch_ca": session.ca, **msgspec.structs.asdict(looking)}
+    flags = {"data": session.data, **msgspec.structs.asdict(looking), "fetch_ca": looking.fetch_ca or session.ca}
     return load_settings(flags, config=session.config)
 
 

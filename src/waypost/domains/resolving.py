@@ -135,7 +135,7 @@ def _told(
         code=code,
         how=how,
         depth=depth,
-        dnssec=place.security,
+        dnssec="bogus" if code == "bogus" else place.security,
         endpoints=place.endpoints,
         document=best,
         documents=tuple(told),
