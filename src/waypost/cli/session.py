@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import msgspec
 
 from waypost.cli.options import merged, shared_options
@@ -29,7 +30,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     config: Path | None = None
     output: str = "human"
 
-    def client(self) -> SyncClient:
+    def client(self, signer: httpx.Auth | None = None) -> SyncClient:
         return SyncClient(
             self.server,
             self.token,
@@ -39,6 +40,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
             ca=self.ca,
             cert=self.cert,
             cert_key=self.cert_key,
+            signer=signer,
         )
 
     def connection(self) -> Connection:

@@ -9,6 +9,7 @@ import pytest
 
 from support.server import RunningServer
 from support.shell import Shell
+from support.signing import key_of
 
 
 @pytest.fixture
@@ -42,6 +43,19 @@ def test_a_task_that_fails_is_an_exit_code(shell: Shell) -> None:
     assert shell("task", "send", "echo", "1", "2").code == 64
     assert shell("task", "status", "nothing").code == 1
     assert shell("task", "send", "echo", "--callback", "https://10.0.0.1/").code == 77
+
+
+def test_an_agent_signs_instead_of_showing_a_token(shell: Shell) -> None:
+    agent, key = "agent:signing.example.com", key_of(number=31)
+    shell.write("public.pem", key.public.pem().encode())
+    shell.write("agent.pem", key.pem())
+    assert shell("keys", "trust", agent, "public.pem").code == 0
+    ran = shell("task", "send", "echo", "1", "--wait", "60s", "--as", agent, "--key", "agent.pem", "-o", "json")
+    assert (ran.code, ran.json["result"]) == (0, 1), ran.err
+    assert shell("task", "status", ran.json["taskId"], "--as", agent, "--key", "agent.pem").code == 0
+    shell.write("other.pem", key_of(number=32).pem())
+    assert shell("task", "send", "echo", "--as", agent, "--key", "other.pem").code == 77
+    assert shell("task", "send", "echo", "--as", agent).code == 64
 
 
 def test_the_owner_of_an_agent_takes_its_tasks_and_reports(shell: Shell, agent: dict[str, Any], bob: list[str]) -> None:

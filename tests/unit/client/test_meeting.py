@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from support.service import Bench, profile, service
+from support.signing import key_of
+from waypost.client.agent_signer import AgentSigner
 from waypost.client.aio.client import Client
 from waypost.client.meetings import Work
 from waypost.client.worker import serve_tasks
-from waypost.errors import Conflict, InvalidParameter, NotFound, Timeout
+from waypost.errors import BadSignature, Conflict, InvalidParameter, NotFound, Timeout, Unauthorized
 
 AGENT = "https://agents.example.net/id/minimal"
 WAIT_SECONDS = 30.0
@@ -72,6 +74,25 @@ async def test_a_worker_does_the_tasks_of_its_agent(bench: Bench) -> None:
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
+
+
+async def test_an_agent_signs_instead_of_showing_a_token(bench: Bench) -> None:
+    agent, key = "agent:bob.example.com", key_of()
+    pinned = {"agent_id": agent, "public_key": key.public.pem()}
+    assert (await bench.admin().post("/api/v1/keys", json=pinned)).is_success
+    transport = httpx.ASGITransport(bench.application.service)
+    signer = AgentSigner(agent, key, now=bench.clock.now)
+    async with Client(bench.application.base_url, signer=signer, transport=transport) as bob:
+        sent = await bob.send_task("echo", 7)
+        assert (await bob.wait_task(sent.task_id, WAIT_SECONDS)).result == 7
+        joined = await bob.join_swarm(agent, "analysis")
+        assert [member.agent for member in joined.members] == [agent]
+        with pytest.raises(Unauthorized):
+            await bob.invite(AGENT)
+    other = AgentSigner(agent, key_of(number=1), now=bench.clock.now)
+    async with Client(bench.application.base_url, signer=other, transport=transport) as mallory:
+        with pytest.raises(BadSignature):
+            await mallory.send_task("echo", 7)
 
 
 async def test_a_swarm_from_python(bench: Bench) -> None:

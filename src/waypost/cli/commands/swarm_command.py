@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+import httpx
 import msgspec
 
 from waypost.cli.options import example
 from waypost.cli.output import Printer
 from waypost.cli.session import Session, with_session
+from waypost.cli.signing import signed
 from waypost.cli.text import clean
 from waypost.client.meetings import SwarmMember, SwarmMessage, SwarmView
 
@@ -32,11 +34,20 @@ def command() -> None:
 @click.option("--role", default="participant", show_default=True, help="What the agent is in the swarm.")
 @click.option("--host", metavar="AGENT", help="The agent that the swarm is of.  [default: the service itself]")
 @click.option("--callback", metavar="URL", help="An https address that is brought what is told to all.")
+@signed
 @with_session
-def join(session: Session, agent: str, task: str, role: str, host: str | None, callback: str | None) -> None:
+def join(
+    session: Session,
+    signer: httpx.Auth | None,
+    agent: str,
+    task: str,
+    role: str,
+    host: str | None,
+    callback: str | None,
+) -> None:
     """Bring AGENT into the swarm of TASK."""
     printer = session.printer()
-    with session.client() as client:
+    with session.client(signer) as client:
         joined = client.join_swarm(agent, task, role, host=host, callback=callback)
     if not printer.is_human:
         printer.value(msgspec.to_builtins(joined))
@@ -48,19 +59,21 @@ def join(session: Session, agent: str, task: str, role: str, host: str | None, c
 @command.command("leave", epilog=example("waypost swarm leave SWARM agent:bob.example.com"))
 @click.argument("swarm")
 @click.argument("agent")
+@signed
 @with_session
-def leave(session: Session, swarm: str, agent: str) -> None:
+def leave(session: Session, signer: httpx.Auth | None, swarm: str, agent: str) -> None:
     """Take AGENT out of a SWARM."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show(session.printer(), client.leave_swarm(swarm, agent))
 
 
 @command.command("list", epilog=example("waypost swarm list"))
+@signed
 @with_session
-def list_swarms(session: Session) -> None:
+def list_swarms(session: Session, signer: httpx.Auth | None) -> None:
     """List the swarms that you brought agents into."""
     printer = session.printer()
-    with session.client() as client:
+    with session.client(signer) as client:
         found = client.list_swarms()
     if not printer.is_human:
         printer.values(_value(swarm) for swarm in found)
@@ -71,10 +84,11 @@ def list_swarms(session: Session) -> None:
 
 @command.command("members", epilog=example("waypost swarm members SWARM"))
 @click.argument("swarm")
+@signed
 @with_session
-def members(session: Session, swarm: str) -> None:
+def members(session: Session, signer: httpx.Auth | None, swarm: str) -> None:
     """Show the members of a SWARM."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show(session.printer(), client.swarm_members(swarm))
 
 
@@ -83,20 +97,24 @@ def members(session: Session, swarm: str) -> None:
 @click.argument("agent")
 @click.argument("content")
 @click.option("--type", "content_type", default="text/plain", show_default=True, help="What the content is.")
+@signed
 @with_session
-def broadcast(session: Session, swarm: str, agent: str, content: str, content_type: str) -> None:
+def broadcast(
+    session: Session, signer: httpx.Auth | None, swarm: str, agent: str, content: str, content_type: str
+) -> None:
     """Tell all members of a SWARM, as the member AGENT."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show_messages(session.printer(), (client.broadcast(swarm, agent, content, content_type),))
 
 
 @command.command("messages", epilog=example("waypost swarm messages SWARM --after 12"))
 @click.argument("swarm")
 @click.option("--after", type=int, default=0, help="The number of the last one that you know.")
+@signed
 @with_session
-def messages(session: Session, swarm: str, after: int) -> None:
+def messages(session: Session, signer: httpx.Auth | None, swarm: str, after: int) -> None:
     """Show what was told in a SWARM."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show_messages(session.printer(), client.swarm_messages(swarm, after))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import msgspec
 from rich.text import Text
 
@@ -14,6 +15,7 @@ from waypost.cli.durations import duration
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
+from waypost.cli.signing import signed
 from waypost.cli.text import clean
 from waypost.client.meetings import TaskStatus, Work
 from waypost.model.json import dump_json, parse_json
@@ -43,16 +45,18 @@ def command() -> None:
 @click.option("--agent", metavar="AGENT", help="Who is to do it.  [default: the service itself]")
 @click.option("--callback", metavar="URL", help="An https address that is told the result, signed.")
 @click.option("--ttl", type=duration, metavar="TIME", help="How long it may take until it counts as failed.")
-@click.option("--key", metavar="TEXT", help="An idempotency key: the same task is not given twice.")
+@click.option("--once", metavar="TEXT", help="An idempotency key: the same task is not given twice.")
 @click.option("--wait", type=duration, metavar="TIME", help="Wait so long for the result.")
+@signed
 @with_session
 def send(
     session: Session,
+    signer: httpx.Auth | None,
     words: tuple[str, ...],
     agent: str | None,
     callback: str | None,
     ttl: int | None,
-    key: str | None,
+    once: str | None,
     wait: int | None,
 ) -> int:
     """Give an AGENT a TASK, with an INPUT as JSON: written out, @FILE, or - for stdin.
@@ -63,9 +67,9 @@ def send(
     """
     printer = session.printer()
     agent, task, given = _words(words, agent)
-    with session.client() as client:
+    with session.client(signer) as client:
         sent = client.send_task(
-            task, _input(given), agent=agent, callback=callback, ttl_seconds=ttl, idempotency_key=key
+            task, _input(given), agent=agent, callback=callback, ttl_seconds=ttl, idempotency_key=once
         )
         if wait is None:
             _show_sent(printer, sent.task_id, msgspec.to_builtins(sent))
@@ -77,19 +81,21 @@ def send(
 
 @command.command("status", epilog=example("waypost task status 3f7cc0e9-fc57-4d09-a978-ce220937b942"))
 @click.argument("id")
+@signed
 @with_session
-def status(session: Session, id: str) -> None:  # noqa: A002
+def status(session: Session, signer: httpx.Auth | None, id: str) -> None:  # noqa: A002
     """Show how a task goes, and its result."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show(session.printer(), client.task_status(id))
 
 
 @command.command("cancel", epilog=example("waypost task cancel 3f7cc0e9-fc57-4d09-a978-ce220937b942"))
 @click.argument("id")
+@signed
 @with_session
-def cancel(session: Session, id: str) -> None:  # noqa: A002
+def cancel(session: Session, signer: httpx.Auth | None, id: str) -> None:  # noqa: A002
     """Cancel a task that is not done."""
-    with session.client() as client:
+    with session.client(signer) as client:
         _show(session.printer(), client.cancel_task(id))
 
 

@@ -22,17 +22,24 @@ from waypost.settings import is_loopback
 class Connection:
     """Knows how to ask; knows nothing of what is asked."""
 
-    def __init__(self, address: Address, retry: Retry, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        retry: Retry,
+        transport: httpx.AsyncBaseTransport | None = None,
+        signer: httpx.Auth | None = None,
+    ) -> None:
         self.base_url = address.base_url
         self.retry = retry
         headers = {"User-Agent": "waypost", "Accept": "application/json"}
-        if address.token:
+        if address.token and signer is None:
             headers["Authorization"] = f"Bearer {address.token}"
         self._http = httpx.AsyncClient(
             base_url=address.base_url,
             headers=headers,
             timeout=address.timeout,
             transport=transport,
+            auth=signer,
             verify=tls_context(address),
             trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
         )

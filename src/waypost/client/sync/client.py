@@ -88,13 +88,15 @@ class SyncClient(TrustCalls, MeetingCalls, ZoneCalls):
         cert: Path | None = None,
         cert_key: Path | None = None,
         retry: Retry | None = None,
+        signer: httpx.Auth | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        """With a `signer` (`waypost.client.agent_signer`) an agent signs its requests instead of showing a token."""
         flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}
         flags |= {"ca": ca, "cert": cert, "cert_key": cert_key}
         address = load_connection(flags, config=config)
         self.base_url = address.base_url
-        self._connection = Connection(address, retry or Retry(), transport)
+        self._connection = Connection(address, retry or Retry(), transport, signer)
 
     def __enter__(self) -> Self:
         return self
