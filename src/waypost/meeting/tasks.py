@@ -125,7 +125,9 @@ class Tasks:
             return None
         if not 0 < len(key) <= limits.IDEMPOTENCY_KEY_CHARS:
             raise InvalidParameter(
-                f"An idempotency key has 1 to {limits.IDEMPOTENCY_KEY_CHARS} characters.", path="Idempotency-Key"
+                f"An idempotency key has 1 to {limits.IDEMPOTENCY_KEY_CHARS} characters.",
+                path="Idempotency-Key",
+                hint="Use a UUID.",
             )
         kept = await self._keeper.get(ONCE, _once_key(new), self._now())
         if kept is None:

@@ -301,5 +301,7 @@ def _key(document: JsonObject) -> JsonObject:
 def _whole(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidParameter(f"{name} is a whole number from {least} to {most}.", path=f"$.{name}")
+        raise InvalidParameter(
+            f"{name} is a whole number from {least} to {most}.", path=f"$.{name}", hint=f"Leave it out for {default}."
+        )
     return value
