@@ -54,7 +54,15 @@ def trust_badge(trust: dict[str, Any], *, source: Content = None) -> Html:
 def _check_line(check: dict[str, Any]) -> Html:
     name = STEPS.get(check["check"], (check["check"], ""))[0]
     reason = check.get("reason")
-    return el("li", _mark(check["state"]), " ", name, el("span", f" {reason}", class_="soft") if reason else None)
+    rows = [join((el("dt", word), el("dd", value))) for word, value in _flat(check.get("evidence") or {})]
+    return el(
+        "li",
+        _mark(check["state"]),
+        " ",
+        name,
+        el("span", f" {reason}", class_="soft") if reason else None,
+        el("dl", rows, class_="evidence") if rows else None,
+    )
 
 
 def _mark(state: str) -> Html:

@@ -194,6 +194,7 @@ def _facts(registration: Registration, visitor: Visitor) -> Html:
         ("Registered", moment(registration.created_at)),
         ("Last change", moment(registration.changed_at)),
         ("Lease", _lease(registration)),
+        ("Renewed", moment(registration.renewed_at) if registration.lease_expires_at is not None else None),
         ("Served at", el("code", registration.hosted) if registration.hosted else None),
         ("Owner", registration.owner if may else None),
         ("Seen by", registration.visibility if visitor.is_signed_in else None),
