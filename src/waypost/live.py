@@ -406,7 +406,11 @@ def _joined(found: Contact | None, other: Contact | None) -> Contact | None:
     if found is None or other is None:
         return found or other
     return Contact(
-        agent=found.agent, url=found.url or other.url, key=found.key or other.key, token=found.token or other.token
+        agent=found.agent,
+        url=found.url or other.url,
+        key=found.key or other.key,
+        token=found.token or other.token,
+        address=found.address if found.url is not None else other.address,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import certifi
@@ -48,9 +49,12 @@ class _Connect(connect):
         return exc
 
 
-async def dial(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> SocketLink:
-    """A link to the agent at this address."""
+async def dial(
+    url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, address: str | None = None
+) -> SocketLink:
+    """A link to the agent at this url; `address` is where its host is, if the system is not to be asked."""
     check_address(url)
+    where: dict[str, Any] = {} if address is None else {"host": address, "port": urlsplit(url).port or 443}
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     secure = url.startswith("wss:")
     try:
@@ -66,6 +70,7 @@ async def dial(url: str, *, token: str | None = None, tls: ssl.SSLContext | None
             ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
             close_timeout=limits.SOCKET_CLOSE_SECONDS,
             ssl=(tls or tls_1_3()) if secure else None,
+            **where,
         )
     except (OSError, TimeoutError, WebSocketException) as error:
         raise _unreachable(url, error) from None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Protocol
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -17,11 +20,13 @@ from waypost.model.names import domain_of
 from waypost.trust.checks.adp import FINGERPRINT, parse_full
 
 _VERIFIED = "verified"
+_ADDRESSES: Final[tuple[Literal["A"], Literal["AAAA"]]] = ("A", "AAAA")
 
 
 class Contact(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     url: str | None = None  # None: it can be recognised, but not called
+    address: str | None = None  # where the host of the url is, when somebody else than the system was asked
     key: PeerKey | None = None
     token: str | None = None
 
@@ -134,8 +139,10 @@ class RegistryContacts:
 class DomainContacts:
     """What the domain itself says, asked from here: its DNS, and the document that it leads to."""
 
-    def __init__(self, resolver: DomainResolver) -> None:
+    def __init__(self, resolver: DomainResolver, check: Callable[[str, int], None]) -> None:
+        """`check` refuses addresses that a stranger's DNS may not lead to."""
         self._resolver = resolver
+        self._check = check
 
     async def find(self, agent: str) -> Contact | None:
         if not is_domain(agent):
@@ -154,8 +161,19 @@ class DomainContacts:
             level=told.level,
         )
         documents = [each.parsed for each in found.documents if each.parsed is not None]
-        urls = [url for document in documents if (url := chat_address(document)) is not None]
-        return Contact(agent=agent, url=urls[0] if urls else None, key=key)
+        url = next((url for document in documents if (url := chat_address(document)) is not None), None)
+        return Contact(agent=agent, url=url, key=key, address=None if url is None else await self._address(url))
+
+    async def _address(self, url: str) -> str | None:
+        """The first address of the host that is allowed, asked of the same resolver."""
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 443
+        for kind in _ADDRESSES:
+            for record in (await self._resolver.dns.lookup(host, kind)).records:
+                address = str(ipaddress.ip_address(record))
+                self._check(address, port)
+                return address
+        return None
 
 
 def is_domain(agent: str) -> bool:

@@ -114,7 +114,7 @@ class Line:
                 path="to",
                 hint="Its ADP document names no endpoints.chat; give an address with --url.",
             )
-        link: Link = await dial(contact.url, token=contact.token, tls=self._tls)
+        link: Link = await dial(contact.url, token=contact.token, tls=self._tls, address=contact.address)
         if self._wrap is not None:
             link = self._wrap(link)
         await self._correspondent.converse(

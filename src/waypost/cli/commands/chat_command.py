@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from waypost.client.talk import ChatMessage
 from waypost.errors import NotFound, Timeout, WaypostError
 from waypost.live import LiveAgent
 from waypost.model.verdict import Verdict
+from waypost.net.addresses import AddressPolicy
 from waypost.trust.signing import PrivateKey
 
 KEY_FILE = "keys/chat.pem"
@@ -61,15 +63,18 @@ def command(
     from --fingerprint, or from the registry; your own key is made on first use and kept in the data folder.
     """
     printer, connection = session.printer(), session.connection()
-    own = read_key(key) if key is not None else _own_key(session.settings().data)
+    settings = session.settings()
+    own = read_key(key) if key is not None else _own_key(settings.data)
     name = speaker or f"agent:{_name_of(own)}"
     live = LiveAgent(
         name,
         own,
         registry=connection.base_url,
         token=connection.token,
-        ca=session.ca,
-        contacts=(DomainContacts(make_resolver(session, looking)),),
+        ca=session.ca or settings.fetch_ca,
+        contacts=(
+            DomainContacts(make_resolver(session, looking), _guard(looking.allow_cidrs or settings.allow_cidrs)),
+        ),
         news=lambda news: _tell(printer, news),
     )
     try:
@@ -204,6 +209,12 @@ def _agent_of(session: Session, wanted: str) -> str:
         if "/" in wanted or ":" in wanted:
             raise
     return f"agent:{wanted}"
+
+
+def _guard(allowed: Iterable[str]) -> Callable[[str, int], None]:
+    """Where a stranger's DNS leads is not followed into private networks unless they are named."""
+    policy = AddressPolicy(allowed)
+    return lambda address, port: policy.check(ipaddress.ip_address(address), port)
 
 
 def _own_key(data: Path) -> PrivateKey:
