@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.announce import key
-from support.transports import BEDS, A, B, Bed, C, Watched, eventually, quietly, said, signed
+from support.transports import BEDS, A, B, Bed, C, Watched, asked, eventually, quietly, said, signed
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.transports.port import Heard, Sighting
@@ -60,13 +60,13 @@ async def test_a_query_finds_exactly_those_that_fit(bed: Bed) -> None:
     await alice.announce(first, 30)
     await alice.announce(second, 30)
     await alice.announce(bed.message(C, capabilities={"logs": "3.0"}), 30)
-    found = await bob.query(METRICS, timeout=1.0)
+    found = await asked(bob, METRICS, {A, B})
     assert {message["agent"]["agent_id"]: said(message) for message in found} == {A: first, B: second}
     newer = AgentQuery(wanted=(parse_wanted("metrics@^2.0"),))
-    assert ids(await bob.query(newer, timeout=1.0)) == {A}
+    assert ids(await asked(bob, newer, {A})) == {A}
     both = AgentQuery(wanted=(parse_wanted("metrics"), parse_wanted("logs")))
-    assert ids(await bob.query(both, timeout=1.0)) == {B}
-    assert ids(await bob.query(AgentQuery(agent_id=C), timeout=5.0)) == {C}
+    assert ids(await asked(bob, both, {B})) == {B}
+    assert ids(await asked(bob, AgentQuery(agent_id=C), {C}, 5.0)) == {C}
     assert await bob.query(AgentQuery(wanted=(parse_wanted("nothing-like-it"),)), timeout=0.5) == []
 
 
@@ -243,7 +243,7 @@ async def test_who_serves_hears_every_announcement_of_others_and_answers_for_who
     assert said(heard[0][0]) == first
     assert heard[0][1].transport == registry.name
     assert heard[0][1].source
-    assert (B in ids(await bob.query(METRICS, timeout=1.0))) is bed.relays
+    assert (B in ids(await asked(bob, METRICS, {B} if bed.relays else set()))) is bed.relays
 
 
 async def test_other_minors_are_heard_and_other_majors_are_not(bed: Bed) -> None:
@@ -276,7 +276,7 @@ async def test_a_large_announcement_arrives_whole(bed: Bed) -> None:
     await alice.announce(message, 30)
     await eventually(lambda: watched.kinds() == ["added"])
     assert said(watched.sightings[0].message) == message
-    assert [said(found) for found in await bob.query(AgentQuery(agent_id=A), timeout=5.0)] == [message]
+    assert [said(found) for found in await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [message]
 
 
 async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> None:
@@ -290,4 +290,4 @@ async def test_an_unsigned_copy_of_an_answer_does_not_replace_it(bed: Bed) -> No
         return [forged]
 
     mallory.serve(lie, None)
-    assert [said(found) for found in await bob.query(METRICS, timeout=1.0)] == [true]
+    assert [said(found) for found in await asked(bob, METRICS, {A})] == [true]

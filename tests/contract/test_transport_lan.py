@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from support.netns import INTERFACE, Lan, lan, left_over
-from support.transports import A, B, Bed, Watched, eventually, quietly, said, signed
+from support.transports import A, B, Bed, Watched, asked, eventually, quietly, said, signed
 from waypost.model.json import dump_json
 from waypost.testing import ManualClock
 from waypost.transports.mdns import MdnsTransport
@@ -72,7 +72,7 @@ async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) ->
     await eventually(lambda: watched.kinds() == ["added"])
     assert said(watched.sightings[0].message) == message
     assert watched.sightings[0].source.startswith(("10.77.0.1", "fe80::1"))
-    assert [said(found) for found in await bob.query(AgentQuery(agent_id=A), timeout=5.0)] == [message]
+    assert [said(found) for found in await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [message]
 
 
 async def test_a_message_larger_than_a_datagram_crosses_the_link_whole(hosts: Hosts) -> None:

@@ -28,6 +28,7 @@ from waypost.transports.mdns import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
 from waypost.transports.websocket import WebSocketTransport
+from waypost.wire.announce import AgentQuery
 
 A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
@@ -88,6 +89,15 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.01)
+
+
+async def asked(end: Transport, query: AgentQuery, wanted: set[str], seconds: float = 1.0) -> list[JsonObject]:
+    """What a query finds; once more while one of those that are wanted is missing, because a busy machine answers late."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = await end.query(query, timeout=seconds)
+        if wanted <= {message["agent"]["agent_id"] for message in found} or time.monotonic() > deadline:
+            return found
 
 
 async def quietly(seconds: float = 0.4) -> None:

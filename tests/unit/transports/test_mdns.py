@@ -19,7 +19,7 @@ from zeroconf import (
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from support.announce import key
-from support.transports import A, B, Watched, eventually, quietly, said, signed
+from support.transports import A, B, Watched, asked, eventually, quietly, said, signed
 from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.model.json import JsonObject, dump_json
@@ -271,7 +271,7 @@ async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
 async def test_records_end_when_nobody_renews_them(make: Callable[..., Any], clock: ManualClock) -> None:
     alice, bob = await make(), await make()
     await alice.announce(signed(clock), 10)
-    assert len(await bob.query(AgentQuery(agent_id=A), timeout=5.0)) == 1
+    assert len(await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)) == 1
     await quietly(1.6)  # the first announcement and the answer to the question are on their way
     clock.advance(11)
     await quietly(0.8)

@@ -241,7 +241,7 @@ async def test_many_agents_behind_one_source_are_found_by_proving_oneself(port: 
         return known
 
     registry.serve(answer, None)
-    found = await client.query(AgentQuery(), timeout=1.0)
+    found = await client.query(AgentQuery(), timeout=2.0)
     assert len(found) == 8
     await registry.close()
     await client.close()
