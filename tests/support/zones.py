@@ -49,6 +49,11 @@ class Zones:
         found = tuple(each for each in data if each is not None)
         self._answers[name, kind] = _lookup(name, kind, "found", security or self.security, records=found, ttl=ttl)
 
+    def set_cname(self, name: str, target: str, kind: RecordType) -> None:
+        """What is at the target is found at the name, and says where it is."""
+        there = self._answers[target, kind]
+        self._answers[name, kind] = msgspec.structs.replace(there, name=name, owner=target)
+
     def fail(self, name: str, kind: RecordType, security: Security = "indeterminate") -> None:
         """A server that fails, or with `bogus` an answer that is forged."""
         reason = "signatures do not hold" if security == "bogus" else "SERVFAIL"

@@ -21,7 +21,6 @@ from waypost.net.clock import SystemClock
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.settings import Settings, load_settings
 
-
 _TAKEN = ("resolver", "trust_anchors", "legacy_names", "fetch_ca", "trust_ad")
 
 

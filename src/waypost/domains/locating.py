@@ -47,8 +47,10 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The records at the end of a chain of aliases."""
+    """The records at the end of a chain of aliases: the name that was asked for them, and where they are after CNAMEs, which
+    is what "." stands for (RFC 9460 §2.5.2)."""
 
+    name: str
     owner: str
     records: tuple[ServiceBinding, ...]
     security: Security
@@ -72,7 +74,7 @@ class Locator:
             bindings = await self._legacy_bindings(name)
         if bindings is None:
             return await self._fall_back(name, txt)
-        domain = bindings.owner if asked.is_service_name else name
+        domain = bindings.name if asked.is_service_name else name
         if txt is not None and domain != name:
             (txt,) = await self._journal.ask((agent_txt_name(domain), "TXT"))
         return self._with_key(self._served(domain, "svcb", bindings), txt)
@@ -90,7 +92,13 @@ class Locator:
             if not records and len(seen) == 1:
                 return None
             if not aliases:
-                return Bindings(owner=found.name, records=tuple(records), security=security, ttl=ttl)
+                return Bindings(
+                    name=found.name,
+                    owner=found.owner or found.name,
+                    records=tuple(records),
+                    security=security,
+                    ttl=ttl,
+                )
             target = self._alias_target(found, aliases, records, seen)
             seen.append(target)
             (found,) = await self._journal.ask((target, found.type))

@@ -99,7 +99,7 @@ class _Reading:
         for record in self._records(found):
             if record.is_alias or record.unknown_mandatory:
                 continue
-            host = record.host(found.name)
+            host = record.host(found.owner or found.name)
             if not is_host(host):
                 self._journal.warn(f"{host} cannot serve an index: no certificate can be for it (AID-4).")
             elif not is_same_organisation(host, self._domain) and not self._may_leave(found):

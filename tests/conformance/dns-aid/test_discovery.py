@@ -133,6 +133,18 @@ async def test_an_alias_that_ends_at_a_host_without_records_leads_to_that_host(b
 
 
 @pytest.mark.req("AID-10")
+async def test_behind_a_cname_the_dot_is_where_the_record_is_and_the_agent_is_still_the_one_asked_for(
+    bench: Bench,
+) -> None:
+    bench.publish()
+    bench.set_svcb(name="host.provider.net")
+    bench.zones.set_cname(bench.domain, "host.provider.net", "SVCB")
+    found = await bench.resolver.resolve(bench.domain)
+    assert [each.host for each in found.endpoints] == ["host.provider.net"]
+    assert (found.agent, found.level) == ("agent:alice.example.com", "key-verified")
+
+
+@pytest.mark.req("AID-10")
 @pytest.mark.parametrize("size", [1, 2, 5])
 async def test_aliases_in_a_circle_end(bench: Bench, size: int) -> None:
     for number in range(size):
