@@ -111,9 +111,7 @@ async def _stay() -> None:
 
 async def listen_ours(service: str, count: int) -> None:
     known: dict[str, float] = {}
-    transport = MdnsTransport(
-        ["127.0.0.1/8"], SystemClock(), ipv6=False, service=service, directory=Directory("mdns")
-    )
+    transport = MdnsTransport(["127.0.0.1/8"], SystemClock(), ipv6=False, service=service, directory=Directory("mdns"))
 
     def seen(sighting: Sighting) -> None:
         known.setdefault(sighting.agent_id, time.monotonic())

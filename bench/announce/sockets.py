@@ -75,7 +75,10 @@ async def _open(url: str, gate: asyncio.Semaphore) -> ClientConnection:
 async def _announce(session: ClientConnection, deadline: float, taken: list[float]) -> None:
     """At a moment of its own within the period, so that the load is even."""
     agent_id, key = str(uuid.uuid4()), new_key("ed25519", secrets.token_bytes(32))
-    await asyncio.sleep(random.uniform(0, EVERY_SECONDS))
+    first = random.uniform(0, EVERY_SECONDS)
+    if time.monotonic() + first > deadline:
+        return  # its turn would come later; the session stays open
+    await asyncio.sleep(first)
     while time.monotonic() < deadline:
         data = frame(FrameType.ANNOUNCE, _message(agent_id, key))
         began = time.monotonic()
@@ -85,6 +88,8 @@ async def _announce(session: ClientConnection, deadline: float, taken: list[floa
         told = json.loads(answer[1:])
         if told.get("status") == "error":
             raise RuntimeError(f"refused: {told}")
+        if time.monotonic() + EVERY_SECONDS > deadline:
+            return
         await asyncio.sleep(EVERY_SECONDS)
 
 
@@ -105,11 +110,17 @@ def _message(agent_id: str, key: PrivateKey) -> JsonObject:
 
 @contextmanager
 def _server(kind: str) -> Iterator[tuple[str, psutil.Process]]:
-    with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
-        with stopped(subprocess.Popen(_words(kind, Path(folder)), stdout=subprocess.PIPE, text=True)) as started:
-            assert started.stdout is not None
-            url = started.stdout.readline().split()[-1]
-            yield url.replace("http", "ws", 1) + "/ws", psutil.Process(started.pid)
+    with (
+        tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder,
+        stopped(_started(_words(kind, Path(folder)))) as started,
+    ):
+        assert started.stdout is not None
+        url = started.stdout.readline().split()[-1]
+        yield url.replace("http", "ws", 1) + "/ws", psutil.Process(started.pid)
+
+
+def _started(words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 @contextmanager
