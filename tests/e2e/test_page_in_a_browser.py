@@ -264,6 +264,32 @@ def test_a_document_that_is_no_good_is_told_where_it_was_entered(browser: Browse
         expect(page.get_by_role("alert")).to_contain_text("allow_cidrs")
 
 
+def test_the_page_of_a_domain_is_for_people_and_for_programs(browser: Browser, server: RunningServer) -> None:
+    domain = "tides.localhost"  # a browser takes every such name for this machine
+    document = {
+        "protocol": "ADP/1.1",
+        "identity": {"id": f"agent:{domain}", "domain": domain, "name": "Keeper of Tides"},
+        "endpoints": {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": f"wss://{domain}/agent/chat"},
+        "capabilities": [{"id": "tides", "name": "Tide tables", "description": "High and low water."}],
+    }
+    document["identity"]["publicKey"] = {  # type: ignore[index]
+        "algorithm": "ed25519",
+        "fingerprint": "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw",
+    }
+    httpx.post(f"{server.url}/api/v1/agents", json=document, headers=server.headers).raise_for_status()
+    with window(browser, f"http://{domain}:{urlsplit(server.url).port}") as opened:
+        page = opened.open("/")
+        expect(page.locator("agent-card h1")).to_have_text("Keeper of Tides")
+        linked = json.loads(page.locator("script[type='application/ld+json']").text_content() or "")
+        assert {**document, **linked} == linked
+        assert [each for each in Axe().run(page).response["violations"] if each["impact"] != "minor"] == []
+        page.locator("connect-form input[name=from]").fill("agent:bob.example.org")
+        page.locator("connect-form button").click()
+        expect(page.get_by_role("heading", name="How to connect")).to_be_visible()
+        expect(page.locator("main")).to_contain_text(f"wss://{domain}/agent/chat")
+        assert opened.complaints == []
+
+
 # --- Hostile text ---------------------------------------------------------------------------------
 
 

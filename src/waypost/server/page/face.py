@@ -128,15 +128,18 @@ class PageFace:
                 self._check_host(call.request)
                 return await handler(call, visitor)
             except WaypostError as error:
-                return refusal(error, visitor)
+                return refusal(error, None if self._is_hosted(call.request) else visitor)
 
         return handle
 
     def _check_host(self, request: Request) -> None:
         """Under the domain of an agent there is the page of that agent, and nothing of the service around it."""
-        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
-        if request.path not in ("/", CONNECT_PATH) and self._registry.hosted(host) is not None:
+        if request.path not in ("/", CONNECT_PATH) and self._is_hosted(request):
             raise NotFound("Nothing is served at this path.", path="path", hint="See / for what is.")
+
+    def _is_hosted(self, request: Request) -> bool:
+        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+        return bool(host) and self._registry.hosted(host) is not None
 
     def _document(self, registration: Registration) -> JsonObject:
         """As the well-known path serves it."""

@@ -157,7 +157,7 @@ def refusal(error: WaypostError, visitor: Visitor | None) -> Response:
         el("h1", codes.title),
         el("p", error.message),
         el("p", error.hint, class_="soft") if error.hint else None,
-        el("p", el("a", "Back to the catalogue", href="/")),
+        el("p", el("a", "Back to the first page", href="/")),
         class_="state",
     )
     response = uncached(write(Sheet(title=codes.title, main=main, visitor=visitor)), visitor, codes.http)
