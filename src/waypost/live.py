@@ -364,7 +364,7 @@ class LiveAgent:
             try:
                 found = _joined(found, await source.find(agent))
             except Unavailable as error:  # others may know it
-                failure = error
+                failure = failure or error
         if found is None and failure is not None:
             raise failure
         return self._with_token(found)

@@ -13,10 +13,11 @@ import msgspec
 
 from waypost.client.aio.client import Client
 from waypost.domains.resolving import DomainResolver
-from waypost.errors import FetchFailed, InvalidKey, NotFound, Unavailable, WaypostError
+from waypost.errors import FetchFailed, FingerprintMismatch, InvalidKey, NotFound, Unavailable, WaypostError
 from waypost.meeting.peers import By, PeerKey
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
+from waypost.model.resolution import Resolution
 from waypost.trust.checks.adp import FINGERPRINT, parse_full
 
 _VERIFIED = "verified"
@@ -149,6 +150,8 @@ class DomainContacts:
             return None
         found = await self._resolver.find(agent)
         told = found.resolution
+        if told.outcome == "failed":
+            raise _failed(told)
         if not told.is_resolved or told.key is None:
             return None
         full = told.key.public_key or None
@@ -174,6 +177,16 @@ class DomainContacts:
                 self._check(address, port)
                 return address
         return None
+
+
+def _failed(told: Resolution) -> WaypostError:
+    """What a domain that cannot be followed says of its agent: nothing, or that it is not to be trusted."""
+    rung = told.rung("key-verified")
+    if rung is not None and rung.state == "failed":
+        return FingerprintMismatch(f"{told.domain}: {told.reason}.", path="to", hint="`waypost resolve` tells more.")
+    return Unavailable(
+        f"{told.domain} cannot be followed: {told.reason}.", path="to", hint="`waypost resolve` tells more."
+    )
 
 
 def is_domain(agent: str) -> bool:

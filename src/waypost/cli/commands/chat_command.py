@@ -71,7 +71,7 @@ def command(
         own,
         registry=connection.base_url,
         token=connection.token,
-        ca=session.ca or settings.fetch_ca,
+        ca=connection.ca or settings.fetch_ca,
         contacts=(
             DomainContacts(make_resolver(session, looking), _guard(looking.allow_cidrs or settings.allow_cidrs)),
         ),
