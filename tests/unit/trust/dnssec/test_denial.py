@@ -6,15 +6,19 @@ import dns.dnssec
 import dns.name
 import dns.rdata
 import dns.rdatatype
+import dns.rrset
 import pytest
 from dns.rdatatype import RdataType
 from dns.rdtypes.ANY.NSEC import NSEC
 from dns.rdtypes.ANY.NSEC3 import NSEC3
 
+from support.signed_zones import DAY, NOW, key
 from waypost import limits
+from waypost.trust.dnssec.denial import Denial
 from waypost.trust.dnssec.nsec import NsecProofs
 from waypost.trust.dnssec.nsec3 import Nsec3Proofs
 from waypost.trust.dnssec.rules import RULES, Effort
+from waypost.trust.dnssec.signatures import Signed, Zone, by_tag
 
 ZONE = dns.name.from_text("agent.test.")
 TXT, DS = dns.rdatatype.TXT, dns.rdatatype.DS
@@ -169,3 +173,16 @@ def test_records_of_an_unknown_kind_of_hash_are_passed_over(text: str) -> None:
     assert isinstance(row, NSEC3)
     proofs = Nsec3Proofs(ZONE, [(name(hashed("www")), row)], Effort(), RULES)
     assert not proofs.nodata(name("www"), dns.rdatatype.MX).is_secure
+
+
+def test_a_proof_that_a_wildcard_was_stretched_to_denies_nothing() -> None:
+    """The record of `*` is signed for every name that `*` may stand for, so its owner can be chosen."""
+    signer = key(13, "denial")
+    zone = Zone(name=ZONE, keys=by_tag([signer.record]))
+    true = dns.rrset.from_text("*.agent.test.", 60, "IN", "NSEC", "z.agent.test. TXT RRSIG NSEC")
+    times = {"inception": int(NOW - DAY), "expiration": int(NOW + DAY)}
+    signature = dns.dnssec.sign(true, signer.private, ZONE, signer.record, deterministic=False, **times)
+    for owner, proven in (("*", True), ("b", False)):
+        moved = dns.rrset.from_rdata_list(name(owner), 60, list(true))
+        denial = Denial(zone, [Signed(rrset=moved, signatures=(signature,))], NOW, Effort(), RULES)
+        assert denial.nodata(name(owner), dns.rdatatype.MX).is_secure is proven
