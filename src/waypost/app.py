@@ -96,6 +96,7 @@ from waypost.stores.keeper_sqlite import SqliteKeeper
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore
 from waypost.stores.sqlite_following import SqliteFollower
+from waypost.transports.bus_login import login_of
 from waypost.transports.lan import make_bus, make_mdns, make_udp
 from waypost.transports.port import Transport
 from waypost.trust import tokens
@@ -532,8 +533,8 @@ def _lan(settings: Settings, registry: Registry, renderer: Renderer, outgoing: O
     if settings.udp:
         transports.append(make_udp(settings.udp_interface, registry.clock, settings.udp_port))
     if settings.bus is not None:
-        group = settings.bus_group
-        transports.append(make_bus(settings.bus, registry.clock, topic=settings.bus_topic, group=group))
+        group, login = settings.bus_group, login_of(settings)
+        transports.append(make_bus(settings.bus, registry.clock, topic=settings.bus_topic, group=group, login=login))
     if not transports:
         return None
     lan = Lan(

@@ -406,6 +406,27 @@ SERVICE_SETTINGS = (
         doc="A name that is common to registries with the same agents: one of them answers each query on the bus.",
     ),
     Setting(
+        name="bus_creds",
+        kind="folder",
+        shown_default="none",
+        doc="A file of NATS credentials: the user's JWT and its seed. `announce` and `browse` use it too.",
+    ),
+    Setting(name="bus_nkey", kind="folder", shown_default="none", doc="A file with the seed of a user's key on the bus."),
+    Setting(name="bus_token", kind="folder", shown_default="none", doc="A file with the token that the bus asks for."),
+    Setting(
+        name="bus_ca",
+        kind="folder",
+        shown_default="the system's",
+        doc="The authorities (PEM) that vouch for the bus at a `tls://` address.",
+    ),
+    Setting(
+        name="bus_cert",
+        kind="folder",
+        shown_default="none",
+        doc="The certificate (PEM) to show to the bus.",
+    ),
+    Setting(name="bus_cert_key", kind="folder", shown_default="none", doc="The private key of `bus_cert` (PEM)."),
+    Setting(
         name="confusable_names",
         kind="text",
         default="mark",
@@ -528,6 +549,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bus: str | None = None
     bus_topic: str = "/topic/discovery"
     bus_group: str | None = None
+    bus_creds: Path | None = None
+    bus_nkey: Path | None = None
+    bus_token: Path | None = None
+    bus_ca: Path | None = None
+    bus_cert: Path | None = None
+    bus_cert_key: Path | None = None
     confusable_names: str = "mark"
     samples: bool = False
     log_level: str = "info"
@@ -563,6 +590,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         needs: tuple[tuple[str, tuple[str, ...]], ...] = (
             ("mdns_publish", ("mdns",)),
             ("bus_group", ("bus",)),
+            ("bus_cert_key", ("bus_cert",)),
             ("tls_key", ("tls_cert",)),
             ("client_ca", ("tls_cert",)),
             ("crl", ("client_ca",)),

@@ -17,6 +17,7 @@ from waypost.client.trust_file import TrustFile
 from waypost.errors import FetchFailed
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.settings import Connection, Settings
+from waypost.transports.bus_login import login_of
 from waypost.transports.directory import Directory
 from waypost.transports.lan import has_mdns, make_bus, make_mdns, make_udp
 from waypost.transports.port import Clock, Transport
@@ -72,7 +73,11 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
             for each in chosen.interface or (None,):
                 made.append(make_udp(each, self.clock, chosen.udp_port, directory=self._directory("udp")))
         topic = chosen.bus_topic or self.settings.bus_topic
-        made += [make_bus(each, self.clock, topic=topic, directory=self._directory("bus")) for each in chosen.bus]
+        login = login_of(self.settings)
+        made += [
+            make_bus(each, self.clock, topic=topic, login=login, directory=self._directory("bus"))
+            for each in chosen.bus
+        ]
         return made + [self._registry(*address) for address in self.addresses]
 
     def _mdns(self) -> Transport:

@@ -41,6 +41,12 @@ _METAVARS = {
     "tls_key": "FILE",
     "client_ca": "FILE",
     "crl": "FILE",
+    "bus_creds": "FILE",
+    "bus_nkey": "FILE",
+    "bus_token": "FILE",
+    "bus_ca": "FILE",
+    "bus_cert": "FILE",
+    "bus_cert_key": "FILE",
     "trusted_proxies": "RANGE",
 }
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])

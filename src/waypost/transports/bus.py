@@ -19,6 +19,7 @@ from waypost.errors import TooLarge, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.transports.attempts import Attempts, Parked
 from waypost.transports.bus_connection import BusConnection
+from waypost.transports.bus_login import BusLogin
 from waypost.transports.directory import Directory, agent_id_of
 from waypost.transports.listening import Subscriber
 from waypost.transports.pace import Pace
@@ -45,6 +46,7 @@ class BusTransport:
         *,
         topic: str = TOPIC,
         group: str = "",
+        login: BusLogin | None = None,
         random: randomness.Random | None = None,
         directory: Directory | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -54,7 +56,7 @@ class BusTransport:
         self._subject = subject_of(topic)
         self._group = check_group(group) if group else ""
         self._clock = clock
-        self._connection = BusConnection(url, self._came_back)
+        self._connection = BusConnection(url, self._came_back, login)
         self._station = Station(self.name, clock, random, directory)
         self._grouped = Station(self.name, clock, random)  # answers questions that came to the group
         self._attempts = Attempts(self.name, clock, pause)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from waypost import limits
 from waypost.errors import ConfigurationError, Unavailable, WaypostError
+from waypost.transports.bus_login import BusLogin
 from waypost.wire.announce_bus import servers_of
 
 try:
@@ -31,9 +32,16 @@ Received: TypeAlias = Callable[[bytes, str], Awaitable[None]]  # a message, and 
 _FAILURES = (NatsError, OSError, TimeoutError)
 
 
+class _Client(Client):
+    def show_key(self, public: str | None) -> None:
+        """The key of a user, where no JWT names it."""
+        self._public_nkey = public
+
+
 class BusConnection:
-    def __init__(self, url: str, came_back: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, url: str, came_back: Callable[[], Awaitable[None]], login: BusLogin | None = None) -> None:
         """`url`: nats:// or tls://, with user and password where the bus asks for them; several divided by commas."""
+        self._login = login or BusLogin()
         self._servers = servers_of(url)
         self._came_back = came_back
         self._client: Client | None = None
@@ -59,7 +67,9 @@ class BusConnection:
                 await client.close()
 
     async def _connect(self) -> Client:
-        client = Client()
+        client = _Client()
+        options, public = self._login.options()
+        client.show_key(public)
         try:
             async with asyncio.timeout(limits.BUS_OPEN_SECONDS):
                 await client.connect(
@@ -73,6 +83,7 @@ class BusConnection:
                     disconnected_cb=self._lost,
                     reconnected_cb=self._back,
                     closed_cb=self._closed,
+                    **options,
                 )
         except _FAILURES as error:
             reason = str(client.last_error or error) or "it does not answer"
@@ -171,5 +182,5 @@ def _unreachable(reason: str) -> Unavailable:
     return Unavailable(
         f"The bus cannot be used: {told}.",
         path="bus",
-        hint="Is its address right, with user and password, and is it running?",
+        hint="Is it running, is its address right, and who are you there: user and password, or bus_creds, bus_nkey, bus_token?",
     )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 
 from waypost import limits
+from waypost.transports.bus_login import BusLogin
 from waypost.transports.directory import Directory
 from waypost.transports.interfaces import find_way_out
 from waypost.transports.port import Clock, Transport
@@ -46,9 +47,10 @@ def make_bus(
     *,
     topic: str = TOPIC,
     group: str | None = None,
+    login: BusLogin | None = None,
     directory: Directory | None = None,
 ) -> Transport:
     """Raises a ConfigurationError that names the extra where it is missing."""
     from waypost.transports.bus import BusTransport
 
-    return BusTransport(address, clock, topic=topic, group=group or "", directory=directory)
+    return BusTransport(address, clock, topic=topic, group=group or "", login=login, directory=directory)

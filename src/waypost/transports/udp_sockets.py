@@ -21,7 +21,9 @@ Address = tuple[str, int]
 Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether there is work to do
 _READ_BYTES = 65_535
 _READ_AT_ONCE = 32  # in one turn of the event loop, some 0.3 ms
-_FLOOD_PAUSE_SECONDS = 0.001  # after a turn full of what is dropped: others come first; 20,000 a second are read all the same
+_FLOOD_PAUSE_SECONDS = (
+    0.001  # after a turn full of what is dropped: others come first; 20,000 a second are read all the same
+)
 _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
 
