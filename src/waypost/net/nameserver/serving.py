@@ -45,6 +45,7 @@ class Nameserver:
         self._listener: asyncio.Server | None = None
         self._datagrams: asyncio.DatagramTransport | None = None
         self.questions = 0
+        self.delay_seconds = 0.0  # before an answer over UDP goes out, as if the server were far away
 
     async def start(self, host: str, port: int) -> None:
         """One port for both; when any may be taken, one that is free for both."""
@@ -130,7 +131,11 @@ class _Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         answered = self._server.reply(data, limits.DNS_UDP_BYTES)
-        if answered is not None:
+        if answered is None:
+            return
+        if self._server.delay_seconds:
+            asyncio.get_running_loop().call_later(self._server.delay_seconds, self._transport.sendto, answered, addr)
+        else:
             self._transport.sendto(answered, addr)
 
 
