@@ -139,6 +139,24 @@ async def test_keys_that_were_replaced_at_once_are_asked_for_anew_before_anythin
     assert (found.outcome, found.security) == ("found", "secure"), found.reason
 
 
+async def test_a_change_of_keys_step_by_step_is_never_noticed() -> None:
+    """Both keys sign, then the parent names both, then the new one alone, then the old one goes; each step after the time
+    to live of the one before, and asked in between."""
+    old, new = key(13, "agent"), key(13, "next")
+    both = f"{old.ds('agent.test.')}\n{new.ds('agent.test.')}"
+    steps = [([old], None), ([old, new], None), ([old, new], both), ([old, new], new.ds("agent.test.")), ([new], None)]
+    clock, book = ManualClock(NOW), ZoneBook()
+    dns_ = resolver(book, clock)
+    for keys, ds in steps:
+        zone = SignedZone("agent.test.", 'www TXT "hello"\nelse TXT "x"\n', keys, ds=ds)
+        book.serve(zone)
+        book.serve(top(zone))
+        for name, seconds in (("www", 150), ("else", 151)):
+            found = await dns_.lookup(f"{name}.agent.test", "TXT")
+            assert (found.security, found.reason) == ("secure", "")
+            clock.advance(seconds)
+
+
 async def test_a_bogus_answer_is_not_held_on_to() -> None:
     clock = ManualClock(NOW)
     bad = SignedZone("agent.test.", AGENT.body, AGENT.keys, edit=tampered('"hello"', '"hacked"'))

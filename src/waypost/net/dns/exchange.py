@@ -76,7 +76,7 @@ class Exchange:
     def __init__(self, upstreams: Asking, clock: Callable[[], float], *, checking: bool = True) -> None:
         self._upstreams = upstreams
         self._checking = checking
-        self._kept: Memory[Key, Answered] = Memory(clock)
+        self._kept: Memory[Key, Answered] = Memory(clock, limits.DNS_CACHE_MESSAGES)
         self._asking: dict[Key, asyncio.Task[Answered]] = {}
 
     def begin(self, name: dns.name.Name, kind: RdataType, account: Account) -> None:
