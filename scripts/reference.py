@@ -27,6 +27,7 @@ from waypost.model.lease import TRANSITIONS
 from waypost.registry.operations import OPERATIONS, Operation
 from waypost.server.described import FACE_ROUTES
 from waypost.server.routes import Route
+from waypost.wire import agp_states
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -212,11 +213,17 @@ def render_lease() -> str:
     return "\n".join(("```mermaid", "stateDiagram-v2", *lines, "```"))
 
 
+def render_agp_states() -> str:
+    """The table of a session's states as a diagram."""
+    return "\n".join(("```mermaid", agp_states.diagram(), "```"))
+
+
 RENDERERS: dict[str, Callable[[], str]] = {
     "service-settings": lambda: render_settings(settings.SERVICE_SETTINGS),
     "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
     "errors": render_errors,
     "lease": render_lease,
+    "agp-states": render_agp_states,
     "operations": render_operations,
     "routes": render_routes,
     "commands": render_commands,
