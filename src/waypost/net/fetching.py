@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,7 @@ HOP_HEADER: Final = b"X-Discovery-Hop"
 _GONE: Final = 410
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _LOOPBACK_NAMES: Final = "localhost"
+_CONTEXTS: Final = 4  # what a process trusts, by TLS 1.3 alone and by older ones too
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 _PLAIN: Final = Asked()
 
 
+@lru_cache(maxsize=_CONTEXTS)
+def _context(ca_file: Path | None, *, newest: bool = False) -> ssl.SSLContext:
+    """Shared by all fetchers of a process that trust the same: nothing in it changes."""
+    context = client_context(ca_file)
+    if newest:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
 class SafeFetcher:
     """`Fetcher` and `Sender` of registry/fetching.py. One for a process: it holds who is being asked now."""
 
@@ -109,13 +119,11 @@ class SafeFetcher:
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         """Loading all authorities takes longer than a request; a service that asks nobody does without."""
-        return client_context(self._ca_file)
+        return _context(self._ca_file)
 
     @cached_property
     def _newest_tls(self) -> ssl.SSLContext:
-        context = client_context(self._ca_file)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        return context
+        return _context(self._ca_file, newest=True)
 
     async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
         """`check` sees who answered, after its handshake and before the request."""
