@@ -18,7 +18,7 @@ from waypost.errors import Conflict, NotFound, WaypostError
 from waypost.meeting.deliveries import Deliveries
 from waypost.meeting.sending import Courier
 from waypost.meeting.task import Outcome, Task
-from waypost.meeting.tasks import Tasks, Timer, ended_as
+from waypost.meeting.tasks import EXPIRED, Tasks, Timer, ended_as
 
 log = logging.getLogger("waypost.meeting")
 
@@ -175,19 +175,30 @@ class Runner:
     # --- Timers ----------------------------------------------------------------------------------
 
     async def _on_timer(self, timer: Timer) -> None:
-        work = {"expire": self._expire, "tell": self._tell, "lease": self._release, "ask": self._ask}[timer.what]
+        work = {
+            "expire": self._expire,
+            "tell": self._tell,
+            "lease": self._release,
+            "ask": self._ask,
+            "stop": self._stop,
+        }
         try:
-            await work(timer)
+            await work[timer.what](timer)
         except NotFound:
             await self._tasks.settle(timer)
 
     async def _expire(self, timer: Timer) -> None:
         with contextlib.suppress(Conflict):
-            await self._tasks.end(timer.task_id, ended_as("failed", "expired", "Nobody did the task in time."))
+            await self._tasks.end(timer.task_id, ended_as("failed", EXPIRED, "Nobody did the task in time."))
         await self._tasks.settle(timer)
 
     async def _release(self, timer: Timer) -> None:
         await self._tasks.release(timer.task_id)
+        await self._tasks.settle(timer)
+
+    async def _stop(self, timer: Timer) -> None:
+        """Whoever has a task that is of no more use is told so, once: if it does not hear, it works in vain."""
+        await self._courier.stop(await self._tasks.get(timer.task_id))
         await self._tasks.settle(timer)
 
     async def _tell(self, timer: Timer) -> None:

@@ -97,6 +97,13 @@ class Courier:
             log.info("the status of a task that was sent cannot be read: %s", error)
             return None
 
+    async def stop(self, task: Task) -> None:
+        """Cancel a task where it was sent, by our own way to do so: the draft has none."""
+        remote = task.remote
+        if remote is not None and remote.status_url:
+            headers = self._signed(task.agent, "DELETE", remote.status_url, b"")
+            await self._try(remote.status_url, "task", method="DELETE", headers=headers)
+
     def _signed(self, to: str, method: str, url: str, body: bytes) -> list[tuple[str, str]]:
         from_, key = self.signer(self._own)
         return sign_request(key, (str(uuid.uuid4()), from_, to), method, urlsplit(url).path or "/", self._now(), body)

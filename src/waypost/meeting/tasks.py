@@ -29,12 +29,13 @@ ONCE = "task-once"  # idempotency keys
 TIMER = "task-timer"  # what is to be done, and when
 SENT = "task-sent"  # by the name that a task has where it was sent
 
+EXPIRED = "expired"  # the code of a task that nobody did in time
 _WHEN = ".3f"
 _RACES = 8  # how often a change is tried that another one overtook
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
-    """`what`: `expire` a task, `tell` its callback, take back its `lease`, `ask` for it where it was sent."""
+    """`what`: `expire` a task, `tell` its callback, take back its `lease`, `ask` for it where it was sent, `stop` it there."""
 
     at: float
     what: str
@@ -355,6 +356,8 @@ class Tasks:
         if task.remote is not None and task.remote.task_id:
             name = _sent_key(task.agent, task.remote.task_id)
             writes.append(Write(kind=SENT, key=name, value=task.id.encode(), expires_at=ends))
+            if task.status == "cancelled" or (task.error is not None and task.error.code == EXPIRED):
+                writes.append(Timer(at=self._now(), what="stop", task_id=task.id).write())
         return writes
 
     async def cancel(self, task_id: str) -> Task:

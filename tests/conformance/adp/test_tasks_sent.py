@@ -145,6 +145,20 @@ async def test_a_result_that_is_not_brought_is_asked_for(here: Place) -> None:
 
 
 @pytest.mark.req("ADP-46")
+async def test_a_task_that_is_cancelled_is_cancelled_where_it_was_sent(here: Place) -> None:
+    sent = await send(here)
+    await here.taking.wait()
+    await here.work()
+    assert (await here.bench.as_("alice").delete(sent.headers["location"])).json()["status"] == "cancelled"
+    await here.work()
+    taken = (await here.taking.wait(2))[-1]
+    assert (taken.method, taken.path) == ("DELETE", "/agent/tasks/theirs-1")
+    assert taken.headers["adp-signature"]
+    late = await bring(here, {"taskId": "theirs-1", "status": "succeeded", "result": 1})
+    assert (late.status_code, late.json()["status"]) == (200, "cancelled")
+
+
+@pytest.mark.req("ADP-46")
 async def test_only_subjects_of_the_service_have_their_tasks_sent_on(here: Place) -> None:
     carol = "agent:carol.example.com"
     await here.trust(carol, key_of(number=2))
