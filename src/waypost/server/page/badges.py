@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +32,7 @@ STEPS: dict[str, tuple[str, str]] = {
     "key-verified": ("Key matches DNS", "The key in the document hashes to the fingerprint that DNS states."),
     "peer-verified": ("Met", "Signatures were checked in both directions in a conversation with the agent."),
 }
+_EVIDENCE = 300  # characters of one value
 _ALWAYS = ("dns-verified", "dane-verified", "key-verified", "peer-verified")
 
 
@@ -114,4 +116,5 @@ def _evidence(check: dict[str, Any]) -> Content:
 
 def _flat(evidence: dict[str, Any]) -> Iterable[tuple[str, Content]]:
     for name, value in evidence.items():
-        yield name, el("code", value if isinstance(value, str) else repr(value))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield name, el("code", text if len(text) <= _EVIDENCE else f"{text[:_EVIDENCE]}…")

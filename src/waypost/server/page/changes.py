@@ -14,7 +14,7 @@ import msgspec
 
 from waypost import limits
 from waypost.model.events import Event, EventType, as_seen_by
-from waypost.model.json import parse_object
+from waypost.model.principal import INTERNAL, PUBLIC
 from waypost.model.registration import Entry
 from waypost.registry.engine import Registry
 from waypost.registry.ports import Committed
@@ -23,7 +23,19 @@ from waypost.server.page.markup import Html, el
 from waypost.server.page.times import moment
 
 _EVERYTHING = "*"
+_SHARED = (_EVERYTHING, PUBLIC, INTERNAL)
 _GONE = frozenset(("withdrawn", "expired"))
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change without the record, which may be large, but with its name."""
+
+    event: Event
+    name: str
+
+    @property
+    def place(self) -> tuple[float, int]:
+        return self.event.at, self.event.revision
 
 
 class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,42 +43,44 @@ class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     at: float
-    revision: int
 
 
 class RecentChanges:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._kept: OrderedDict[str, OrderedDict[str, Event]] = OrderedDict()
+        self._kept: OrderedDict[str, OrderedDict[str, Change]] = OrderedDict()
         self._is_filled = False
         registry.observe(self._take_in)
 
     def latest(self, audience: frozenset[str] | None, most: int) -> list[ShownChange]:
         if not self._is_filled:
             self._fill()
-        found: dict[str, Event] = {}
+        found: dict[str, Change] = {}
         for scope in (_EVERYTHING,) if audience is None else sorted(audience):
-            for event in self._kept.get(scope, {}).values():
-                if event.id not in found or _place(found[event.id]) < _place(event):
-                    found[event.id] = event
-        newest = heapq.nlargest(most, found.values(), key=_place)
-        return [shown for event in newest if (shown := _shown(event, audience)) is not None]
+            for agent_id, change in self._kept.get(scope, {}).items():
+                if agent_id not in found or found[agent_id].place < change.place:
+                    found[agent_id] = change
+        newest = heapq.nlargest(most, found.values(), key=lambda change: change.place)
+        return [shown for change in newest if (shown := _shown(change, audience)) is not None]
 
     def _take_in(self, committed: Committed) -> None:
         event = committed.event
         if event.type != "renewed":
-            self._put(event, {*event.scopes, *(event.before or ()), _EVERYTHING})
+            name = committed.registration.record.name if committed.registration is not None else ""
+            change = Change(msgspec.structs.replace(event, record=None), name)
+            self._put(change, {*event.scopes, *(event.before or ()), _EVERYTHING})
 
-    def _put(self, event: Event, scopes: Iterable[str]) -> None:
+    def _put(self, change: Change, scopes: Iterable[str]) -> None:
         for scope in scopes:
             kept = self._kept.setdefault(scope, OrderedDict())
             self._kept.move_to_end(scope)
-            kept[event.id] = event
-            kept.move_to_end(event.id)
+            kept[change.event.id] = change
+            kept.move_to_end(change.event.id)
             if len(kept) > limits.PAGE_CHANGES_KEPT:
                 kept.popitem(last=False)
         while len(self._kept) > limits.PAGE_AUDIENCES:
-            self._kept.popitem(last=False)
+            # What many see is never given up for what few see: its absence would tell of them.
+            del self._kept[next(kept for kept in self._kept if kept not in _SHARED)]
 
     def _fill(self) -> None:
         """Once, when somebody looks: a start does not wait for it."""
@@ -78,20 +92,16 @@ class RecentChanges:
             for scope in (*entry.scopes, _EVERYTHING) if entry is not None else ():
                 by_scope.setdefault(scope, []).append(entry)  # type: ignore[arg-type]
         for scope, entries in by_scope.items():
-            kept: dict[str, Event] = self._kept.get(scope) or {}
+            kept: dict[str, Change] = self._kept.get(scope) or {}
             older = heapq.nlargest(limits.PAGE_CHANGES_KEPT, entries, key=lambda each: (each.changed_at, each.revision))
-            told = [*(_event_of(entry) for entry in older if entry.id not in kept), *kept.values()]
-            newest = sorted(told, key=_place)[-limits.PAGE_CHANGES_KEPT :]
-            self._kept[scope] = OrderedDict((event.id, event) for event in newest)
+            told = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
+            newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGES_KEPT :]
+            self._kept[scope] = OrderedDict((change.event.id, change) for change in newest)
 
 
-def _place(event: Event) -> tuple[float, int]:
-    return event.at, event.revision
-
-
-def _event_of(entry: Entry) -> Event:
+def _change_of(entry: Entry) -> Change:
     """What is known of a change from before the start."""
-    return Event(
+    event = Event(
         revision=entry.revision,
         type="updated",
         id=entry.id,
@@ -101,23 +111,17 @@ def _event_of(entry: Entry) -> Event:
         visibility=entry.visibility,
         invitees=entry.invitees,
         before=entry.scopes,
-        shown=entry.name,
     )
+    return Change(event, entry.name)
 
 
-def _shown(event: Event, audience: frozenset[str] | None) -> ShownChange | None:
+def _shown(change: Change, audience: frozenset[str] | None) -> ShownChange | None:
+    event = change.event
     kind = as_seen_by(event, audience)
     if kind is None:
         return None
-    name = "" if kind in _GONE else _name_of(event)
-    return ShownChange(type=kind, id=event.id, name=name or event.id, at=event.at, revision=event.revision)
-
-
-def _name_of(event: Event) -> str:
-    if event.record is None:
-        return event.shown or ""
-    name = parse_object(event.record).get("name")
-    return name if isinstance(name, str) else ""
+    name = event.id if kind in _GONE else change.name or event.id
+    return ShownChange(type=kind, id=event.id, name=name, at=event.at)
 
 
 def change_line(change: ShownChange) -> Html:
