@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waypost.errors import Forbidden, InvalidDocument, InvalidParameter, NotFound, NotOwner
+from waypost.errors import AddressDenied, Forbidden, InvalidDocument, InvalidParameter, NotFound, NotOwner
 from waypost.meeting.signatures import SCHEME, Signatures, parse_agent, read_signed
 from waypost.meeting.task import Where
 from waypost.model.principal import PUBLIC, Principal
@@ -177,8 +177,8 @@ def check_callback(outgoing: Outgoing, sender: Sender, url: object) -> None:
         raise InvalidDocument("The callback is an address.", path="$.callback", hint="Write https://….")
     try:
         outgoing.check(url, "webhook")
-    except InvalidParameter as error:
-        raise InvalidParameter(error.message, path="$.callback", hint=error.hint) from None
+    except (InvalidParameter, AddressDenied) as error:
+        raise type(error)(error.message, path="$.callback", hint=error.hint, details=error.details) from None
     if sender.agent is None:
         return
     domain, host = sender.agent.removeprefix(SCHEME), urlsplit(url).hostname or ""

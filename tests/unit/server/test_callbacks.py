@@ -28,6 +28,7 @@ async def test_no_callback_reaches_a_denied_address_and_none_tells_why(here: Pla
             host = f"[{text}]" if ":" in text else text
             refused = await alice.post(TASKS, json={"task": "echo", "callback": f"https://{host}:{canary.port}/"})
             assert refused.status_code in (400, 422), text
+            assert refused.json()["path"] == "$.callback"
         for url in VECTORS["deny_urls"]:
             refused = await alice.post(TASKS, json={"task": "echo", "callback": url})
             assert refused.status_code in (400, 422), url
