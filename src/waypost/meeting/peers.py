@@ -79,6 +79,21 @@ class PeerKeysInOrder:
         return None
 
 
+class UnrevokedKeys:
+    """Whoever says so: a revoked key, or a revoked agent, is nobody's peer."""
+
+    def __init__(self, others: PeerKeys, registry: Registry) -> None:
+        self._others = others
+        self._registry = registry
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        self._registry.trust.check_id(agent)
+        found = await self._others.key_of(agent)
+        if found is not None and found.key is not None:
+            self._registry.trust.check_key(found.key.key_id)
+        return found
+
+
 class GivenKeys:
     """Fingerprints that somebody was told by other means."""
 

@@ -9,7 +9,7 @@ from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.guide import Concierge, Guide
 from waypost.meeting.lifting import Lifting
-from waypost.meeting.peers import PeerKeys
+from waypost.meeting.peers import PeerKeys, UnrevokedKeys
 from waypost.meeting.relay import Relay
 from waypost.model.principal import ANONYMOUS, PUBLIC, Principal
 from waypost.registry.engine import Registry
@@ -35,7 +35,7 @@ class OwnAgents:
     def __init__(self, registry: Registry, keeper: Keeper, keys: HostedKeys, peers: PeerKeys, own: str) -> None:
         """`own`: the Agent URI of the service."""
         self.own = own
-        self.peers = peers
+        self.peers: PeerKeys = UnrevokedKeys(peers, registry)
         self.rights: dict[str, Principal] = {}  # of peers whose token holds, while they are here
         self._registry = registry
         self._keeper = keeper
@@ -47,7 +47,7 @@ class OwnAgents:
         self._draws = SystemDraws()
         self._agents: dict[str, tuple[str, Correspondent]] = {}
         own_key = keys.key_of(own.removeprefix(SCHEME))
-        self.relay = Relay(_party(own, own_key), keeper, peers, registry.clock, self._draws) if own_key else None
+        self.relay = Relay(_party(own, own_key), keeper, self.peers, registry.clock, self._draws) if own_key else None
 
     async def start(self) -> None:
         service = self.find(self.own)
@@ -70,6 +70,9 @@ class OwnAgents:
         if known is None or known[0] != fingerprint:
             known = self._agents[agent] = (fingerprint, self._correspondent(agent, key))
         return known[1]
+
+    def unrevoked(self, peers: PeerKeys) -> PeerKeys:
+        return UnrevokedKeys(peers, self._registry)
 
     def is_hosted(self, domain: str) -> bool:
         entry = self._registry.hosted(domain) if domain else None

@@ -288,7 +288,11 @@ class Caller:
             hello = find_hello(document)
         except InvalidDocument:
             return None
-        return None if hello is None or hello.raw is None else TokenKeys(self._agents.peers, hello.raw)
+        return (
+            None
+            if hello is None or hello.raw is None
+            else self._agents.unrevoked(TokenKeys(self._agents.peers, hello.raw))
+        )
 
     async def _opened(self, conversation: Conversation) -> None:
         self._know()

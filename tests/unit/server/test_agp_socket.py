@@ -85,6 +85,21 @@ async def test_a_session_ends_with_the_token_that_it_came_with(bench: Bench) -> 
         conversations.recheck_seconds = before
 
 
+async def test_a_revoked_key_opens_no_session_whatever_vouches_for_it(bench: Bench) -> None:
+    now, gone = bench.clock.now(), "agent:gone.example.com"
+    key = key_of(gone).public
+    body = {"agent_id": gone, "public_key": key.pem()}
+    assert (await bench.admin().post("/api/v1/keys", json=body)).is_success
+    async with call(bench) as socket:
+        await socket.open(gone, OWN, now)
+    revoked = await bench.admin().post("/api/v1/keys:revoke", json={"key_id": key.key_id, "reason": "lost"})
+    assert revoked.is_success, revoked.text
+    for headers in ({}, {"authorization": f"Bearer {bench.admin_token}"}):
+        async with call(bench, **headers) as socket:
+            socket.send(signed(gone, OWN, hello_text(gone), kind="system", at=now))
+            assert (await socket.closed())[0] in (4401, 4403)
+
+
 async def test_a_peer_finds_what_everybody_sees_and_with_a_token_what_its_subject_sees(bench: Bench) -> None:
     now = bench.clock.now()
     async with call(bench) as socket:
