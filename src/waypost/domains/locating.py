@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from waypost import limits
-from waypost.domains.journal import Journal, Refusal, code_of, is_denied, refuse_failure, weakest
+from waypost.domains.journal import Journal, Question, Refusal, code_of, is_denied, refuse_failure, weakest
 from waypost.domains.naming import Asked, agent_txt_name, legacy_names, srv_name
 from waypost.domains.ports import Lookup, Security
 from waypost.errors import InvalidDocument
@@ -73,7 +73,7 @@ class Locator:
         if bindings is None and self._legacy:
             bindings = await self._legacy_bindings(name)
         if bindings is None:
-            return await self._fall_back(name, txt)
+            return await self._fall_back(first, txt)
         domain = bindings.name if asked.is_service_name else name
         if txt is not None and domain != name:
             (txt,) = await self._journal.ask((agent_txt_name(domain), "TXT"))
@@ -216,11 +216,15 @@ class Locator:
 
     # --- Without SVCB ----------------------------------------------------------------------------
 
-    async def _fall_back(self, name: str, txt: Lookup | None) -> Located:
-        asking = [(name, "HTTPS"), (srv_name(name), "SRV"), (agent_txt_name(name), "TXT")][: 2 if txt else 3]
-        https, srv, *rest = await self._journal.ask(*asking)  # type: ignore[arg-type]
-        txt = txt or rest[0]
-        bindings = await self._https(https)
+    async def _fall_back(self, first: Lookup, txt: Lookup | None) -> Located:
+        """What is asked for together. A name that is not there has no other record either, but there may be names below."""
+        name = first.name
+        srv_asked: Question = (srv_name(name), "SRV")
+        txt_asked: tuple[Question, ...] = () if txt is not None else ((agent_txt_name(name), "TXT"),)
+        https_asked: tuple[Question, ...] = () if first.outcome == "nxdomain" else ((name, "HTTPS"),)
+        srv, *rest = await self._journal.ask(srv_asked, *txt_asked, *https_asked)
+        txt = txt or rest.pop(0)
+        bindings = await self._https(rest[0]) if rest else None
         if bindings is not None:
             return self._with_key(self._served(name, "https", bindings), txt)
         record = self._adp_txt(txt)

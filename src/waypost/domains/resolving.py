@@ -142,7 +142,7 @@ def _told(
         key=place.key,
         steps=tuple(journal.steps),
         warnings=tuple(journal.warnings),
-        ttl_seconds=_ttl(place, told_ages=[each.max_age_seconds for each in told]),
+        ttl_seconds=_ttl(place, [each.max_age_seconds for each in told]) if outcome == "resolved" else 0,
         cost=journal.cost(),
         at=journal.at,
     )
@@ -160,6 +160,5 @@ def _outcome(how: How | None, verdicts: list[Verdict], refusal: Refusal | None) 
     return "resolved", "", ""
 
 
-def _ttl(located: Located, *, told_ages: list[int]) -> int:
-    ages = [*([located.ttl] if located.how is not None else []), *told_ages]
-    return min(ages, default=0)
+def _ttl(located: Located, ages: list[int]) -> int:
+    return min([*([located.ttl] if located.how is not None else []), *ages], default=0)

@@ -107,10 +107,10 @@ class ServiceBinding(msgspec.Struct, frozen=True, kw_only=True):
         bap = self.text(BAP)
         if bap:
             return re.split(r"[,/=]", bap, maxsplit=1)[0].strip().lower() or None
-        return next((item for item in self.alpn if item not in TRANSPORTS), None)
+        return next((item for item in self.alpn if not TRANSPORT.match(item)), None)
 
 
-TRANSPORTS: Final = frozenset(("h2", "h3", "h2c", "http/1.1", "http/1.0", "h3-29", "dot", "doq"))
+TRANSPORT = re.compile(r"(h2c?|h3(-.*)?|hq(-.*)?|http/.*|spdy/.*|quic.*|dot|doq|acme-tls/.*)\Z", re.IGNORECASE)
 
 
 # --- Reading --------------------------------------------------------------------------------------
