@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from waypost import limits
 from waypost.errors import ConfigurationError, Unavailable, WaypostError
@@ -67,30 +67,52 @@ class BusConnection:
                 await client.close()
 
     async def _connect(self) -> Client:
+        """Raises once every server was asked in vain: the library would go on for as long as it may."""
         client = _Client()
         options, public = self._login.options()
         client.show_key(public)
+        failures: list[Exception] = []
+        in_vain = asyncio.Event()
+
+        async def failed(error: Exception) -> None:
+            failures.append(error)
+            if len(failures) >= len(self._servers):
+                in_vain.set()
+            await self._failed(error)
+
+        connecting = asyncio.ensure_future(self._begin(client, failed, options))
+        giving_up = asyncio.ensure_future(in_vain.wait())
         try:
-            async with asyncio.timeout(limits.BUS_OPEN_SECONDS):
-                await client.connect(
-                    list(self._servers),
-                    name="waypost",
-                    connect_timeout=limits.BUS_OPEN_SECONDS,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=1,
-                    ping_interval=limits.BUS_PING_SECONDS,
-                    error_cb=self._failed,
-                    disconnected_cb=self._lost,
-                    reconnected_cb=self._back,
-                    closed_cb=self._closed,
-                    **options,
-                )
-        except _FAILURES as error:
-            reason = str(client.last_error or error) or "it does not answer"
-            with suppress(*_FAILURES):
-                await client.close()
-            raise _unreachable(reason) from None
-        return client
+            await asyncio.wait(
+                (connecting, giving_up), timeout=limits.BUS_OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if connecting.done() and connecting.exception() is None:
+                return client
+        finally:
+            giving_up.cancel()
+            connecting.cancel()
+        reason = str(failures[-1] if failures else client.last_error or "it does not answer")
+        with suppress(*_FAILURES):
+            await client.close()
+        raise _unreachable(reason)
+
+    async def _begin(
+        self, client: Client, failed: Callable[[Exception], Awaitable[None]], options: dict[str, Any]
+    ) -> None:
+        with suppress(asyncio.CancelledError):
+            await client.connect(
+                list(self._servers),
+                name="waypost",
+                connect_timeout=limits.BUS_OPEN_SECONDS,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                ping_interval=limits.BUS_PING_SECONDS,
+                error_cb=failed,
+                disconnected_cb=self._lost,
+                reconnected_cb=self._back,
+                closed_cb=self._closed,
+                **options,
+            )
 
     async def subscribe(self, subject: str, received: Received, group: str = "") -> None:
         await self._subscribe(self._up(), subject, received, group)
