@@ -23,6 +23,7 @@ elsewhere CNAME www.plain.test.
 broken CNAME www.tampered.test.
 nowhere CNAME nothing.nsec.test.
 tree DNAME nsec3.test.
+gone DNAME plain.test.
 _agents SVCB 1 www.nsec.test. alpn=h2
 _443._tcp.www TLSA 3 1 1 0d6fce3bd04f5d76ed2a6d21fd0d36a0e0e19d0f1ff0bfa5ea5c0ea72e24b0fa
 """
@@ -143,6 +144,8 @@ CASES: list[Case] = [
     ("nothing.plain.test", "TXT", "nxdomain", "insecure"),
     ("www.island.plain.test", "TXT", "found", "insecure"),
     ("elsewhere.nsec.test", "TXT", "found", "insecure"),
+    ("www.gone.nsec.test", "TXT", "found", "insecure"),
+    ("nothing.gone.nsec3.test", "TXT", "nxdomain", "insecure"),
     ("broken.nsec.test", "TXT", "failed", "bogus"),
     ("www.optout.test", "TXT", "found", "secure"),
     ("www.signed.optout.test", "TXT", "found", "secure"),

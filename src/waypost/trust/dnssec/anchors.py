@@ -31,8 +31,9 @@ _STATEMENT: Final = re.compile(r"(?:trust-anchors|managed-keys|trusted-keys)\s*\
 _COMMENT: Final = re.compile(r'"[^"]*"|;[^\n]*|^\s*(?://|\#)[^\n]*', re.MULTILINE)
 _COMMENT_IN_STATEMENT: Final = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _RECORD: Final = re.compile(
-    r"(?P<name>\S+)(?:\s+\d+)?(?:\s+IN)?(?:\s+\d+)?\s+(?P<kind>DS|DNSKEY)\s+(?P<rest>.+)", re.IGNORECASE
+    r"(?P<name>\S+)(?:\s+\d+\w?)?(?:\s+IN)?(?:\s+\d+\w?)?\s+(?P<kind>DS|DNSKEY)\s+(?P<rest>.+)", re.IGNORECASE
 )
+_BESIDE: Final = re.compile(r"\$TTL\s.*|\S+\s.*\sRRSIG\s.*", re.IGNORECASE)  # as signers and `dig` write them
 _ENTRY: Final = re.compile(
     r'"?(?P<name>[^\s"]+)"?\s+(?:(?P<how>static-ds|initial-ds|static-key|initial-key)\s+)?(?P<rest>.+)', re.DOTALL
 )
@@ -83,6 +84,8 @@ def _plain(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
     bare = _without(_COMMENT, text)
     joined = re.sub(r"\(([^)]*)\)", lambda inside: " ".join(inside[1].split()), bare)
     for line in filter(None, map(str.strip, joined.splitlines())):
+        if _BESIDE.fullmatch(line):
+            continue
         record = _RECORD.fullmatch(line)
         if record is None:
             raise ValueError(line)

@@ -36,12 +36,13 @@ def test_a_ds_record_is_read_however_it_is_written(text: str) -> None:
     "text",
     [
         f"agent.test. IN DNSKEY {DNSKEY}",
+        f"$TTL 1h\nagent.test. 1h IN DNSKEY {DNSKEY}\nagent.test. 1h IN RRSIG DNSKEY 13 2 3600 1 1 1 agent.test. AAAA\n",
         f"agent.test. 172800 IN DNSKEY 257 3 13 {MATERIAL[:30]} {MATERIAL[30:]} ;{{id = 1 (ksk), size = 256b}}",
         f'trust-anchors {{ agent.test. initial-key 257 3 13 "{MATERIAL}"; }};',
         f'managed-keys {{ agent.test. initial-key 257 3 13 "{MATERIAL[:10]} {MATERIAL[10:]}"; }};',
         f'trusted-keys {{ agent.test. 257 3 13 "{MATERIAL}"; }};',
     ],
-    ids=["plain", "commented", "bind", "managed", "trusted"],
+    ids=["plain", "as dig writes it", "commented", "bind", "managed", "trusted"],
 )
 def test_a_key_stands_for_its_digest(text: str) -> None:
     [(_, row)] = parse_anchors(text)
