@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.errors import BadSignature, Forbidden, Timeout, WaypostError
+from waypost.errors import BadSignature, Forbidden, QuotaExceeded, Timeout, WaypostError
 from waypost.meeting.conversation import Control, Conversation, Timing
 from waypost.meeting.link import Link
-from waypost.meeting.mail import Letter, Mail
+from waypost.meeting.mail import Keeping, Letter, Mail
 from waypost.meeting.peers import PeerKeys, unknown_peer
 from waypost.registry.keeping import Keeper
 from waypost.registry.ports import Clock
@@ -61,10 +61,11 @@ class Correspondent:
         on_open: Callable[[Conversation], Awaitable[None]] | None = None,
         timing: Timing | None = None,
         memory: ReplayMemory | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         """`answered` gets answers that nobody waits for any more, `on_open` every conversation once both sides are known."""
         self.me = me
-        self.mail = Mail(me.agent, keeper, clock)
+        self.mail = Mail(me.agent, keeper, clock, keeping)
         self.conversations: dict[str, Conversation] = {}
         self.chat, self.task, self.late = chat, task, answered
         self._peers = peers
@@ -153,6 +154,16 @@ class Correspondent:
         """Keep it; it leaves now, or when there is a conversation with its receiver."""
         await self.mail.post([letter])
         await self.push(letter.peer, [letter])
+
+    async def settle(self, peer: str, answers: Sequence[Letter], done: Sequence[Letter]) -> None:
+        """Letters are done, and their answers leave. Who takes no answers gets no more of them."""
+        try:
+            await self.mail.post(answers, done=done)
+        except QuotaExceeded as error:
+            log.warning("%s of %s to %s is not kept: %s", len(answers), self.me.agent, peer, error.message)
+            await self.mail.post((), done=done)
+            return
+        await self.push(peer, answers)
 
     async def push(self, peer: str, letters: Sequence[Letter]) -> None:
         """Send what is kept already, if there is a conversation; else it leaves when there is one."""
@@ -281,8 +292,7 @@ class Hearing:
             while self._finished:
                 batch, self._finished = self._finished, []
                 answers = [answer for _, last in batch for answer in last]
-                await self._correspondent.mail.post(answers, done=[letter for letter, _ in batch])
-                await self._correspondent.push(self._peer, answers)
+                await self._correspondent.settle(self._peer, answers, [letter for letter, _ in batch])
                 self._room.set()
         except WaypostError as error:  # it is done at the next start
             log.warning("what %s was answered could not be kept: %s", self._peer, error)

@@ -40,6 +40,13 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.content.reply_to is not None
 
 
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+    """For how long. Ids are known for longer than their senders send them, or they are heard twice."""
+
+    outbox_seconds: float = limits.AGP_OUTBOX_SECONDS
+    seen_seconds: float = limits.AGP_SEEN_SECONDS
+
+
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Letter)
 
@@ -47,39 +54,48 @@ _decoder = msgspec.json.Decoder(Letter)
 class Mail:
     """The letters of one agent."""
 
-    def __init__(self, me: str, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, me: str, keeper: Keeper, clock: Clock, keeping: Keeping | None = None) -> None:
         self.me = me
+        self._keeping = keeping or Keeping()
         self._keeper = keeper
         self._clock = clock
         self._last = 0
         self._places: dict[str, str] = {}  # by id: the key of a letter that waits
         self._signed: dict[str, int] = {}  # by id: the second as of which it left
-        self._waiting: int | None = None
+        self._waiting: dict[str, int] = {}  # letters by peer; "" is all of them
 
     # --- Out -------------------------------------------------------------------------------------
 
     async def post(self, letters: Sequence[Letter], *, done: Sequence[Letter] = ()) -> None:
         """Keep letters that are to leave, and forget those that they answer, in one commit."""
         now = self._clock.now()
-        if self._waiting is None:
-            self._waiting = await self._keeper.count(OUT, now, prefix=f"{self.me} ")
-        if self._waiting + len(letters) > limits.AGP_OUTBOX:
-            raise QuotaExceeded(
-                f"{self._waiting} messages of {self.me} wait for their receivers.",
-                path="to",
-                hint="Wait until they are taken, or are given up.",
-                retry_after=60,
-            )
+        for peer in {letter.peer for letter in letters}:
+            await self._check_room(peer, len(letters), now)
         writes = [self._out(letter, now) for letter in letters]
         writes += [Write(kind=IN, key=self._in_key(letter.peer, letter.id), value=None) for letter in done]
         if writes:
             await self._keeper.commit(writes, now)
-        self._waiting += len(letters)
+        for letter in letters:
+            self._waiting[letter.peer] += 1
+            self._waiting[""] += 1
+
+    async def _check_room(self, peer: str, more: int, now: float) -> None:
+        for name, most in (("", limits.AGP_OUTBOX), (peer, limits.AGP_OUTBOX_OF_PEER)):
+            if name not in self._waiting or self._waiting[name] + more > most:  # counted anew: some were given up
+                prefix = f"{self.me} {name} " if name else f"{self.me} "
+                self._waiting[name] = await self._keeper.count(OUT, now, prefix=prefix)
+            if self._waiting[name] + more > most:
+                raise QuotaExceeded(
+                    f"{self._waiting[name]} messages of {self.me} wait for {name or 'their receivers'}.",
+                    path="to",
+                    hint="Wait until they are taken, or are given up.",
+                    retry_after=60,
+                )
 
     def _out(self, letter: Letter, now: float) -> Write:
         self._last = max(self._last + 1, int(now * 1_000_000))
         key = self._places[letter.id] = f"{self.me} {letter.peer} {self._last:020d} {letter.id}"
-        return Write(kind=OUT, key=key, value=_encode(letter), expires_at=now + limits.AGP_OUTBOX_SECONDS)
+        return Write(kind=OUT, key=key, value=_encode(letter), expires_at=now + self._keeping.outbox_seconds)
 
     def signing_time(self, letter: Letter, now: float) -> float:
         """As of when a letter is signed that leaves now. Sent again, it is signed anew with a later time: only then does it
@@ -107,11 +123,14 @@ class Mail:
 
     async def acknowledged(self, ids: Sequence[str]) -> None:
         keys = [key for letter_id in ids if (key := self._places.pop(letter_id, None)) is not None]
+        for key in keys:
+            for name in ("", key.split(" ", 2)[1]):
+                if self._waiting.get(name):
+                    self._waiting[name] -= 1
         for letter_id in ids:
             self._signed.pop(letter_id, None)
         if keys:
             await self._keeper.commit([Write(kind=OUT, key=key, value=None) for key in keys], self._clock.now())
-            self._waiting = max(0, (self._waiting or len(keys)) - len(keys))
 
     # --- In --------------------------------------------------------------------------------------
 
@@ -128,7 +147,7 @@ class Mail:
 
     def _in(self, letter: Letter, now: float) -> list[Write]:
         key = self._in_key(letter.peer, letter.id)
-        ends = now + limits.AGP_SEEN_SECONDS
+        ends = now + self._keeping.seen_seconds
         return [
             Write(kind=SEEN, key=key, value=b"1", expires_at=ends, expected=None),
             Write(kind=IN, key=key, value=_encode(letter), expires_at=ends),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import uuid
 
+from waypost import limits
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.guide import Concierge, Guide
 from waypost.meeting.lifting import Lifting
+from waypost.meeting.mail import Keeping
 from waypost.meeting.peers import PeerKeys, UnrevokedKeys
 from waypost.meeting.relay import Relay
 from waypost.model.principal import ANONYMOUS, PUBLIC, Principal
@@ -94,6 +96,7 @@ class OwnAgents:
             task=self._guide.task if is_own else None,
             on_open=self._met,
             memory=self._memory,
+            keeping=Keeping(outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_SEEN_SECONDS),
         )
 
     async def _met(self, conversation: Conversation) -> None:

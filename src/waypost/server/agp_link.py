@@ -29,6 +29,10 @@ class AsgiLink:
         self._counted_at = self._loop.time()
         self._is_closed = False
 
+    def hasten(self, per_second: float, burst: float) -> None:
+        """Another pace, for who speaks with many."""
+        self._per_second, self._burst, self._left = per_second, float(burst), float(burst)
+
     async def receive(self) -> str | bytes:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":

@@ -311,6 +311,7 @@ class Caller:
                 return False
             self._check_attaching(conversation)
             attached.append(conversation.peer)
+            self._link.hasten(limits.AGP_LINE_PER_SECOND, limits.AGP_LINE_BURST)
             await relay.attach(link, conversation)
             return True
 

@@ -88,9 +88,15 @@ async def test_an_outbox_has_a_bound() -> None:
     keeper, clock = MemoryKeeper(), ManualClock()
     await keeper.open()
     mail = Mail(ALICE, keeper, clock)
-    await mail.post([Letter(id=str(number), peer=BOB, content=Content()) for number in range(limits.AGP_OUTBOX)])
+    most = limits.AGP_OUTBOX_OF_PEER
+    await mail.post([Letter(id=str(number), peer=BOB, content=Content()) for number in range(most)])
     with pytest.raises(QuotaExceeded):
         await mail.post([Letter(id="more", peer=BOB, content=Content())])
+    await mail.post([Letter(id="other", peer="agent:carol.example.com", content=Content())])
+    await mail.acknowledged(["0"])
+    await mail.post([Letter(id="more", peer=BOB, content=Content())])
+    clock.advance(limits.AGP_OUTBOX_SECONDS + 1)  # what nobody took is given up
+    await mail.post([Letter(id=f"later {number}", peer=BOB, content=Content()) for number in range(most)])
 
 
 async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
