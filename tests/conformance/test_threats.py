@@ -10,8 +10,8 @@ import threats
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = threats.read_threats()
-# Outgoing requests, credentials, signatures, HTTP and storage, pages, ranking, privacy, the DNS, WebSockets.
-GROUPS = {"S": 12, "J": 14, "C": 16, "H": 15, "X": 2, "R": 7, "V": 7, "D": 15, "W": 10}
+# Outgoing requests, credentials, signatures, HTTP and storage, pages, ranking, privacy, the DNS, WebSockets, the LAN, a bus.
+GROUPS = {"S": 12, "J": 14, "C": 16, "H": 15, "X": 2, "R": 7, "V": 7, "D": 15, "W": 10, "L": 7, "B": 5}
 OPEN: set[str] = set()  # what is not shown by a test yet
 
 
