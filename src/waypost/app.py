@@ -492,6 +492,7 @@ def _outgoing(settings: Settings, port: int | None) -> Outgoing:
             ca_file=settings.fetch_ca,
             trust_anchors=settings.trust_anchors,
             trust_ad=settings.trust_ad,
+            insecure_domains=settings.insecure_domains,
             own=((settings.host, settings.port if port is None else port),),
             own_origin=origin_of(settings.public_url(port)),
         )

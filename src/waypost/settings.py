@@ -286,6 +286,13 @@ SERVICE_SETTINGS = (
         "must be found; one for `.` replaces the root's.",
     ),
     Setting(
+        name="insecure_domains",
+        kind="texts",
+        default=(),
+        shown_default="none",
+        doc="Domains of a network of your own that are not signed although one above them is; nothing in them is proven.",
+    ),
+    Setting(
         name="trust_ad",
         kind="switch",
         default=False,
@@ -411,7 +418,9 @@ SERVICE_SETTINGS = (
         shown_default="none",
         doc="A file of NATS credentials: the user's JWT and its seed. `announce` and `browse` use it too.",
     ),
-    Setting(name="bus_nkey", kind="folder", shown_default="none", doc="A file with the seed of a user's key on the bus."),
+    Setting(
+        name="bus_nkey", kind="folder", shown_default="none", doc="A file with the seed of a user's key on the bus."
+    ),
     Setting(name="bus_token", kind="folder", shown_default="none", doc="A file with the token that the bus asks for."),
     Setting(
         name="bus_ca",
@@ -530,6 +539,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_cidrs: tuple[str, ...] = ()
     resolver: str = "system"
     trust_anchors: Path | None = None
+    insecure_domains: tuple[str, ...] = ()
     trust_ad: bool = False
     fetch_ca: Path | None = None
     legacy_names: bool = False

@@ -20,6 +20,7 @@ def fetch_here(url: str, settings: Settings) -> tuple[bytes, str]:
         ca_file=settings.fetch_ca,
         trust_anchors=settings.trust_anchors,
         trust_ad=settings.trust_ad,
+        insecure_domains=settings.insecure_domains,
     )
     fetched = asyncio.run(Outgoing(options).fetch(url, "peer"))
     if not fetched.is_success:

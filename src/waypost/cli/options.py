@@ -29,6 +29,7 @@ _METAVARS = {
     "allow_cidrs": "RANGE",
     "resolver": "HOST:PORT|tls://HOST|https://HOST/dns-query",
     "trust_anchors": "FILE",
+    "insecure_domains": "DOMAIN",
     "mdns_interfaces": "NAME|ADDRESS",
     "udp_interface": "NAME|ADDRESS",
     "fetch_ca": "FILE",

@@ -104,5 +104,6 @@ def make_outgoing(session: Session, looking: Looking) -> Outgoing:
             ca_file=settings.fetch_ca,
             trust_anchors=settings.trust_anchors,
             trust_ad=settings.trust_ad,
+            insecure_domains=settings.insecure_domains,
         )
     )

@@ -36,6 +36,7 @@ class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: Path | None = None
     trust_anchors: Path | None = None
     trust_ad: bool = False
+    insecure_domains: tuple[str, ...] = ()
     own: tuple[tuple[str, int], ...] = ()
     own_origin: str | None = None
 
@@ -51,7 +52,7 @@ class Outgoing:
             check_trusted_paths(options.resolver)
         if options.ca_file is not None:
             _ = self._parts
-        if options.trust_anchors is not None:
+        if options.trust_anchors is not None or options.insecure_domains:
             _ = self._anchors
 
     async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
@@ -99,7 +100,7 @@ class Outgoing:
     def _anchors(self) -> TrustAnchors:
         from waypost.net.dns.anchor_file import read_anchors
 
-        return read_anchors(self._options.trust_anchors)
+        return read_anchors(self._options.trust_anchors, self._options.insecure_domains)
 
     @cached_property
     def _parts(self) -> tuple[SafeFetcher, PublishedProofs]:

@@ -14,7 +14,7 @@ from waypost import limits
 from waypost.net.clock import ManualClock
 from waypost.net.dns.memory import Memory
 from waypost.net.dns.validating import ValidatingDns
-from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors, parse_domains
 
 AGENT = SignedZone("agent.test.", 'www TXT "hello"\nalias CNAME www\n_agents TXT "a"\n', [key(13, "agent")])
 CHAIN = "".join(f"c{number} CNAME c{number + 1}\n" for number in range(12)) + 'c12 TXT "end"\n'
@@ -211,6 +211,17 @@ async def test_below_no_anchor_nothing_is_signed() -> None:
     found = await resolver(ZoneBook(top(AGENT), AGENT), anchored=False).lookup("www.agent.test", "TXT")
     assert (found.outcome, found.security, found.queries) == ("found", "insecure", 1)
     assert "no trust anchor" in found.reason
+
+
+async def test_a_domain_that_is_named_as_not_signed_is_used_without_proof() -> None:
+    """A zone of one's own network, of which the signed zone above knows nothing."""
+    corp = SignedZone("corp.test.", 'www TXT "hello"\n')
+    book = ZoneBook(top(), corp)
+    assert (await resolver(book).lookup("www.corp.test", "TXT")).security == "bogus"
+    records = parse_anchors(f"test. DS {top().ds_lines()[0]}")
+    anchors = TrustAnchors(records, unsigned=parse_domains(["corp.test"], "insecure_domains"))
+    found = await ValidatingDns(book, anchors, clock=lambda: NOW).lookup("www.corp.test", "TXT")
+    assert (found.outcome, found.security, found.queries) == ("found", "insecure", 1)
 
 
 async def test_a_server_that_knows_nothing_of_the_root_leaves_open_what_is_proven() -> None:

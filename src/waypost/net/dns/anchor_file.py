@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from waypost import limits
 from waypost.errors import ConfigurationError
-from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors, parse_domains
 
 
-def read_anchors(path: Path | None) -> TrustAnchors:
-    """Those of the file, with the root's own where it names none."""
-    return TrustAnchors() if path is None else TrustAnchors(parse_anchors(_text(path)))
+def read_anchors(path: Path | None, unsigned: Iterable[str] = ()) -> TrustAnchors:
+    """Those of the file, with the root's own where it names none, and without the domains that are not signed."""
+    records = [] if path is None else parse_anchors(_text(path))
+    return TrustAnchors(records, unsigned=parse_domains(unsigned, "insecure_domains"))
 
 
 def _text(path: Path) -> str:

@@ -60,7 +60,7 @@ class Chain:
         """The closest zone at or above a name with its proven keys; or why there is no proof."""
         anchor = self._anchors.above(name)
         if anchor is None:
-            return insecure(f"no trust anchor lies above {name}")
+            return insecure(f"no trust anchor lies above {name}, or it is named as not signed")
         if len(name) - len(anchor) > limits.DNS_LABELS:
             raise failure("The name has more labels than are followed.", "too_many")
         current = await self._begin(anchor, work)

@@ -27,6 +27,7 @@ _ROOT: Final = """
 . IN DS 20326 8 2 E06D44B80B8F1D39A95C0B0D7C65D08458E880409BBC683457104237C7F8EC8D
 . IN DS 38696 8 2 683D2D0ACB8C9B712A1948B27F741219298D0A450D612C483AF444A4C0FB2B16
 """
+_PRIVATE: Final = dns.name.from_text("internal.")  # reserved for private networks: the root can only deny it
 _STATEMENT: Final = re.compile(r"(?:trust-anchors|managed-keys|trusted-keys)\s*\{(.*?)\}\s*;", re.DOTALL)
 _COMMENT: Final = re.compile(r'"[^"]*"|;[^\n]*|^\s*(?://|\#)[^\n]*', re.MULTILINE)
 _COMMENT_IN_STATEMENT: Final = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -41,9 +42,17 @@ _ENTRY: Final = re.compile(
 
 class TrustAnchors:
     """By name; the closest one above a name is where its chain begins. `required` are those that somebody named: they must
-    be found. The built-in root may be out of reach, where a resolver serves a zone of its own and nothing else."""
+    be found. The built-in root may be out of reach, where a resolver serves a zone of its own and nothing else. `unsigned` are
+    domains of which nothing is to be proven (RFC 7646), unless an anchor is closer."""
 
-    def __init__(self, records: Iterable[tuple[dns.name.Name, DS]] = (), *, root: bool = True) -> None:
+    def __init__(
+        self,
+        records: Iterable[tuple[dns.name.Name, DS]] = (),
+        *,
+        root: bool = True,
+        unsigned: Iterable[dns.name.Name] = (),
+    ) -> None:
+        self._unsigned = frozenset((*unsigned, _PRIVATE))
         self._records: dict[dns.name.Name, list[DS]] = {}
         for name, row in records:
             self._records.setdefault(name, []).append(row)
@@ -56,6 +65,8 @@ class TrustAnchors:
             candidate = name.split(depth)[1]
             if candidate in self._records:
                 return candidate
+            if candidate in self._unsigned:
+                return None
         return None
 
     def records(self, name: dns.name.Name) -> tuple[DS, ...]:
@@ -78,6 +89,16 @@ def parse_anchors(text: str, path: str = "trust_anchors") -> list[tuple[dns.name
             hint="One DS or DNSKEY record in a line, `example.com. IN DS 12345 13 2 …`, or BIND's trust-anchors { … };.",
         )
     return found
+
+
+def parse_domains(texts: Iterable[str], path: str) -> list[dns.name.Name]:
+    """ConfigurationError for what is no name."""
+    try:
+        return [dns.name.from_text(text).canonicalize() for text in texts]
+    except dns.exception.DNSException:
+        raise ConfigurationError(
+            "One of the domains is no name.", path=path, hint="Write them like corp.example.com."
+        ) from None
 
 
 def _plain(text: str) -> Iterator[tuple[dns.name.Name, DS]]:

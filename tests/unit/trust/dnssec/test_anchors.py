@@ -7,7 +7,7 @@ import pytest
 
 from support.signed_zones import key
 from waypost.errors import ConfigurationError
-from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors, parse_domains
 
 DIGEST = "0D6FCE3BD04F5D76ED2A6D21FD0D36A0E0E19D0F1FF0BFA5EA5C0EA72E24B0FA"
 KEY = key(13, "anchor")
@@ -89,3 +89,18 @@ def test_a_chain_begins_at_the_closest_anchor_above() -> None:
     ):
         assert anchors.above(dns.name.from_text(name)) == dns.name.from_text(above)
     assert TrustAnchors(root=False).above(dns.name.from_text("x")) is None
+
+
+def test_a_domain_that_is_named_as_not_signed_has_no_anchor_unless_one_is_closer() -> None:
+    unsigned = parse_domains(["Corp.Test"], "insecure_domains")
+    anchors = TrustAnchors(parse_anchors(f"lab.corp.test. DS 1 13 2 {DIGEST}"), unsigned=unsigned)
+    for name, above in (
+        ("www.corp.test", None),
+        ("www.lab.corp.test", "lab.corp.test."),
+        ("test", "."),
+        ("a.internal", None),
+    ):
+        assert anchors.above(dns.name.from_text(name)) == (None if above is None else dns.name.from_text(above))
+    with pytest.raises(ConfigurationError) as refusal:
+        parse_domains(["a..b"], "insecure_domains")
+    assert refusal.value.path == "insecure_domains"
