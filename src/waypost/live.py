@@ -6,9 +6,7 @@ The parts of a conversation are put together here for a program, as `app.py` doe
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -39,6 +37,7 @@ from waypost.errors import (
 )
 from waypost.meeting.conversation import Conversation, Ended, PeerFault, Timing
 from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.draws import SystemDraws
 from waypost.meeting.link import Link, LinkLost
 from waypost.meeting.mail import Letter
 from waypost.meeting.peers import PeerKey
@@ -56,14 +55,6 @@ from waypost.wire.agp_hello import Party
 from waypost.wire.agp_signing import verify
 
 PATH = "/agent/chat"
-
-
-class SystemDraws:
-    def message_id(self) -> str:
-        return str(uuid.uuid4())
-
-    def nonce(self) -> bytes:
-        return secrets.token_bytes(24)
 
 
 class LiveAgent:

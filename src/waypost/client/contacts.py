@@ -14,7 +14,7 @@ import msgspec
 from waypost.client.aio.client import Client
 from waypost.domains.resolving import DomainResolver
 from waypost.errors import FetchFailed, FingerprintMismatch, InvalidKey, NotFound, Unavailable, WaypostError
-from waypost.meeting.peers import By, PeerKey
+from waypost.meeting.peers import By, PeerKey, resolved_key
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
 from waypost.model.resolution import Resolution
@@ -100,20 +100,10 @@ class RegistryContacts:
             resolution = await self._client.resolve(agent)
         except WaypostError:
             return None
-        if not resolution.is_resolved or resolution.key is None or resolution.document is None:
-            return None
-        if resolution.level not in ("key-verified", "dane-verified", "dns-verified"):
+        key = resolved_key(agent, resolution)
+        if key is None or resolution.document is None:
             return None
         document = await self._fetched(resolution.document.url, resolution.document.sha256)
-        full = resolution.key.public_key or None
-        key = PeerKey(
-            agent=agent,
-            fingerprint=resolution.key.fingerprint,
-            by="domain",
-            key=parse_full(full) if full else None,
-            domain=resolution.domain,
-            level=resolution.level,
-        )
         return Contact(agent=agent, url=chat_address(document), key=key)
 
     async def _fetched(self, url: str, sha256: str) -> JsonObject:
@@ -152,17 +142,9 @@ class DomainContacts:
         told = found.resolution
         if told.outcome == "failed":
             raise _failed(told)
-        if not told.is_resolved or told.key is None:
+        key = resolved_key(agent, told)
+        if key is None:
             return None
-        full = told.key.public_key or None
-        key = PeerKey(
-            agent=agent,
-            fingerprint=told.key.fingerprint,
-            by="domain",
-            key=parse_full(full) if full else None,
-            domain=told.domain,
-            level=told.level,
-        )
         documents = [each.parsed for each in found.documents if each.parsed is not None]
         url = next((url for document in documents if (url := chat_address(document)) is not None), None)
         return Contact(agent=agent, url=url, key=key, address=None if url is None else await self._address(url))

@@ -16,6 +16,7 @@ from waypost.model.json import parse_object
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration
+from waypost.model.resolution import Resolution
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import Verdict
 from waypost.registry.engine import Registry
@@ -158,6 +159,20 @@ def verified_key(registration: Registration, agent: str) -> PublicKey | None:
         return parse_full(stated.get("full")) if isinstance(stated, dict) else None
     except InvalidKey:
         return None
+
+
+def resolved_key(agent: str, found: Resolution) -> PeerKey | None:
+    """The key that the DNS of an agent's domain gives, with the one of its document that hashes to it."""
+    if not found.is_resolved or found.key is None:
+        return None
+    return PeerKey(
+        agent=agent,
+        fingerprint=found.key.fingerprint,
+        by="domain",
+        key=parse_full(found.key.public_key) if found.key.public_key else None,
+        domain=found.domain,
+        level=found.level,
+    )
 
 
 def unknown_peer(agent: str) -> UnknownPeer:

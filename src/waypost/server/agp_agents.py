@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-import uuid
-
 from waypost import limits
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.draws import SystemDraws
 from waypost.meeting.guide import Concierge, Guide
 from waypost.meeting.lifting import Lifting
 from waypost.meeting.mail import Keeping
@@ -23,14 +21,6 @@ from waypost.wire.agp_replay import ReplayMemory
 
 SCHEME = "agent:"
 _BINDING = ("domain", "pin", "registry")  # what says whose key it is; a token says who asks
-
-
-class SystemDraws:
-    def message_id(self) -> str:
-        return str(uuid.uuid4())
-
-    def nonce(self) -> bytes:
-        return secrets.token_bytes(24)
 
 
 class OwnAgents:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from waypost.errors import FingerprintMismatch, InvalidParameter, UnknownPeer
-from waypost.meeting.peers import PeerKey
+from waypost.meeting.peers import PeerKey, resolved_key
 from waypost.model.names import domain_of
 from waypost.model.resolution import Resolution
-from waypost.trust.checks.adp import parse_full
 
 _NOWHERE = ("invalid", "localhost", "test", "example", "local")  # names that no public DNS has (RFC 6761)
 
@@ -45,13 +44,4 @@ class DomainKeys:
                 path="$.from",
                 hint="Publish one key in both.",
             )
-        if not found.is_resolved or found.key is None:
-            return None
-        return PeerKey(
-            agent=agent,
-            fingerprint=found.key.fingerprint,
-            by="domain",
-            key=parse_full(found.key.public_key) if found.key.public_key else None,
-            domain=domain,
-            level=found.level,
-        )
+        return resolved_key(agent, found)
