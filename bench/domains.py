@@ -2,9 +2,10 @@
 
     python -m bench.domains --peer VENV/bin/python [--sizes 10,100,1000] [--keep]
 
-A service of ours hosts the agents, over TLS; a nameserver of ours serves their zone, signed, and counts the questions. Each
-measurement is a process of its own that has asked nothing before. Round trips are told apart by a server that waits 50 ms
-before each answer: what a question more in a row costs is then plain. `dns-aid` is a package with dependencies of its own, so
+A service of ours hosts the agents, over TLS and at a hundred addresses; a nameserver of ours serves their zone, signed, and
+counts the questions. Each measurement is a process of its own that has asked nothing before. Round trips are told apart by a
+server that waits 100 ms before each answer: what comes before the first answer is one wave, what comes after it the next.
+`dns-aid` is a package with dependencies of its own, so
 it is run by the interpreter that `--peer` names (`uv venv x; uv pip install -p x/bin/python dns-aid`).
 
 The two do not do the same: `dns-aid` takes the word of its resolver for DNSSEC, and here it has none that validates. Ours
@@ -18,6 +19,7 @@ import asyncio
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,7 +40,8 @@ from waypost.net.nameserver.serving import Nameserver
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 
 ZONE = "example.test"
-DELAY_SECONDS = 0.05
+DELAY_SECONDS = 0.1
+ADDRESSES = 100  # no server is asked more often than is polite; a thousand agents of one server would show that alone
 SIZES = (10, 100, 1000)
 TIMES = 5  # of one domain alone; the quickest counts
 RESULTS = HERE / "results" / "domains.json"
@@ -54,19 +57,39 @@ THEIRS = ("discover", "verify")
 # --- The nameserver, in a process of its own ------------------------------------------------------
 
 
+class Counting(Nameserver):
+    """Knows when it was asked."""
+
+    asked_at: list[float]
+
+    def reply(self, data: bytes, most: int | None) -> bytes | None:
+        self.asked_at.append(time.perf_counter())
+        return super().reply(data, most)
+
+    def told(self) -> dict[str, int]:
+        """The questions since the last time, and in how many waves they came: one begins when an answer may be there."""
+        waves, begun = 0, -1.0
+        for at in self.asked_at:
+            if begun < 0 or at >= begun + self.delay_seconds:
+                waves, begun = waves + 1, at
+        found = {"queries": len(self.asked_at), "waves": waves}
+        self.asked_at = []
+        return found
+
+
 async def serve(data: Path, delay: float) -> None:
     folder = ZoneFolder(data)
     zone = folder.open(ZONE, "ed25519", time.time(), text=(data / "zone").read_text())
     folder.keep_anchors([zone])
-    server = Nameserver(Zones([zone]), None, time.time)
+    server = Counting(Zones([zone]), None, time.time)
+    server.asked_at = []
     server.delay_seconds = delay
     await server.start("127.0.0.1", 0)
     print(server.port, flush=True)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while await reader.readline():
-        print(server.questions, flush=True)
-        server.questions = 0
+        print(json.dumps(server.told()), flush=True)
 
 
 class Names:
@@ -76,12 +99,13 @@ class Names:
         self._process = process
         self.port = int(self._line())
 
-    def questions(self) -> int:
-        """Since the last time."""
+    def told(self) -> dict[str, int]:
+        """What was asked since the last time."""
         assert self._process.stdin is not None
         self._process.stdin.write("count\n")
         self._process.stdin.flush()
-        return int(self._line())
+        found: dict[str, int] = json.loads(self._line())
+        return found
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -105,7 +129,18 @@ def names(data: Path, delay: float) -> Iterator[Names]:
 def service(folder: Path) -> Iterator[str]:
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run([*_OPENSSL, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    command = [str(Path(sys.executable).parent / "waypost"), "serve", "--port", "0", "--data", str(folder / "data")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        str(Path(sys.executable).parent / "waypost"),
+        "serve",
+        "--port",
+        str(port),
+        "--data",
+        str(folder / "data"),
+    ]
+    command += ["--host", "0.0.0.0", "--base-url", f"https://127.0.0.1:{port}"]
     command += ["--embedder", "none", "--store", "memory", "--tls-cert", str(certificate), "--tls-key", str(key)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WAYPOST_")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -121,10 +156,10 @@ def host_agents(url: str, folder: Path, count: int) -> list[str]:
     domains = [f"agent{number:04d}.{ZONE}" for number in range(count)]
     lines = []
     with SyncClient(url, data=folder / "data", ca=folder / "certificate.pem") as client:
-        for domain in domains:
+        for number, domain in enumerate(domains):
             client.register(document(domain))
             client.host(f"urn:agent:{domain}", domain)
-            lines.append(client.zone(domain, addresses=["127.0.0.1"]).text)
+            lines.append(client.zone(domain, addresses=[f"127.0.0.{number % ADDRESSES + 1}"]).text)
     (folder / "zone").write_text("".join(lines))
     return domains
 
@@ -195,16 +230,16 @@ class Asker:
                 "anchors": str(self._folder / "dns" / "trust-anchors"),
             }
             command = [sys.executable, "-m", "bench.domains", "--ask", json.dumps(asked)]
-        self.server.questions()
+        self.server.told()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found: dict[str, Any] = json.loads(done.stdout)
-        return found | {"queries": self.server.questions()}
+        return found | self.server.told()
 
     def alone(self, rung: str, domain: str) -> dict[str, Any]:
         """One domain, several times; the quickest run, which the rest of the machine disturbed least."""
         runs = [self.run(rung, [domain]) for _ in range(TIMES)]
         assert all(each["found"] == 1 for each in runs), (rung, runs)
-        return min(runs, key=lambda each: float(each["took_s"]))
+        return min(runs, key=lambda each: float(each["took_s"])) | {"waves": min(each["waves"] for each in runs)}
 
 
 def measure(folder: Path, domains: list[str], sizes: list[int], peer: str | None) -> dict[str, Any]:
@@ -216,7 +251,7 @@ def measure(folder: Path, domains: list[str], sizes: list[int], peer: str | None
             quick, slow = here.alone(rung, domains[0]), there.alone(rung, domains[0])
             results["rungs"][rung] = {
                 "queries": quick["queries"],
-                "round_trips": round((slow["took_s"] - quick["took_s"]) / DELAY_SECONDS, 1),
+                "round_trips": slow["waves"],
                 "near_ms": round(quick["took_s"] * 1000, 1),
                 "far_ms": round(slow["took_s"] * 1000, 1),
                 "fetches": quick.get("fetches", 0),
@@ -253,7 +288,7 @@ def rung_table(results: dict[str, Any]) -> str:
     rungs = results["rungs"]
     base = rungs.get("discover")
     lines = [
-        "| asked | queries | DNS round trips | fetches | far away (50 ms) | ratio to `discover` | on loopback |",
+        "| asked | queries | DNS round trips | fetches | far away (100 ms) | ratio to `discover` | on loopback |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, row in rungs.items():

@@ -1,0 +1,93 @@
+"""`waypost dns zone`, and the keys of hosted domains, as typed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from support.authority import Authority
+from support.shell import Shell
+from support.zones import site_in_thread
+
+HOST = "typed.example.com"
+
+
+@pytest.fixture
+def hosted(shell: Shell, agent: dict[str, Any]) -> str:
+    """An agent under a domain of its own."""
+    domain = f"{agent['name'].replace(' ', '-')[:24].strip('-')}.example.com"
+    assert shell("register", shell.write("agent.json", agent)).code == 0
+    assert shell("host", domain, agent["id"]).code == 0
+    return domain
+
+
+def _digest(certificate: Path) -> str:
+    key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def test_a_zone_is_printed_in_every_format(shell: Shell, hosted: str, agent: dict[str, Any]) -> None:
+    bind = shell("dns", "zone", hosted)
+    assert bind.code == 0, bind.err
+    assert f"{hosted}. 3600 IN SVCB 1 {hosted}. " in bind.out
+    assert "key65400=" in bind.out
+    assert "dane-verified" in bind.err  # what is missing is told beside it
+    managed = shell("dns", "zone", agent["id"], "--format", "managed", "--ttl", "60")
+    assert "key65400" not in managed.out
+    assert f"{hosted}. 60 IN SVCB" in managed.out
+    terraform = shell("dns", "zone", hosted, "--format", "terraform")
+    assert 'resource "aws_route53_record"' in terraform.out
+    told = shell("dns", "zone", hosted, "-o", "json").json
+    assert (told["domain"], told["text"]) == (hosted, bind.out)
+
+
+def test_the_certificate_comes_from_a_file_or_from_the_host(shell: Shell, hosted: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, _ = authority.issue(hosted)
+    from_file = shell("dns", "zone", hosted, "--tlsa-cert", str(certificate))
+    assert f"_443._tcp.{hosted}. 3600 IN TLSA 3 1 1 {_digest(certificate)}" in from_file.out
+    with site_in_thread(authority.server_context(hosted)) as site:
+        live = shell("dns", "zone", hosted, "--live", "--port", str(site.port), "--address", "127.0.0.1")
+    assert f"_{site.port}._tcp.{hosted}. 3600 IN TLSA 3 1 1 {_digest(certificate)}" in live.out, live.err
+    gone = shell("dns", "zone", hosted, "--live", "--port", "1", "--address", "127.0.0.1")
+    assert gone.code == 69
+    assert "--tlsa-cert" in gone.err
+    wrong = shell("dns", "zone", hosted, "--tlsa-cert", shell.write("wrong.pem", b"no certificate"))
+    assert wrong.code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("dns", "zone", "nobody.example.com"), 1),
+        (("dns", "zone", "nobody.example.com", "--format", "csv"), 64),
+        (("dns", "zone", "nobody.example.com", "--port", "0"), 64),
+        (("dns", "publish", "nobody.example.com", "--rollback", "--withdraw"), 64),
+        (("dns", "serve", "a.test", "b.test", "--file", "x"), 64),
+        (("dns", "serve", "-bad-"), 64),
+        (("keys", "new", "--domain", "../x"), 64),
+        (("keys", "new", "--domain", "x.example.com", "--type", "rsa"), 64),
+        (("keys", "new", "--domain", "x.example.com", "--out", "x.pem"), 64),
+    ],
+)
+def test_what_cannot_be_done_is_told(shell: Shell, arguments: tuple[str, ...], code: int) -> None:
+    ran = shell(*arguments)
+    assert ran.code == code, ran.err
+    assert ran.err
+
+
+def test_the_key_of_a_domain_is_made_beforehand_and_stays(shell: Shell, agent: dict[str, Any]) -> None:
+    made = shell("keys", "new", "--domain", HOST, "-o", "json").json
+    assert made["file"].endswith(f"keys/hosted/{HOST}.pem")
+    assert shell("keys", "new", "--domain", HOST).code == 78
+    assert shell("register", shell.write("agent.json", agent)).code == 0
+    assert shell("host", HOST, agent["id"]).code == 0
+    zone = shell("dns", "zone", HOST, "-o", "json").json
+    stated = shell("get", agent["id"], "--as", "adp")
+    assert stated.code == 0
+    assert any(line["type"] == "TXT" for line in zone["records"])
