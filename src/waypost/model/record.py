@@ -17,6 +17,7 @@ from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.names import fold
 
 STATUSES = ("active", "inactive", "suspended", "deprecated", "testing")
+LISTED = ("active", "testing", "deprecated")  # what lists and searches show unless others are asked for
 EXTENSION_PREFIX = "org.waypost."
 
 

@@ -19,6 +19,7 @@ from sortedcontainers import SortedList
 
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
+from waypost.model.record import LISTED as LISTED
 from waypost.model.registration import Entry
 from waypost.registry.lookalikes import Lookalikes
 from waypost.registry.stated import StatedIndex
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from waypost.registry.spellings import Spellings
     from waypost.search.suggestions import TagNeighbours
 
-LISTED = ("active", "testing", "deprecated")
 _EVERYTHING = "*"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
 _FRESH = 500  # new agents that wait to be put into the tag index: some 5 ms

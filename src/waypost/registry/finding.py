@@ -224,7 +224,7 @@ class Search:
 
     def _applied(self) -> dict[str, Any]:
         applied: dict[str, Any] = {}
-        for name in ("required_tags", "preferred_tags", "excluded_tags", "protocols"):
+        for name in ("required_tags", "preferred_tags", "excluded_tags", "protocols", "statuses"):
             values: Iterable[str] = getattr(self._query, name)
             if values:
                 applied[name] = list(values)

@@ -89,6 +89,8 @@ def _passes(each: FilterCount, *, many: bool = False) -> str:
         return f"{'are' if many else 'is'} without the tag {value}"
     if each.filter == "protocols":
         return f"{'speak' if many else 'speaks'} {value}"
+    if each.filter == "statuses":
+        return f"{'are' if many else 'is'} {value}"
     return f"{'state' if many else 'states'} what {each.filter} asks for ({value})"
 
 

@@ -45,7 +45,7 @@ def key_of(
 ) -> Hashable:
     """None: not to be remembered. A plain function may test anything; a method tests the same for everybody."""
     told_by = getattr(alive, "__func__", None)
-    if told_by is None or query.constraints or query.limit > _LARGEST:
+    if told_by is None or query.constraints or query.statuses or query.limit > _LARGEST:
         return None
     asked = (query.text, query.required_tags, query.preferred_tags, query.excluded_tags, query.protocols, query.limit)
     return (*asked, query.include_evidence, query.diversity, audience, told_by, now // HOUR, readiness)

@@ -10,7 +10,7 @@ from waypost.model.json import JsonObject, dump_json, kind_of
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query
-from waypost.model.record import Binding, record_to_json
+from waypost.model.record import LISTED, Binding, record_to_json
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
 from waypost.model.verdict import TRUST_MEMBER
 from waypost.registry.constraints import MAX_AGE, SUPPORTED
@@ -203,6 +203,7 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
         preferred_tags=_tags(document, "preferred_tags"),
         excluded_tags=_tags(document, "excluded_tags"),
         protocols=tuple(dict.fromkeys(item.strip().lower() for item in read_texts(document, "protocols"))),
+        statuses=_statuses(document),
         constraints=_object(document, "constraints"),
         limit=_limit(document, notes),
         detail=detail,
@@ -217,6 +218,18 @@ def parse_query(document: JsonObject) -> tuple[Query, list[str]]:
 
 def _tags(document: JsonObject, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fold_tag(item) for item in read_texts(document, name)))
+
+
+def _statuses(document: JsonObject) -> tuple[str, ...]:
+    found = read_texts(document, "statuses")
+    for index, status in enumerate(found):
+        if status not in LISTED:
+            raise InvalidRequest(
+                f"{status[:64]!r} is not a status of agents that are found.",
+                path=f"$.statuses[{index}]",
+                hint=f"Use {', '.join(LISTED)}.",
+            )
+    return tuple(dict.fromkeys(found))
 
 
 def _flag(document: JsonObject, name: str, *, default: bool) -> bool:

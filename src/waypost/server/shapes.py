@@ -7,6 +7,7 @@ from typing import Any
 from waypost import limits
 from waypost.dialects import CODECS
 from waypost.model.query import FACETS
+from waypost.model.record import LISTED
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -284,6 +285,12 @@ DISCOVERY_REQUEST: dict[str, Any] = {
         "preferred_tags": _WORDS,
         "excluded_tags": _WORDS,
         "protocols": _WORDS,
+        "statuses": {
+            "type": ["array", "null"],
+            "items": {"enum": list(LISTED)},
+            "maxItems": limits.FILTER_VALUES,
+            "description": "one of them; all when there is none",
+        },
         "constraints": _MAYBE_OBJECT,
         "limit": {"type": ["integer", "null"], "minimum": 1},
         "include_evidence": {"type": ["boolean", "null"]},

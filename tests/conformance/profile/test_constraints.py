@@ -266,3 +266,19 @@ async def test_an_empty_answer_says_which_filter_left_nobody(tmp_path: Path) -> 
         unmatched = await discover(client, "zebra")
         assert unmatched["empty"] == {"reason": "no_match", "visible": 4}
         assert "empty" not in await discover(client)
+
+
+@pytest.mark.req("PRO-24")
+async def test_a_search_keeps_to_the_statuses_that_are_asked_for(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        client = await filled(bench)
+        await client.post("/api/v1/agents", json=profile("trial", description="Checks an invoice.", status="testing"))
+        tried = await discover(client, statuses=["testing"])
+        assert ids(tried) == {"trial"}
+        assert tried["applied_filters"]["statuses"] == ["testing"]
+        assert "trial" not in ids(await discover(client, statuses=["active"]))
+        assert ids(await discover(client, statuses=["testing", "active"])) == ids(await discover(client))
+        nobody = await discover(client, statuses=["deprecated"])
+        assert nobody["warnings"] == ["Of 5 agents none is 'deprecated'."]
+        refused = await client.post("/profile/v1/discover", json={"query": "x", "statuses": ["active", "gone"]})
+        assert (refused.status_code, refused.json()["path"]) == (400, "$.statuses[1]")

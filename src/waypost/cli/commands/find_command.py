@@ -15,6 +15,7 @@ from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
 from waypost.client.results import Candidate, Found
 from waypost.model.query import FACETS
+from waypost.model.record import LISTED
 
 
 @click.command(
@@ -30,6 +31,13 @@ from waypost.model.query import FACETS
 @click.option("--prefer", multiple=True, metavar="TAG", help="Better with this tag.")
 @click.option("--exclude", multiple=True, metavar="TAG", help="Not with this tag.")
 @click.option("-p", "--protocol", "protocols", multiple=True, metavar="NAME", help="Must speak one of these protocols.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(LISTED),
+    help="Of this status; repeat for more. All, if not said.",
+)
 @click.option("-c", "--constraint", "constraints", multiple=True, metavar="NAME=VALUE", help="E.g. region=eu.")
 @click.option("--context", multiple=True, metavar="NAME=VALUE", help="Prefer among equals: locale, language, domain.")
 @click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Leave out what scores lower, 0 to 1.")
@@ -49,6 +57,7 @@ def command(session: Session, text: str, constraints: tuple[str, ...], **how: An
             preferred_tags=texts(how["prefer"]),
             excluded_tags=texts(how["exclude"]),
             protocols=texts(how["protocols"]),
+            statuses=how["statuses"],
             constraints=dict(map(_constraint, constraints)),
             limit=how["limit"],
             detail=how["detail"],
