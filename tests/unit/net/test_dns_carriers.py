@@ -117,7 +117,8 @@ async def test_a_port_where_nobody_listens_is_a_failure_at_once() -> None:
     await refused(f"127.0.0.1:{port}", "refused")
 
 
-async def test_a_server_that_does_not_know_the_extension_is_asked_without_it() -> None:
+@pytest.mark.parametrize("repeats", [True, False])
+async def test_a_server_that_does_not_know_the_extension_is_asked_without_it(repeats: bool) -> None:
     def behave(asked: Asked) -> None:
         if asked.message.edns < 0:
             asked.answer("old")
@@ -125,6 +126,8 @@ async def test_a_server_that_does_not_know_the_extension_is_asked_without_it() -
         response = dns.message.make_response(asked.message)
         response.use_edns(False)
         response.set_rcode(dns.rcode.FORMERR)
+        if not repeats:
+            response.question.clear()
         asked.send(response.to_wire())
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:

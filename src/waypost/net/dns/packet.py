@@ -13,6 +13,7 @@ from typing import Final
 import dns.exception
 import dns.flags
 import dns.name
+import dns.rcode
 import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
@@ -27,6 +28,7 @@ from waypost.errors import FetchFailed
 IN: Final = dns.rdataclass.IN
 _HEADER: Final = 12
 _OPT: Final = dns.rdatatype.OPT
+_REFUSALS: Final = (dns.rcode.FORMERR, dns.rcode.SERVFAIL, dns.rcode.NOTIMP, dns.rcode.REFUSED)
 _DO: Final = 0x8000
 # Types whose form the chain of trust depends on, or whose names are compressed or made lower case (RFC 4034 §6.2).
 _NAMES: Final = "A AAAA NS CNAME DNAME SOA PTR MX SRV NAPTR RP AFSDB RT PX KX TXT DS DNSKEY RRSIG NSEC NSEC3 NSEC3PARAM"
@@ -74,7 +76,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     flags: int
     rcode: int
-    name: dns.name.Name
+    name: dns.name.Name | None  # None where a server refuses without repeating the question
     type: RdataType
     answer: tuple[dns.rrset.RRset, ...] = ()
     authority: tuple[dns.rrset.RRset, ...] = ()
@@ -91,6 +93,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.flags & dns.flags.AD)
 
     def answers(self, question: Question) -> bool:
+        if self.name is None:
+            return bool(self.flags & dns.flags.QR)
         return bool(self.flags & dns.flags.QR) and self.name == question.name and self.type == question.type
 
 
@@ -107,14 +111,16 @@ def _parse(data: bytes) -> Message:
         raise ValueError
     parser = dns.wire.Parser(data)
     number, flags, questions, answers, authorities, others = parser.get_struct("!HHHHHH")
-    if questions != 1 or answers + authorities + others > limits.DNS_RECORDS:
+    rcode = flags & 0xF
+    if questions != 1 and (questions or rcode not in _REFUSALS):
         raise ValueError
-    name = parser.get_name(decompress=True)
-    kind, _ = parser.get_struct("!HH")
+    if answers + authorities + others > limits.DNS_RECORDS:
+        raise ValueError
+    name = parser.get_name(decompress=True) if questions else None
+    kind = parser.get_struct("!HH")[0] if questions else dns.rdatatype.NONE
     truncated = bool(flags & dns.flags.TC)
     answer: tuple[dns.rrset.RRset, ...] = ()
     authority: tuple[dns.rrset.RRset, ...] = ()
-    rcode = flags & 0xF
     if not truncated:  # what is cut off is asked for again
         answer = _sets(parser, answers)
         authority = _sets(parser, authorities)
