@@ -4,8 +4,9 @@
 
 `bare` is an echo with the websockets library: a frame goes, the same frame comes back, WINDOW of them on their way. `said` are
 messages of a conversation that were signed, verified, kept, handed over and acknowledged; `asked` are questions with their
-answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. One core verifies some 8,000
-signatures a second, and a bare echo needs a third of that time: no window makes up for it. Compare the ratios.
+answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. What one core signs and verifies
+in a second is measured too: a message costs one of each, and an acknowledgement another one for those that it covers, so that no
+conversation is faster than `verified_per_second`. Compare the ratios; the figures belong to the machine.
 """
 
 from __future__ import annotations
@@ -132,6 +133,20 @@ async def measure(urls: dict[str, str], size: int, seconds: float) -> dict[str, 
     }
 
 
+def signatures(seconds: float) -> dict[str, int]:
+    """What the cryptography alone allows."""
+    key, data = KEYS[CALLER], b"x" * 256
+    signature = key.sign(data)
+    found = {}
+    for name, one in (("signed", lambda: key.sign(data)), ("verified", lambda: key.public.verify(signature, data))):
+        count, begun = 0, time.process_time()
+        while time.process_time() - begun < seconds:
+            one()
+            count += 1
+        found[f"{name}_per_second"] = round(count / seconds)
+    return found
+
+
 async def idle(urls: dict[str, str], count: int, process: psutil.Process) -> dict[str, Any]:
     """What sessions cost the answerer that are open and silent."""
     agents = [LiveAgent(CALLER, KEYS[CALLER]) for _ in range(count)]
@@ -164,7 +179,7 @@ def main() -> None:
         try:
             assert other.stdout is not None
             urls = json.loads(other.stdout.readline())
-            found: dict[str, Any] = {"sizes": []}
+            found: dict[str, Any] = {"sizes": [], **signatures(min(1.0, given.seconds))}
             for size in SIZES:
                 row = uvloop.run(measure(urls, size, given.seconds))
                 found["sizes"].append(row)
