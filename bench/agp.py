@@ -4,9 +4,9 @@
 
 `bare` is an echo with the websockets library: a frame goes, the same frame comes back, WINDOW of them on their way. `said` are
 messages of a conversation that were signed, verified, kept, handed over and acknowledged; `asked` are questions with their
-answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. What one core signs and verifies
-in a second is measured too: a message costs one of each, and an acknowledgement another one for those that it covers, so that no
-conversation is faster than `verified_per_second`. Compare the ratios; the figures belong to the machine.
+answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. What one core signs and
+verifies in a second is measured too: a message costs one of each, and an acknowledgement another one for those that it covers,
+so that no conversation is faster than `verified_per_second`. Compare the ratios; the figures belong to the machine.
 """
 
 from __future__ import annotations
