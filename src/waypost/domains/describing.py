@@ -22,7 +22,7 @@ from waypost.domains.journal import Journal, Refusal, code_of
 from waypost.domains.locating import Located, Service
 from waypost.domains.naming import CARD_PATH, DEFAULT_PATH, Asked, find_path, origin
 from waypost.domains.ports import DomainFetcher
-from waypost.errors import AddressDenied, FetchFailed, InvalidParameter, RateLimited
+from waypost.errors import AddressDenied, FetchFailed, InvalidParameter, MalformedJson, RateLimited
 from waypost.model.verdict import State, Verdict
 from waypost.registry.fetching import Fetched
 from waypost.registry.ports import Clock
@@ -204,7 +204,8 @@ class Describer:
         return found
 
     def _refuse(self, wanted: Wanted, found: Descriptor, begun: float) -> Descriptor | None:
-        reason = found.trouble.message if found.trouble is not None else ""
+        trouble = found.trouble
+        reason = "it is no JSON object" if trouble is None or isinstance(trouble, MalformedJson) else trouble.message
         self._journal.tell(
             _step(wanted), "failed", reason, code="invalid_document", took_ms=_since(begun), url=found.told.url
         )

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 import msgspec
 
 from waypost import limits
-from waypost.domains.resolving import DomainResolver, Found
+from waypost.domains.outcome import Found
+from waypost.domains.resolving import DomainResolver
 from waypost.errors import WaypostError
 from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.model.registration import Registration, Source

@@ -18,8 +18,9 @@ from waypost import limits
 from waypost.domains.descriptors import DNS_AID, Descriptor
 from waypost.domains.naming import is_domain, parse_asked
 from waypost.domains.organisation import Index, OrganisationReader
+from waypost.domains.outcome import Found
 from waypost.domains.rechecking import Rechecks
-from waypost.domains.resolving import DomainResolver, Found
+from waypost.domains.resolving import DomainResolver
 from waypost.errors import AgentRefused, FetchFailed, PreconditionFailed, WaypostError
 from waypost.model.json import dump_json
 from waypost.model.principal import Principal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from waypost.domains.resolving import Found
+from waypost.domains.outcome import Found
 from waypost.errors import InvalidParameter, NotFound
 from waypost.model.json import JsonObject
 from waypost.model.names import domain_of
