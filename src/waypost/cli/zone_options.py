@@ -67,7 +67,8 @@ def zone_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def ask_zone(session: Session, agent: str, wanted: Wanted, form: str = "bind") -> AgentZone:
     """The records that should be there, as the service knows them."""
-    digests = [_digest(_read(path)) for path in wanted.certificates]
+    session, certificates = _named(session, wanted.certificates)
+    digests = [_digest(_read(path)) for path in certificates]
     with session.client() as client:
 
         def ask() -> AgentZone:
@@ -89,6 +90,14 @@ def ask_zone(session: Session, agent: str, wanted: Wanted, form: str = "bind") -
         return ask()
 
 
+def _named(session: Session, certificates: tuple[Path, ...]) -> tuple[Session, tuple[Path, ...]]:
+    """The certificates for TLSA. A `--cert` without a key proves nobody to the service, so it is meant for the zone."""
+    alone = session.cert if session.cert_key is None else None
+    if alone is None or b"PRIVATE KEY" in _bytes(alone):
+        return session, certificates
+    return msgspec.structs.replace(session, cert=None), (*certificates, alone)
+
+
 def _reached(zone: AgentZone) -> tuple[str, int]:
     """Where the agent's own SRV record leads to."""
     name = f"_agent._tcp.{zone.domain}"
@@ -96,11 +105,16 @@ def _reached(zone: AgentZone) -> tuple[str, int]:
     return target.rstrip("."), int(port)
 
 
-def _read(path: Path) -> bytes:
+def _bytes(path: Path) -> bytes:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(Encoding.DER)
+        return path.read_bytes()
     except OSError as error:
         raise InvalidRequest(f"The file {path} cannot be read: {error.strerror}.", path=str(path)) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return x509.load_pem_x509_certificate(_bytes(path)).public_bytes(Encoding.DER)
     except ValueError:
         raise InvalidRequest(
             f"{path} does not begin with a certificate in PEM.", path=str(path), hint="Name the host's own, first."

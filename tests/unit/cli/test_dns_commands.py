@@ -51,6 +51,7 @@ def test_the_certificate_comes_from_a_file_or_from_the_host(shell: Shell, hosted
     certificate, _ = authority.issue(hosted)
     from_file = shell("dns", "zone", hosted, "--tlsa-cert", str(certificate))
     assert f"_443._tcp.{hosted}. 3600 IN TLSA 3 1 1 {_digest(certificate)}" in from_file.out
+    assert shell("dns", "zone", hosted, "--cert", str(certificate)).out == from_file.out  # without a key it is meant so
     with site_in_thread(authority.server_context(hosted)) as site:
         live = shell("dns", "zone", hosted, "--live", "--port", str(site.port), "--address", "127.0.0.1")
     assert f"_{site.port}._tcp.{hosted}. 3600 IN TLSA 3 1 1 {_digest(certificate)}" in live.out, live.err
