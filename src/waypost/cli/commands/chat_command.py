@@ -75,7 +75,7 @@ def command(
         contacts=(
             DomainContacts(make_resolver(session, looking), _guard(looking.allow_cidrs or settings.allow_cidrs)),
         ),
-        news=lambda news: _tell(printer, news),
+        news=Teller(printer),
     )
     try:
         asyncio.run(_converse(printer, live, session, agent, url, fingerprint))
@@ -156,14 +156,23 @@ def _read_line(printer: Printer) -> str | None:
         return None
 
 
-def _tell(printer: Printer, news: LineNews) -> None:
-    peer = news.peer.removeprefix("agent:")
-    if news.event == "open":
-        printer.note(f"{peer} is there: {_told(news.verdict)}. Ctrl-D ends.", style="green")
-    elif news.event == "lost":
-        printer.note(f"The line to {peer} is lost ({news.reason}); it is opened again …", style="yellow")
-    elif news.event == "kept":
-        printer.note(f"{peer}: {news.reason}.", style="yellow")
+class Teller:
+    """What becomes of the line, told once for each change: while it is tried again and again there is nothing to tell."""
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+        self._last = ""
+
+    def __call__(self, news: LineNews) -> None:
+        peer, again = news.peer.removeprefix("agent:"), self._last in ("lost", "kept")
+        if news.event == "open":
+            there = f"{peer} is back" if again else f"{peer} is there"
+            self._printer.note(f"{there}: {_told(news.verdict)}. Ctrl-D ends.", style="green")
+        elif news.event == "lost" and not again:
+            self._printer.note(f"The line to {peer} is lost ({news.reason}); it is opened again …", style="yellow")
+        elif news.event == "kept":
+            self._printer.note(f"{peer}: {news.reason}.", style="yellow")
+        self._last = news.event
 
 
 def _told(verdict: Verdict | None) -> str:
