@@ -21,6 +21,7 @@ import msgspec
 import uvloop
 
 from waypost import limits, samples
+from waypost.domains.organisation import OrganisationReader
 from waypost.domains.rechecking import Rechecks
 from waypost.domains.registering import DomainImporter, publications
 from waypost.domains.resolving import DomainResolver, ResolveOptions
@@ -224,7 +225,7 @@ def build(
     trail = AuditTrail(registry.store, identity.public_bytes_raw(), identity_key.sign)
     own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)
-    operator = OperatorFace(registry, metrics, watch)
+    operator = OperatorFace(registry, metrics, watch, keeper)
     reference = ReferenceFace(renderer)
     outgoing = _outgoing(settings, port)
     profile = ProfileFace(registry, own)
@@ -240,9 +241,12 @@ def build(
         registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting, DomainTasks(resolver)
     )
     peers.add(meeting.invitations)
+    meeting.speak_through(conversations)
+    operator.meeting = meeting.figures
     importer = _importer(settings, registry, outgoing, resolver)
     page = _page(settings, registry, documents, hosting, importer, watch, reference, renderer)
-    resolving = ResolvingFace(resolver)
+    organisations = OrganisationReader(outgoing, outgoing, clock, follow_signed=settings.foreign_index)
+    resolving = ResolvingFace(resolver, organisations)
     routes = [
         route
         for face in (

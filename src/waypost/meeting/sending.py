@@ -27,14 +27,15 @@ _JSON = ("Content-Type", "application/json")
 
 
 class Courier:
-    """`own` is the service's Agent URI: it signs for agents that have no key here. `webhook` is where results are to come."""
+    """`own` is the service's Agent URI: it signs for agents that have no key here. `webhook` says where results are to come
+    for an agent that is served here."""
 
     def __init__(
         self,
         sender: Sender,
         find_key: FindSigningKey,
         own: str,
-        webhook: str | None,
+        webhook: Callable[[str], str | None],
         now: Callable[[], float],
         find_tasks: FindTasks,
     ) -> None:
@@ -72,10 +73,11 @@ class Courier:
         """Where it goes under which name; None when it was not taken, NotFound when there is nowhere to send it."""
         url = (task.remote.url if task.remote is not None else "") or await self._find_tasks(task.agent)
         wanted: JsonObject = {"task": task.name, "input": parse_input(task)}
-        if self._webhook is not None:
-            wanted["callback"] = self._webhook
+        webhook = self._webhook(task.sender or self._own)
+        if webhook is not None:
+            wanted["callback"] = webhook
         body = dump_json(wanted)
-        headers = [_JSON, ("Idempotency-Key", task.id), *self._signed(task.agent, "POST", url, body)]
+        headers = [_JSON, ("Idempotency-Key", task.id), *self._signed(task, "POST", url, body)]
         answer = await self._try(url, "task", body=body, headers=headers)
         if answer is None or answer.status not in (200, 201, 202):
             return None
@@ -86,7 +88,7 @@ class Courier:
         remote = task.remote
         if remote is None or not remote.status_url:
             return None
-        headers = self._signed(task.agent, "GET", remote.status_url, b"")
+        headers = self._signed(task, "GET", remote.status_url, b"")
         answer = await self._try(remote.status_url, "task", method="GET", headers=headers)
         if answer is None or not answer.is_success:
             return None
@@ -101,12 +103,13 @@ class Courier:
         """Cancel a task where it was sent, by our own way to do so: the draft has none."""
         remote = task.remote
         if remote is not None and remote.status_url:
-            headers = self._signed(task.agent, "DELETE", remote.status_url, b"")
+            headers = self._signed(task, "DELETE", remote.status_url, b"")
             await self._try(remote.status_url, "task", method="DELETE", headers=headers)
 
-    def _signed(self, to: str, method: str, url: str, body: bytes) -> list[tuple[str, str]]:
-        from_, key = self.signer(self._own)
-        return sign_request(key, (str(uuid.uuid4()), from_, to), method, urlsplit(url).path or "/", self._now(), body)
+    def _signed(self, task: Task, method: str, url: str, body: bytes) -> list[tuple[str, str]]:
+        from_, key = self.signer(task.sender or self._own)
+        signed = (str(uuid.uuid4()), from_, task.agent)
+        return sign_request(key, signed, method, urlsplit(url).path or "/", self._now(), body)
 
     async def _try(
         self,

@@ -1,7 +1,8 @@
 """Swarms: agents that work on one task of a host agent together (ADP-47, P-5). Join, leave, see each other, tell all.
 
 A swarm is one per host and task. Whoever brought a member in answers for it: nobody else changes its role or takes it out, but
-the owner of the host may. What is told to all is kept for those who ask, and brought to those who named an address.
+the owner of the host may. What is told to all is kept for those who ask, brought to those who named an address, and said to
+those who hold a line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,13 @@ MESSAGE = "swarm-message"
 ROLE = "participant"
 LEADER = "coordinator"  # only the host's own
 _RACES = 64  # many join at once
+
+
+Speak = Callable[[str, JsonObject], Awaitable[None]]  # an agent, and what it is told
+
+
+async def _silent(agent: str, message: JsonObject) -> None:
+    """Nobody is there: who wants to know asks."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +79,7 @@ class Swarms:
         self._keeper = keeper
         self._now = now
         self._told = told
+        self.speak: Speak = _silent  # to members that can be spoken to at once
 
     async def join(self, joining: Joining) -> Swarm:
         """The swarm with the new member; joining again with the same role changes nothing but the address."""
@@ -166,6 +175,9 @@ class Swarms:
             writes = [self._write(told, kept), *self._news(told, message)]
             if await self._keeper.commit(writes, self._now()):
                 self._told()
+                for other in told.members:
+                    if other.agent != agent and other.callback is None:
+                        await self.speak(other.agent, message)
                 return message
         raise _busy()
 

@@ -58,6 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     told: Literal["pending", "delivered", "failed"] | None = None  # the callback
     remote: Remote | None = None
+    sender: str | None = None  # the agent hosted here that it is sent as
 
     @property
     def is_done(self) -> bool:
@@ -98,11 +99,12 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     ttl_seconds: int = limits.TASK_TTL_SECONDS
     idempotency_key: str | None = None
     url: str | None = None  # where to, for one that is sent
+    sender: str | None = None
 
     @property
     def fingerprint(self) -> str:
         """What must be the same when the same key comes again."""
-        said = [self.agent, self.name, self.input, self.callback, self.ttl_seconds]
+        said = [self.agent, self.name, self.input, self.callback, self.ttl_seconds, self.sender]
         return hashlib.sha256(dump_json(said)).hexdigest()
 
 
@@ -205,7 +207,7 @@ def waiting_json(task: Task) -> JsonObject:
     return status_json(task) | {
         "task": task.name,
         "agent": task.agent,
-        "from": task.caller.removeprefix("subject "),
+        "from": task.sender or task.caller.removeprefix("subject "),
         "expires": to_rfc3339(task.expires_at),
     }
 

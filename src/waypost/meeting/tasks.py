@@ -105,6 +105,7 @@ class Tasks:
             updated_at=now,
             expires_at=now + new.ttl_seconds,
             remote=None if new.url is None else Remote(url=new.url),
+            sender=new.sender,
         )
 
     def _first_writes(self, task: Task, new: NewTask) -> list[Write]:

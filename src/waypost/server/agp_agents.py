@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
+from waypost.errors import QuotaExceeded
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.draws import SystemDraws
@@ -16,6 +17,7 @@ from waypost.registry.engine import Registry
 from waypost.registry.keeping import Keeper
 from waypost.server.hosted_keys import HostedKeys
 from waypost.trust.signing import PrivateKey
+from waypost.wire.agp import Content
 from waypost.wire.agp_hello import Party
 from waypost.wire.agp_replay import ReplayMemory
 
@@ -62,6 +64,22 @@ class OwnAgents:
         if known is None or known[0] != fingerprint:
             known = self._agents[agent] = (fingerprint, self._correspondent(agent, key))
         return known[1]
+
+    @property
+    def lines(self) -> frozenset[str]:
+        """The agents that hold a line here."""
+        return frozenset() if self.relay is None else self.relay.attached
+
+    async def tell(self, agent: str, content: Content) -> bool:
+        """Say something, as the service, to an agent that holds a line; False when it does not, or takes no more."""
+        service = self.find(self.own)
+        if service is None or agent not in self.lines:
+            return False
+        try:
+            await service.send(service.letter(agent, content, kind="task"))
+        except QuotaExceeded:
+            return False
+        return True
 
     def unrevoked(self, peers: PeerKeys) -> PeerKeys:
         return UnrevokedKeys(peers, self._registry)

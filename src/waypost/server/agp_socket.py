@@ -165,6 +165,11 @@ class Conversations:
             log.debug("a token could not be checked again: %s", error)
         return True
 
+    @property
+    def count(self) -> int:
+        """How many connections are open."""
+        return self._open
+
     def enter(self, place: str) -> None:
         self._open += 1
         self._strangers[place] += 1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -51,7 +52,16 @@ class Addressee(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Senders:
-    def __init__(self, registry: Registry, renderer: Renderer, service: Registration, signatures: Signatures) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        service: Registration,
+        signatures: Signatures,
+        holds_key: Callable[[str], bool],
+    ) -> None:
+        """`holds_key`: whether the key of a domain is here."""
+        self._holds_key = holds_key
         self._registry = registry
         self._renderer = renderer
         self._service = service
@@ -152,6 +162,22 @@ class Senders:
     def owned(self, principal: Principal, key: str) -> Entry:
         return owned_agent(self._registry, principal, key)
 
+    def sent_as(self, request: Request, sender: Sender) -> str | None:
+        """The agent in whose name a task is sent (`?as=`): one of the caller's own that is served here, by its key."""
+        wanted = request.param("as")
+        if wanted is None:
+            return None
+        if sender.agent is not None:
+            raise Forbidden("An agent that signs sends in its own name.", path="as", hint="Leave it out.")
+        entry = owned_agent(self._registry, sender.principal, wanted, "as")
+        if entry.domain is None or not self._holds_key(entry.domain):
+            raise InvalidParameter(
+                f"{wanted[:80]!r} has no domain that is served here with its key.",
+                path="as",
+                hint="Make it so with `waypost host DOMAIN AGENT`, or sign with its key (--as AGENT --key FILE).",
+            )
+        return agent_uri(entry)
+
     def domain(self, request: Request) -> str:
         """The name under which a request came: a hosted agent's, else the service's."""
         entry = self._hosted(request)
@@ -195,13 +221,13 @@ def find_agent(registry: Registry, key: str) -> Entry | None:
     return hosted or registry.catalogue.find(registry.catalogue.resolve(key) or key)
 
 
-def owned_agent(registry: Registry, principal: Principal, key: str) -> Entry:
+def owned_agent(registry: Registry, principal: Principal, key: str, path: str = "$.agent") -> Entry:
     """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
     entry = find_agent(registry, key)
     if entry is None or not may_see(principal, entry.scopes):
         raise no_such_agent(key)
     if not may_change(principal, entry.owner):
-        raise NotOwner("This agent belongs to another subject.", path="$.agent", hint="Only its owner may do this.")
+        raise NotOwner("This agent belongs to another subject.", path=path, hint="Only its owner may do this.")
     return entry
 
 

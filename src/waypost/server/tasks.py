@@ -36,6 +36,8 @@ from waypost.server.tasks_shapes import ACCEPTED, REPORT, TAKE, TASK, TASK_LIST,
 _NOT_STORED = (b"cache-control", b"no-store")
 _AGENT = Parameter(name="agent", description="the agent that is to do it; without it the one of Host, else the service")
 
+_AS = Parameter(name="as", description="an agent of yours, hosted here, in whose name it is sent")
+
 
 class TaskFace:
     def __init__(
@@ -63,7 +65,7 @@ class TaskFace:
                 operation="send_task",
                 handler=self.send,
                 summary="Give an agent a task",
-                parameters=(_AGENT, Parameter(name="Idempotency-Key", place="header")),
+                parameters=(_AGENT, _AS, Parameter(name="Idempotency-Key", place="header")),
                 body=Body(schema=TASK),
                 answers={202: Body(schema=ACCEPTED)},
                 signed=True,
@@ -136,6 +138,7 @@ class TaskFace:
         sender = await self._senders.sender(call, body)
         asked = parse_asked(parse_object(body, max_bytes=limits.TASK_BYTES))
         addressee = await self._senders.addressee(call.request, sender)
+        sent_as = self._senders.sent_as(call.request, sender)
         if addressee.where == "own":
             self._own.check(asked.name, sender.principal)
         if asked.callback is not None:
@@ -151,6 +154,7 @@ class TaskFace:
             callback=asked.callback,
             ttl_seconds=asked.ttl_seconds,
             idempotency_key=call.request.header(b"idempotency-key"),
+            sender=sent_as,
         )
         task, _ = await self._tasks.accept(new)
         return self._accepted(task, self._senders.domain(call.request))
@@ -248,7 +252,7 @@ class TaskFace:
         if not isinstance(task_id, str):
             raise InvalidDocument("Of which task?", path="$.taskId", hint="Send the id that was given for it.")
         task = await self._tasks.sent_as(parse_agent(signed.agent, "ADP-Agent"), task_id)
-        await self._signatures.check_result(signed, task_id, self._senders.own, body)
+        await self._signatures.check_result(signed, task_id, task.sender or self._senders.own, body)
         return json_response(status_json(await self._ended(task, document)), headers=[_NOT_STORED])
 
     async def _ended(self, task: Task, document: JsonObject) -> Task:

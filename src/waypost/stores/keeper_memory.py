@@ -25,6 +25,9 @@ class MemoryKeeper:
     async def close(self) -> None:
         self._open = False
 
+    async def healthy(self) -> bool:
+        return self._open
+
     async def commit(self, writes: Sequence[Write], now: float) -> bool:
         if not self._open:
             raise closed_refusal()

@@ -123,6 +123,9 @@ class SqliteKeeper:
                 connection.close()
         self._near = self._far = self._writer = None
 
+    async def healthy(self) -> bool:
+        return self._disk is not None and self.broken is None
+
     # --- Writing ---------------------------------------------------------------------------------
 
     async def commit(self, writes: Sequence[Write], now: float) -> bool:

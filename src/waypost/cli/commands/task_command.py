@@ -15,7 +15,7 @@ from waypost.cli.durations import duration
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
-from waypost.cli.signing import signed
+from waypost.cli.signing import signed, signed_or_hosted
 from waypost.cli.text import clean
 from waypost.client.meetings import TaskStatus, Work
 from waypost.model.json import dump_json, parse_json
@@ -47,11 +47,12 @@ def command() -> None:
 @click.option("--ttl", type=duration, metavar="TIME", help="How long it may take until it counts as failed.")
 @click.option("--once", metavar="TEXT", help="An idempotency key: the same task is not given twice.")
 @click.option("--wait", type=duration, metavar="TIME", help="Wait so long for the result.")
-@signed
+@signed_or_hosted
 @with_session
 def send(
     session: Session,
     signer: httpx.Auth | None,
+    hosted: str | None,
     words: tuple[str, ...],
     agent: str | None,
     callback: str | None,
@@ -69,7 +70,13 @@ def send(
     agent, task, given = _words(words, agent)
     with session.client(signer) as client:
         sent = client.send_task(
-            task, _input(given), agent=agent, callback=callback, ttl_seconds=ttl, idempotency_key=once
+            task,
+            _input(given),
+            agent=agent,
+            callback=callback,
+            ttl_seconds=ttl,
+            idempotency_key=once,
+            as_agent=hosted,
         )
         if wait is None:
             _show_sent(printer, sent.task_id, msgspec.to_builtins(sent))

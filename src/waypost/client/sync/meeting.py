@@ -51,8 +51,10 @@ class MeetingCalls:
         callback: str | None = None,
         ttl_seconds: int | None = None,
         idempotency_key: str | None = None,
+        as_agent: str | None = None,
     ) -> SentTask:
         """Give a task to an agent, or to the service itself (`discover`, `echo`). `callback` (https) is told the result.
+        `as_agent` is an agent of yours, hosted there, in whose name it is sent.
 
         An idempotency key is made when none is given, so that a lost answer may be asked for again.
         """
@@ -60,7 +62,7 @@ class MeetingCalls:
         call = Call(
             method="POST",
             path=TASKS,
-            params=present(agent=agent),
+            params=present(agent=agent, **{"as": as_agent}),
             headers={"Content-Type": JSON, "Idempotency-Key": idempotency_key or uuid.uuid4().hex},
             content=dump_json(wanted),
         )
