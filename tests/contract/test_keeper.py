@@ -237,3 +237,16 @@ async def test_no_answered_commit_is_lost_or_halved_by_a_kill(tmp_path: Path) ->
     await keeper.close()
     assert left == right
     assert set(told) <= left
+
+
+async def test_a_reader_that_stops_waiting_does_not_have_the_file_closed_under_it(tmp_path: Path) -> None:
+    for _ in range(10):
+        keeper = SqliteKeeper(tmp_path)
+        await keeper.open()
+        await keeper.commit([put(f"{number:04d}", b"x" * 400) for number in range(300)], NOW)
+        readers = [asyncio.create_task(keeper.scan("task", NOW, limit=300)) for _ in range(4)]
+        await asyncio.sleep(0)
+        for reader in readers:
+            reader.cancel()
+        await keeper.close()
+        assert {type(end) for end in await asyncio.gather(*readers, return_exceptions=True)} == {asyncio.CancelledError}

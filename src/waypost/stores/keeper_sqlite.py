@@ -233,6 +233,12 @@ class SqliteKeeper:
         return int(rows[0][0])
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        """Whoever stops waiting leaves the thread reading: the connection stays taken until it has ended."""
+        reading = asyncio.create_task(self._read_in_turn(read))
+        reading.add_done_callback(_look_at)
+        return await asyncio.shield(reading)
+
+    async def _read_in_turn(self, read: Callable[[sqlite3.Connection], T]) -> T:
         async with self._far_turn:
             if self._far is None:
                 raise closed_refusal()
@@ -240,6 +246,12 @@ class SqliteKeeper:
                 return await asyncio.to_thread(read, self._far)
             except sqlite3.Error as error:
                 raise read_refusal(error) from error
+
+
+def _look_at(task: asyncio.Task[T]) -> None:
+    """A failure that nobody waits for any more is no news."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _value(connection: sqlite3.Connection, kind: str, key: str, now: float) -> bytes | None:
