@@ -182,6 +182,19 @@ async def test_the_service_and_the_sdk_say_the_same(world: World, tmp_path: Path
             assert (await client.resolve("alice.agents.test")).remembered
 
 
+async def test_an_organisation_is_listed_by_the_command_and_by_the_sdk(world: World, tmp_path: Path) -> None:
+    ran = await world.waypost("resolve", "agents.test", "--agents", *world.flags, "-o", "json")
+    assert ran.code == 0, ran.err
+    assert [entry["domain"] for entry in ran.json["entries"]] == ["alice.agents.test", "dave.agents.test"]
+    assert ran.json["dnssec"] == "secure"
+    async with running(world, tmp_path) as (application, token):
+        transport = httpx.ASGITransport(application.service)
+        async with Client("http://waypost.test", token, transport=transport) as client:
+            index = await client.organisation("agents.test")
+            assert [entry.via for entry in index.entries] == ["aliases", "aliases"]
+            assert (await client.organisation("alice.agents.test")).outcome == "not_found"
+
+
 async def test_an_unsigned_domain_reaches_its_key_but_not_dane(world: World, tmp_path: Path) -> None:
     world.web.put("/alice.json", Identity("alice.plain.test").document())
     async with running(world, tmp_path) as (application, token):

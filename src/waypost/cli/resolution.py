@@ -10,7 +10,7 @@ from rich.text import Text
 
 from waypost.cli.output import Printer
 from waypost.cli.text import clean
-from waypost.model.resolution import Endpoint, Resolution, Step
+from waypost.model.resolution import Endpoint, OrganisationIndex, Resolution, Step
 from waypost.model.verdict import Verdict
 
 MARKS: Final = {
@@ -35,6 +35,29 @@ def show_resolution(printer: Printer, found: Resolution) -> None:
         return
     for line in lines_of(found):
         printer.line(line)
+
+
+def show_organisation(printer: Printer, found: OrganisationIndex) -> None:
+    if not printer.is_human:
+        printer.value(msgspec.to_builtins(found))
+        return
+    for line in _organisation_lines(found):
+        printer.line(line)
+
+
+def _organisation_lines(found: OrganisationIndex) -> Iterator[Text]:
+    style = {"resolved": "green", "not_found": "yellow"}.get(found.outcome, "bold red")
+    told = f"{len(found.entries)} agents" if found.entries else found.reason or found.outcome
+    yield Text(clean(found.domain), style="bold").append(f"  {clean(told)}", style=style)
+    for step in found.steps:
+        yield _step_line(step)
+    if found.entries:
+        yield Text("")
+    for entry in found.entries:
+        parts = (entry.domain or entry.name, entry.protocol, f"({entry.via})", entry.url)
+        yield Text("  ").append(clean("  ".join(part for part in parts if part)))
+    for warning in found.warnings:
+        yield _line("warning", warning, "yellow")
 
 
 def lines_of(found: Resolution) -> Iterator[Text]:

@@ -15,8 +15,9 @@ import msgspec
 
 from waypost.cli.options import texts
 from waypost.cli.session import Session
+from waypost.domains.organisation import OrganisationReader
 from waypost.domains.resolving import DomainResolver, ResolveOptions
-from waypost.model.resolution import Depth, Resolution
+from waypost.model.resolution import Depth, OrganisationIndex, Resolution
 from waypost.net.clock import SystemClock
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.settings import Settings, load_settings
@@ -81,6 +82,16 @@ def resolve(session: Session, looking: Looking, name: str, depth: Depth) -> Reso
         with session.client() as client:
             return client.resolve(name, depth, fresh=True)
     return asyncio.run(make_resolver(session, looking).resolve(name, depth))
+
+
+def read_organisation(session: Session, looking: Looking, name: str) -> OrganisationIndex:
+    """By the service that --server names, else here."""
+    if session.server is not None:
+        with session.client() as client:
+            return client.organisation(name)
+    outgoing = make_outgoing(session, looking)
+    follow = _settings(session, looking).foreign_index
+    return asyncio.run(OrganisationReader(outgoing, outgoing, SystemClock(), follow_signed=follow).read(name)).told
 
 
 def make_resolver(session: Session, looking: Looking) -> DomainResolver:

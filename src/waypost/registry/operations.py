@@ -476,6 +476,15 @@ OPERATIONS: dict[str, Operation] = {
             method="resolve",
         ),
         Operation(
+            name="organisation",
+            summary="The agents that an organisation lists in its DNS.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=(*_READ_ERRORS, errors.LoopDetected),
+            command="resolve",
+            method="organisation",
+        ),
+        Operation(
             name="held",
             summary="Show the change of a verified agent that waits for its owner.",
             scope=SCOPE_WRITE,

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from waypost import limits
+from waypost.domains.organisation import OrganisationReader
 from waypost.domains.resolving import DomainResolver
 from waypost.errors import InvalidParameter
 from waypost.model.principal import Principal
-from waypost.model.resolution import DEPTHS, RUNGS, Depth, Resolution, Step
+from waypost.model.resolution import DEPTHS, RUNGS, Depth, OrganisationIndex, Resolution, Step
+from waypost.model.verdict import Verdict
 from waypost.server.asgi import AnyResponse, json_response
 from waypost.server.importing import refuse_loops
 from waypost.server.rates import Rates
@@ -22,6 +24,7 @@ from waypost.server.routes import Body, Call, Parameter, Route
 
 # What is told apart only for admins: it says something of a network, not of an agent (S1, S9).
 _UNREACHABLE: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
+_VEIL: Final = "the server could not be reached"
 _STATE: Final = {"enum": ["passed", "failed", "unknown", "not_checked"]}
 _TEXT: Final = {"type": "string"}
 RESOLUTION: Final[dict[str, Any]] = {
@@ -66,11 +69,44 @@ RESOLUTION: Final[dict[str, Any]] = {
 }
 
 
+ORGANISATION: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["domain", "outcome", "entries", "steps", "at"],
+    "properties": {
+        "domain": _TEXT,
+        "outcome": {"enum": ["resolved", "not_found", "failed"]},
+        "entries": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "via"],
+                "properties": {"name": _TEXT, "domain": _TEXT, "url": _TEXT, "protocol": _TEXT, "via": _TEXT},
+            },
+        },
+        "reason": _TEXT,
+        "code": _TEXT,
+        "dnssec": RESOLUTION["properties"]["dnssec"],
+        "steps": RESOLUTION["properties"]["steps"],
+        "warnings": {"type": "array", "items": _TEXT},
+        "cost": {"type": "object"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+Told = TypeVar("Told", Resolution, OrganisationIndex)
+
+
 class ResolvingFace:
     """`rates` is given when the service is put together."""
 
-    def __init__(self, resolver: DomainResolver, *, discreet_seconds: float = limits.FETCH_DISCREET_SECONDS) -> None:
+    def __init__(
+        self,
+        resolver: DomainResolver,
+        organisations: OrganisationReader,
+        *,
+        discreet_seconds: float = limits.FETCH_DISCREET_SECONDS,
+    ) -> None:
         self._resolver = resolver
+        self._organisations = organisations
         self.discreet_seconds = discreet_seconds
         self.rates: Rates | None = None
 
@@ -99,52 +135,86 @@ class ResolvingFace:
                     ),
                 ),
                 answers={200: Body(schema=RESOLUTION)},
-            )
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/organisation",
+                operation="organisation",
+                handler=self.organisation,
+                summary="The agents that an organisation lists in its DNS",
+                parameters=(
+                    Parameter(
+                        name="name",
+                        required=True,
+                        schema={"type": "string", "maxLength": 253},
+                        description="the domain of the organisation",
+                    ),
+                ),
+                answers={200: Body(schema=ORGANISATION)},
+            ),
         ]
 
     async def resolve(self, call: Call) -> AnyResponse:
-        refuse_loops(call.request)
-        name = call.request.param("name")
-        if not name:
-            raise InvalidParameter("name is missing.", path="name", hint="Name a domain, like alice.example.com.")
-        if self.rates is not None:
-            self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
+        name = self._asked(call)
         began = time.monotonic()
         depth, fresh = (
             _read_depth(call.request.param("until", "key")),
             _read_fresh(call.request.param("fresh", "false")),
         )
+        self._charge(call)
         found = await self._resolver.resolve(name, depth, fresh=fresh)
-        told = await self._discreet(call.principal, found, began)
-        headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
-        return json_response(msgspec.to_builtins(told), headers=headers)
+        return _answer(await self._discreet(call.principal, found, began))
 
-    async def _discreet(self, principal: Principal, found: Resolution, began: float) -> Resolution:
+    async def organisation(self, call: Call) -> AnyResponse:
+        name = self._asked(call)
+        began = time.monotonic()
+        self._charge(call)
+        index = await self._organisations.read(name)
+        return _answer(await self._discreet(call.principal, index.told, began))
+
+    def _asked(self, call: Call) -> str:
+        refuse_loops(call.request)
+        name = call.request.param("name")
+        if not name:
+            raise InvalidParameter("name is missing.", path="name", hint="Name a domain, like alice.example.com.")
+        return name
+
+    def _charge(self, call: Call) -> None:
+        if self.rates is not None:
+            self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
+
+    async def _discreet(self, principal: Principal, found: Told, began: float) -> Told:
         """Closed, denied and missing look alike, and are told equally late."""
         if principal.is_admin or all(step.code not in _UNREACHABLE for step in found.steps):
             return found
         await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
-        return msgspec.structs.replace(
+        veiled = msgspec.structs.replace(
             found,
             steps=tuple(map(_veiled, found.steps)),
             cost=msgspec.structs.replace(found.cost, took_ms=0.0),
             code="unreachable" if found.code in _UNREACHABLE else found.code,
-            reason="the server could not be reached" if found.code in _UNREACHABLE else found.reason,
-            verdicts=tuple(
-                msgspec.structs.replace(each, state="unknown", reason="the server could not be reached", evidence={})
-                if each.evidence.get("code") in _UNREACHABLE
-                else each
-                for each in found.verdicts
-            ),
+            reason=_VEIL if found.code in _UNREACHABLE else found.reason,
         )
+        if isinstance(veiled, Resolution):
+            return msgspec.structs.replace(veiled, verdicts=tuple(map(_veiled_rung, veiled.verdicts)))
+        return veiled
+
+
+def _answer(told: Resolution | OrganisationIndex) -> AnyResponse:
+    headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
+    return json_response(msgspec.to_builtins(told), headers=headers)
+
+
+def _veiled_rung(verdict: Verdict) -> Verdict:
+    if verdict.evidence.get("code") not in _UNREACHABLE:
+        return verdict
+    return msgspec.structs.replace(verdict, state="unknown", reason=_VEIL, evidence={})
 
 
 def _veiled(step: Step) -> Step:
     if step.code not in _UNREACHABLE:
         return step
-    return msgspec.structs.replace(
-        step, state="unknown", code="unreachable", reason="the server could not be reached", took_ms=0.0
-    )
+    return msgspec.structs.replace(step, state="unknown", code="unreachable", reason=_VEIL, took_ms=0.0)
 
 
 def _read_depth(text: str | None) -> Depth:

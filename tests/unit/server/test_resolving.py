@@ -124,6 +124,15 @@ async def test_closed_and_denied_look_alike_to_who_is_not_an_admin(bench: Bench,
     assert next(each for each in told["steps"] if each["name"] == "document")["code"] == "denied"
 
 
+async def test_an_organisation_lists_its_agents(bench: Bench, names: DnsServer) -> None:
+    names.set("_agents.example.com", "SVCB", ["0 alice.example.com.", "0 bob.example.com."])
+    answer = await bench.as_("reader", "discover:read").get("/api/v1/organisation", params={"name": "example.com"})
+    assert answer.status_code == 200, answer.text
+    assert [entry["name"] for entry in answer.json()["entries"]] == ["alice", "bob"]
+    assert (await bench.admin().get("/api/v1/organisation", params={"name": "com"})).status_code == 400
+    assert (await bench.anonymous().get("/api/v1/organisation", params={"name": "example.com"})).status_code == 401
+
+
 async def test_asking_others_costs_more_than_reading(tmp_path: Path, names: DnsServer) -> None:
     async with service(tmp_path, resolver=names.address, rate_limit_reads=2 * limits.RESOLVE_COST) as bench:
         reader = bench.as_("reader")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from waypost.cli.options import example
-from waypost.cli.resolution import show_resolution
-from waypost.cli.resolving import Looking, looking_options, resolve
+from waypost.cli.resolution import show_organisation, show_resolution
+from waypost.cli.resolving import Looking, looking_options, read_organisation, resolve
 from waypost.cli.session import Session, with_session
 from waypost.model.resolution import DEPTHS, Depth
 
@@ -17,23 +17,29 @@ EXIT_FAILED = 1
     epilog=example(
         "waypost resolve alice.example.com",
         "waypost resolve agent:alice.example.com --until dns",
+        "waypost resolve example.com --agents",
         "waypost resolve https://alice.example.com/.well-known/agent.json -o json",
         "waypost resolve alice.example.com --resolver 127.0.0.1:5353 --trust-anchors anchors.txt --allow-cidr 127.0.0.0/8",
     )
 )
 @click.argument("name", metavar="DOMAIN|AGENT-URI|URL")
 @click.option("--until", type=click.Choice(DEPTHS), default="key", show_default=True, help="How far to ask.")
+@click.option("--agents", is_flag=True, help="List the agents of an organisation instead.")
 @looking_options
 @with_session
-def command(session: Session, name: str, until: Depth, looking: Looking) -> int:
+def command(session: Session, name: str, until: Depth, looking: Looking, *, agents: bool) -> int:
     """Follow a domain to its agent: where it is, what it says of itself, and how far that is proven, step by step.
 
     No service is needed: DNSSEC is validated here, from the root or from --trust-anchors on. With --server that service
     does it instead. Exits with 1 when there is no agent, or when it is not to be trusted.
     """
-    found = resolve(session, looking, name, until)
     printer = session.printer()
+    if agents:
+        index = read_organisation(session, looking, name)
+        show_organisation(printer, index)
+        return 0 if index.outcome == "resolved" else EXIT_FAILED
+    found = resolve(session, looking, name, until)
     show_resolution(printer, found)
     if found.outcome == "not_found":
-        printer.note(f"An organisation may list its agents: waypost import {found.domain} --dry-run")
+        printer.note(f"An organisation may list its agents: waypost resolve {found.domain} --agents")
     return 0 if found.is_resolved else EXIT_FAILED

@@ -68,7 +68,7 @@ from waypost.client.results import (
 from waypost.client.retry import Retry
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
-from waypost.model.resolution import Depth, Resolution
+from waypost.model.resolution import Depth, OrganisationIndex, Resolution
 from waypost.settings import load_connection
 
 
@@ -212,6 +212,11 @@ class Client(TrustCalls, MeetingCalls, ZoneCalls):
         params = present(name=name, until=until, fresh="true" if fresh else None)
         call = Call(method="GET", path="/api/v1/resolve", params=params)
         return msgspec.convert(json_of(await self._connection.send(call)), Resolution)
+
+    async def organisation(self, name: str) -> OrganisationIndex:
+        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list."""
+        call = Call(method="GET", path="/api/v1/organisation", params=present(name=name))
+        return msgspec.convert(json_of(await self._connection.send(call)), OrganisationIndex)
 
     async def held(self, id: str) -> HeldChange:  # noqa: A002
         """The change of a verified agent that waits for its owner. NotFound when none does."""

@@ -69,7 +69,7 @@ from waypost.client.sync.watch import changes
 from waypost.client.sync.zones import ZoneCalls
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
-from waypost.model.resolution import Depth, Resolution
+from waypost.model.resolution import Depth, OrganisationIndex, Resolution
 from waypost.settings import load_connection
 
 
@@ -213,6 +213,11 @@ class SyncClient(TrustCalls, MeetingCalls, ZoneCalls):
         params = present(name=name, until=until, fresh="true" if fresh else None)
         call = Call(method="GET", path="/api/v1/resolve", params=params)
         return msgspec.convert(json_of(self._connection.send(call)), Resolution)
+
+    def organisation(self, name: str) -> OrganisationIndex:
+        """The agents that an organisation lists: its index or catalogue, the aliases at `_agents`, or its TXT list."""
+        call = Call(method="GET", path="/api/v1/organisation", params=present(name=name))
+        return msgspec.convert(json_of(self._connection.send(call)), OrganisationIndex)
 
     def held(self, id: str) -> HeldChange:  # noqa: A002
         """The change of a verified agent that waits for its owner. NotFound when none does."""
