@@ -136,7 +136,12 @@ def _bindings(plan: ZonePlan, *, private_keys: bool) -> Iterable[ZoneRecord]:
 
 
 def _told(values: Values, private_keys: bool) -> Values:
-    return {key: value for key, value in values.items() if value and (private_keys or key not in _PRIVATE_KEYS)}
+    """For managed DNS the least that says it: alpn, and a port that is not the usual one."""
+    told = {key: value for key, value in values.items() if value}
+    if private_keys:
+        return told
+    usual = {svcb.PORT} if told.get(svcb.PORT) == DEFAULT_PORT else set()
+    return {key: value for key, value in told.items() if key not in {*_PRIVATE_KEYS, svcb.MANDATORY, *usual}}
 
 
 def _fallback(plan: ZonePlan) -> Iterable[ZoneRecord]:

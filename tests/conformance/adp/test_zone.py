@@ -98,5 +98,7 @@ def test_addresses_are_records_of_the_host_and_hints() -> None:
 def test_managed_dns_gets_no_key_that_it_would_refuse() -> None:
     zone = make_zone(plan(), private_keys=False)
     (record,) = read_zone(zone)[ALICE, "SVCB"]
-    assert set(params_of(record)) == {0, 1, 3}
+    assert set(params_of(record)) == {1}
+    (other,) = read_zone(make_zone(plan(port=8443), private_keys=False))[ALICE, "SVCB"]
+    assert params_of(other) == {1: "a2a,h2", 3: "8443"}
     assert ("_agent.alice.example.com", "TXT") in read_zone(zone)
