@@ -238,7 +238,8 @@ class Conversation:
 
     async def _controlled(self, action: JsonObject, message: Message, verified: bool) -> None:
         match action["action"]:
-            case "heartbeat":
+            case "heartbeat" if verified:
+                await self._send(self.session.acknowledge((message.id,), self._clock.now()))
                 return
             case "error":
                 raise PeerFault(

@@ -178,6 +178,18 @@ async def test_a_restart_inside_the_window_does_not_forget(tmp_path: Path) -> No
             assert sum(b'"once"' in kept.value for kept in said) == 1
 
 
+async def test_a_heartbeat_has_its_receipt_and_a_disconnect_ends_the_session(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench) as socket:
+        await socket.open(CAROL, OWN, now)
+        beat = signed(CAROL, OWN, json.dumps({"action": "heartbeat"}), kind="system", at=now)
+        socket.send(beat)
+        answer = parse_message(await socket.receive())
+        assert (answer.type, answer.content.text) == ("ack", json.loads(beat)["id"])
+        socket.send(signed(CAROL, OWN, json.dumps({"action": "disconnect", "reason": "done"}), kind="system", at=now))
+        assert await socket.closed() == (1000, None)
+
+
 async def test_a_hello_counts_once_and_its_nonces_prove_that_both_are_there(bench: Bench) -> None:
     now = bench.clock.now()
     hello = signed(ALICE, OWN, hello_text(ALICE), kind="system", at=now)

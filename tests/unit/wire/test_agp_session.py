@@ -155,25 +155,25 @@ def test_the_memory_of_ids_is_bounded_in_number_and_time() -> None:
     memory.check(BOB, "later")
 
 
-@pytest.mark.parametrize(
-    ("frame", "error"),
-    [
-        (b"{}", InvalidDocument),
-        ("[]", MalformedJson),
-        ("{", MalformedJson),
-        ('{"id":"1","id":"2"}', MalformedJson),
-        ("{}", InvalidDocument),
-        (signed(ALICE, BOB, "hi", at=NOW, kind="hello world"), UnsupportedType),
-        (signed(ALICE, BOB, "hi", at=NOW, id="x" * 129), InvalidDocument),
-        (signed(ALICE, BOB, "hi", at=NOW, body=[]), InvalidDocument),
-        (signed(ALICE, BOB, "hi", at=NOW, body={"content": {"a": 1}}), InvalidDocument),
-        (signed("urn:alice", BOB, "hi", at=NOW, key=key_of(ALICE)), InvalidDocument),
-        (signed(ALICE, "agent:", "hi", at=NOW), InvalidDocument),
-        (json.dumps({"id": "x" * limits.AGP_FRAME_BYTES}), TooLarge),
-    ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:24],
-)
-def test_what_is_no_message_is_refused(frame: str | bytes, error: type[Exception]) -> None:
+NO_MESSAGES: dict[str, tuple[str | bytes, type[Exception]]] = {
+    "binary": (b"{}", InvalidDocument),
+    "a list": ("[]", MalformedJson),
+    "no JSON": ("{", MalformedJson),
+    "twice": ('{"id":"1","id":"2"}', MalformedJson),
+    "empty": ("{}", InvalidDocument),
+    "unknown type": (signed(ALICE, BOB, "hi", at=NOW, kind="hello world"), UnsupportedType),
+    "long id": (signed(ALICE, BOB, "hi", at=NOW, id="x" * 129), InvalidDocument),
+    "body no object": (signed(ALICE, BOB, "hi", at=NOW, body=[]), InvalidDocument),
+    "content no text": (signed(ALICE, BOB, "hi", at=NOW, body={"content": {"a": 1}}), InvalidDocument),
+    "no agent": (signed("urn:alice", BOB, "hi", at=NOW, key=key_of(ALICE)), InvalidDocument),
+    "no name": (signed(ALICE, "agent:", "hi", at=NOW), InvalidDocument),
+    "too large": (json.dumps({"id": "x" * limits.AGP_FRAME_BYTES}), TooLarge),
+}
+
+
+@pytest.mark.parametrize("name", list(NO_MESSAGES))
+def test_what_is_no_message_is_refused(name: str) -> None:
+    frame, error = NO_MESSAGES[name]
     with pytest.raises(error):
         parse_message(frame)
 
