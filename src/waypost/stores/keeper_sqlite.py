@@ -21,6 +21,7 @@ from waypost import limits
 from waypost.errors import WaypostError
 from waypost.registry.keeping import ANYTHING, Kept, Write
 from waypost.stores.outcome import closed_refusal
+from waypost.stores.reading_turn import ReadingTurn
 from waypost.stores.sqlite_faults import damaged, fault_of, open_refusal, queue_refusal, read_refusal, write_refusal
 from waypost.stores.sqlite_schema import Failpoint, Step, migrate, open_reader, open_writer
 
@@ -78,7 +79,7 @@ class SqliteKeeper:
         self._writer: sqlite3.Connection | None = None
         self._near: sqlite3.Connection | None = None  # for the event loop
         self._far: sqlite3.Connection | None = None  # for one thread at a time
-        self._far_turn = asyncio.Lock()
+        self._far_turn = ReadingTurn()
         self._disk: ThreadPoolExecutor | None = None
         self._waiting: deque[_Turn] = deque()
         self._working: asyncio.Task[None] | None = None
@@ -114,7 +115,7 @@ class SqliteKeeper:
         if self._working is not None:
             await self._working
         disk.shutdown()
-        async with self._far_turn:
+        async with self._far_turn.alone:
             await asyncio.to_thread(self._close_file)
 
     def _close_file(self) -> None:
@@ -233,25 +234,16 @@ class SqliteKeeper:
         return int(rows[0][0])
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        """Whoever stops waiting leaves the thread reading: the connection stays taken until it has ended."""
-        reading = asyncio.create_task(self._read_in_turn(read))
-        reading.add_done_callback(_look_at)
-        return await asyncio.shield(reading)
-
-    async def _read_in_turn(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        async with self._far_turn:
-            if self._far is None:
-                raise closed_refusal()
-            try:
-                return await asyncio.to_thread(read, self._far)
-            except sqlite3.Error as error:
-                raise read_refusal(error) from error
+        try:
+            return await self._far_turn.read(lambda: read(_open(self._far)))
+        except sqlite3.Error as error:
+            raise read_refusal(error) from error
 
 
-def _look_at(task: asyncio.Task[T]) -> None:
-    """A failure that nobody waits for any more is no news."""
-    if not task.cancelled():
-        task.exception()
+def _open(connection: sqlite3.Connection | None) -> sqlite3.Connection:
+    if connection is None:
+        raise closed_refusal()
+    return connection
 
 
 def _value(connection: sqlite3.Connection, kind: str, key: str, now: float) -> bytes | None:

@@ -109,7 +109,7 @@ class SqliteStore(SqliteReads):
         if writer is None or self._tables is None:
             return
         await writer.close()
-        async with self._far_turn:
+        async with self._far_turn.alone:
             await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
 
     def _close_file(self, tables: Tables, *, clean: bool) -> None:

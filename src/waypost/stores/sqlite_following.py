@@ -30,7 +30,7 @@ class SqliteFollower(SqliteReads):
             raise open_refusal(error, str(self.path)) from error
 
     async def close(self) -> None:
-        async with self._far_turn:
+        async with self._far_turn.alone:
             for connection in self._take_readers():
                 connection.close()
 

@@ -5,7 +5,6 @@ A few rows are read where they are asked for, which takes microseconds; more of 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,6 +18,7 @@ from waypost.model.history import Version
 from waypost.model.registration import Entry, Registration
 from waypost.registry.ports import AuditPage, AuditQuery, Tombstone
 from waypost.stores.outcome import closed_refusal
+from waypost.stores.reading_turn import ReadingTurn
 from waypost.stores.sqlite_faults import read_refusal
 from waypost.stores.sqlite_reader import Reader
 from waypost.stores.sqlite_schema import open_reader
@@ -32,11 +32,17 @@ _ENTRIES_PAGE = 8192
 _SCAN_PAGE = 256
 
 
+def _open(reader: Reader | None) -> Reader:
+    if reader is None:
+        raise closed_refusal()
+    return reader
+
+
 class SqliteReads(ABC):
     def __init__(self) -> None:
         self._near: Reader | None = None  # for the event loop
         self._far: Reader | None = None  # for one thread at a time
-        self._far_turn = asyncio.Lock()
+        self._far_turn = ReadingTurn()
 
     def _open_readers(self, path: Path) -> None:
         self._near, self._far = Reader(open_reader(path, mapped=True)), Reader(open_reader(path))
@@ -48,21 +54,16 @@ class SqliteReads(ABC):
         return readers
 
     def _read_here(self, read: Callable[[Reader], T]) -> T:
-        if self._near is None:
-            raise closed_refusal()
         try:
-            return read(self._near)
+            return read(_open(self._near))
         except sqlite3.Error as error:
             raise read_refusal(error) from error
 
     async def _read_apart(self, read: Callable[[Reader], T]) -> T:
-        async with self._far_turn:
-            if self._far is None:
-                raise closed_refusal()
-            try:
-                return await asyncio.to_thread(read, self._far)
-            except sqlite3.Error as error:
-                raise read_refusal(error) from error
+        try:
+            return await self._far_turn.read(lambda: read(_open(self._far)))
+        except sqlite3.Error as error:
+            raise read_refusal(error) from error
 
     @abstractmethod
     async def revision(self) -> int:
