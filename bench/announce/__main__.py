@@ -29,7 +29,7 @@ def measured(part: str, size: int, *, small: bool) -> dict[str, Any]:
         return {kind: lan.measure(kind, size) for kind in BARE_FIRST}
     if part == "sockets":
         full = size >= SIZES["sockets"][-1]
-        seconds = sockets.EVERY_SECONDS if full else 4.0 if small else 10.0
+        seconds = sockets.EVERY_SECONDS if full else 4.0 if small else 8.0
         return {kind: sockets.measure(kind, size, seconds) for kind in BARE_FIRST}
     return bus.measure(size)
 

@@ -58,6 +58,7 @@ ROWS = (
     Row("lan", "CPU of the hosts ÷ bare zeroconf", _ratio("lan", "host_cpu_ms_per_agent"), 2.0),
     Row("sockets", "memory per session, KiB", _own("sockets", "kib_per_session"), None, "{:.0f}"),
     Row("sockets", "… ÷ bare websockets", _ratio("sockets", "kib_per_session"), 3.0),
+    Row("sockets", "… with the agent that it announced, KiB", _own("sockets", "kib_with_its_agent"), None, "{:.0f}"),
     Row("sockets", "p99 of an announcement, ms", _own("sockets", "p99_ms"), 50.0, "{:.1f}"),
     Row("sockets", "… ÷ bare websockets", _ratio("sockets", "p99_ms")),
     Row("sockets", "CPU of an announcement ÷ bare websockets", _ratio("sockets", "cpu_us_per_announcement")),

@@ -48,16 +48,20 @@ async def _sessions(url: str, server: psutil.Process, count: int, seconds: float
     opened = await asyncio.gather(*(_open(url, gate) for _ in range(count)))
     took = time.monotonic() - began
     held = server.memory_info().rss - empty
+    agents = [Agent(each) for each in opened]
+    await asyncio.gather(*(each.begin(gate) for each in agents))
+    with_agents = server.memory_info().rss - empty
     spent = cpu_seconds(server)
     taken: list[float] = []
     deadline = time.monotonic() + seconds
-    await asyncio.gather(*(_announce(each, deadline, taken) for each in opened))
+    await asyncio.gather(*(each.go_on(deadline, taken) for each in agents))
     cpu = cpu_seconds(server) - spent
     for each in opened:
         each.transport.abort()
     return {
         "opened_per_second": count / took,
         "kib_per_session": held / 1024 / count,
+        "kib_with_its_agent": with_agents / 1024 / count,
         "announcements": len(taken),
         "p50_ms": 1000 * quantile(taken, 0.5),
         "p99_ms": 1000 * quantile(taken, 0.99),
@@ -72,25 +76,35 @@ async def _open(url: str, gate: asyncio.Semaphore) -> ClientConnection:
         )
 
 
-async def _announce(session: ClientConnection, deadline: float, taken: list[float]) -> None:
-    """At a moment of its own within the period, so that the load is even."""
-    agent_id, key = str(uuid.uuid4()), new_key("ed25519", secrets.token_bytes(32))
-    first = random.uniform(0, EVERY_SECONDS)
-    if time.monotonic() + first > deadline:
-        return  # its turn would come later; the session stays open
-    await asyncio.sleep(first)
-    while time.monotonic() < deadline:
-        data = frame(FrameType.ANNOUNCE, _message(agent_id, key))
+class Agent:
+    """One session, and the agent that it announces."""
+
+    def __init__(self, session: ClientConnection) -> None:
+        self._session = session
+        self._agent_id, self._key = str(uuid.uuid4()), new_key("ed25519", secrets.token_bytes(32))
+
+    async def begin(self, gate: asyncio.Semaphore) -> None:
+        async with gate:
+            await self._announce()
+
+    async def go_on(self, deadline: float, taken: list[float]) -> None:
+        """At a moment of its own within the period, so that the load is even; a turn after the end is left out."""
+        moment = random.uniform(0, EVERY_SECONDS)
+        while time.monotonic() + moment < deadline:
+            await asyncio.sleep(moment)
+            taken.append(await self._announce())
+            moment = EVERY_SECONDS
+
+    async def _announce(self) -> float:
+        data = frame(FrameType.ANNOUNCE, _message(self._agent_id, self._key))
         began = time.monotonic()
-        await session.send(data)
-        answer = await session.recv()
-        taken.append(time.monotonic() - began)
+        await self._session.send(data)
+        answer = await self._session.recv()
+        took = time.monotonic() - began
         told = json.loads(answer[1:])
         if told.get("status") == "error":
             raise RuntimeError(f"refused: {told}")
-        if time.monotonic() + EVERY_SECONDS > deadline:
-            return
-        await asyncio.sleep(EVERY_SECONDS)
+        return took
 
 
 def _message(agent_id: str, key: PrivateKey) -> JsonObject:

@@ -216,11 +216,13 @@ class Announcer:
     # --- The way back ----------------------------------------------------------------------------
 
     def _period(self, lane: _Lane, ack: Ack) -> float:
-        """Half the time that was granted: on a crowded LAN it is longer than what was asked for (P-21), in a registry it may
-        be less."""
+        """Half the time that was granted: in a registry it may be less than what was asked for, on a crowded LAN it is longer
+        (P-21). It is not made use of at once: in a crowd words are lost, and who begins is heard after a few of them."""
         granted = lane.ttl if ack.expires_at is None else ack.expires_at - self._clock.now()
         least = limits.ANNOUNCED_TTL_SECONDS[0] / 4  # another clock may be ahead
-        return min(max(granted / 2, min(lane.period, least)), float(limits.RESIGN_SECONDS))
+        lane.turns += 1
+        begun = lane.period * 2.0 ** min(lane.turns - 1, 8)
+        return min(max(granted / 2, min(lane.period, least)), begun, float(limits.RESIGN_SECONDS))
 
     async def _listen_back(self, lane: _Lane, before: float | None, seconds: float) -> float:
         """Did the announcement come back? One that did not is repeated at once, so that a LAN that is lost is noticed
@@ -245,6 +247,7 @@ class Announcer:
     def _wake_all(self, but: _Lane | None = None) -> None:
         for lane in self._lanes:
             if lane is not but:
+                lane.turns = 0
                 lane.wake.set()
 
     async def _wait(self, lane: _Lane, seconds: float) -> None:
@@ -283,6 +286,7 @@ class _Lane:
         self.wake = asyncio.Event()
         self.is_open = False
         self.failures = 0
+        self.turns = 0  # announcements since the last change
 
     def echoed_at(self) -> float | None:
         """When an own word last came back, by the transport's own clock."""

@@ -27,6 +27,8 @@ from waypost.transports.pace import Door
 log = logging.getLogger("waypost.transports")
 
 _HOPS = 255  # RFC 6762 §11
+_FLAGS_AT = 2  # of the header of a DNS message; their first bit says that it is an answer
+_BUFFER_BYTES = 4 << 20  # a thousand agents that answer one question; the system may grant less
 _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: not what other sockets of the machine joined
 _SO_ATTACH_FILTER = 26
 
@@ -54,7 +56,7 @@ class Guard:
         self.refused = 0  # packets that were dropped unread
         self._interfaces = interfaces
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(self._find_neighbour)
-        self._door = Door()
+        self._doors = (Door(), Door())  # of questions, which are cheap, and of answers: neither keeps the other out
         self._waiting: deque[tuple[_Guarded, str, bytes, tuple[Any, ...]]] = deque()
         self._asked = -1  # a socket, by which the state of links is asked for
 
@@ -69,11 +71,12 @@ class Guard:
             self._asked = reader.transport.get_extra_info("socket").fileno()
             reader.transport.set_protocol(_Guarded(self, protocol))
 
-    def lets_in(self, address: str) -> bool:
+    def lets_in(self, address: str, data: bytes) -> bool:
+        door = self._doors[len(data) > _FLAGS_AT and data[_FLAGS_AT] >> 7]
         if (
             len(self._waiting) < limits.HEARD_WAITING
             and self._is_neighbour(address)
-            and self._door.lets_in(address, asyncio.get_running_loop().time())
+            and door.lets_in(address, asyncio.get_running_loop().time())
         ):
             return True
         self.refused += 1
@@ -109,7 +112,7 @@ class _Guarded(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         source = addr[0].removeprefix("::ffff:")  # how a socket of both kinds tells of IPv4
-        if self._guard.lets_in(source):
+        if self._guard.lets_in(source, data):
             self._guard.queue(self, source, data, addr)
 
     def read(self, data: bytes, addr: tuple[Any, ...]) -> None:
@@ -125,6 +128,7 @@ class _Guarded(asyncio.DatagramProtocol):
 
 def narrow(each: Any) -> None:
     """Only what was sent with a TTL of 255, to groups that this socket joined; and so do we send."""
+    _set(each, socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
     _set(each, socket.IPPROTO_IP, socket.IP_TTL, _HOPS)
     if each.family == socket.AF_INET6:
         _set(each, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _HOPS)
