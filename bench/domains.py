@@ -314,6 +314,12 @@ def together_table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def documented(text: str, results: dict[str, Any]) -> str:
+    """The document with the tables of these results."""
+    text = with_block(text, "domains rungs", rung_table(results))
+    return with_block(text, "domains together", together_table(results))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", help="an interpreter that has dns-aid")
@@ -338,8 +344,7 @@ def main() -> None:
     print(together_table(results))
     if given.keep:
         write(RESULTS, results)
-        text = with_block(DOCUMENT.read_text(encoding="utf-8"), "domains rungs", rung_table(results))
-        DOCUMENT.write_text(with_block(text, "domains together", together_table(results)), encoding="utf-8")
+        DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

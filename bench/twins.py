@@ -6,16 +6,81 @@ import asyncio
 import json
 import random
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from support.service import Bench, profile, service
+import httpx
+
+from waypost.app import Application, build, mint_locally
+from waypost.net.clock import ManualClock
+from waypost.settings import Settings
 
 PRIVATE = 1000
 TAGS = ("translation", "invoice", "weather", "legal", "travel")
 WORDS = ("falcon", "invoice", "weather report", "translate a contract", "book a journey", "helper")
+
+
+_NOW = 1_780_000_000.0
+
+
+class Twin(Protocol):
+    """A service that was started, and clients of it."""
+
+    @property
+    def registry(self) -> Any: ...
+
+    def as_(self, subject: str) -> httpx.AsyncClient: ...
+
+
+T = TypeVar("T", bound=Twin)
+Open = Callable[[Path], AbstractAsyncContextManager[T]]
+
+
+class Opened:
+    """A service in this process, asked without a socket: nothing but its own work is measured."""
+
+    def __init__(self, application: Application, clock: ManualClock) -> None:
+        self.application = application
+        self.registry = application.registry
+        self._clock = clock
+        self.clients: list[httpx.AsyncClient] = []
+
+    def as_(self, subject: str) -> httpx.AsyncClient:
+        scopes = ("discover:read", "discover:write")
+        token = mint_locally(self.application.settings, subject, scopes, 3600, clock=self._clock)[0]
+        made = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.application.service),
+            base_url=self.application.base_url,
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        self.clients.append(made)
+        return made
+
+
+@asynccontextmanager
+async def opened(data: Path) -> AsyncIterator[Opened]:
+    clock = ManualClock(_NOW)
+    application = build(Settings(data=data, embedder="none", anonymous_read=True), clock=clock)
+    await application.start()
+    twin = Opened(application, clock)
+    try:
+        yield twin
+    finally:
+        for client in twin.clients:
+            await client.aclose()
+        await application.stop()
+
+
+def profile(agent_id: str, **members: Any) -> dict[str, Any]:
+    return {
+        "id": agent_id,
+        "name": "Minimal Agent",
+        "description": "Answers short factual questions.",
+        "bindings": [{"protocol": "https", "endpoint": "https://example.net/agent/invoke"}],
+        **members,
+    }
 
 
 def visible() -> list[dict[str, Any]]:
@@ -49,29 +114,26 @@ def private() -> list[dict[str, Any]]:
     ]
 
 
-async def register(bench: Bench, subject: str, documents: list[dict[str, Any]], **headers: str) -> None:
+async def register(twin: Twin, subject: str, documents: list[dict[str, Any]], **headers: str) -> None:
     lines = "\n".join(json.dumps(document) for document in documents).encode()
-    answer = await bench.as_(subject).post("/api/v1/agents:batch", content=lines, headers=headers)
+    answer = await twin.as_(subject).post("/api/v1/agents:batch", content=lines, headers=headers)
     assert "error" not in answer.text, answer.text[:300]
 
 
 @asynccontextmanager
-async def twins(folder: Path) -> AsyncIterator[tuple[Bench, Bench]]:
+async def twins(folder: Path, open_service: Open[T]) -> AsyncIterator[tuple[T, T]]:
     """Without and with the private agents."""
-    async with service(folder / "without", store="sqlite", anonymous_read=True) as bench:
-        await register(bench, "owner", visible())
-        await bench.as_("owner").post("/api/v1/agents", json=profile("gone"))
-        await bench.as_("owner").delete("/api/v1/agents/gone")
+    async with open_service(folder / "without") as first:
+        await register(first, "owner", visible())
+        await first.as_("owner").post("/api/v1/agents", json=profile("gone"))
+        await first.as_("owner").delete("/api/v1/agents/gone")
     shutil.copytree(folder / "without", folder / "with", ignore=shutil.ignore_patterns("*.sock", "*.lock"))
     async with AsyncExitStack() as stack:
-        pair = [
-            await stack.enter_async_context(service(folder / name, store="sqlite", anonymous_read=True))
-            for name in ("without", "with")
-        ]
+        pair = [await stack.enter_async_context(open_service(folder / name)) for name in ("without", "with")]
         await register(pair[1], "alice", private(), **{"Waypost-Visibility": "private"})
         await pair[1].as_("alice").post("/api/v1/agents/hidden-0:renew")
         await pair[1].as_("alice").delete("/api/v1/agents/hidden-1")
-        for bench in pair:  # all that is done later, done now: what is asked for next finds both at rest
-            await bench.registry.searchable()
-            await asyncio.to_thread(bench.registry.ranker.maintain, bench.registry.changes.revision)
+        for twin in pair:  # all that is done later, done now: what is asked for next finds both at rest
+            await twin.registry.searchable()
+            await asyncio.to_thread(twin.registry.ranker.maintain, twin.registry.changes.revision)
         yield pair[0], pair[1]
