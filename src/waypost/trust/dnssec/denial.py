@@ -22,11 +22,13 @@ Proofs = NsecProofs | Nsec3Proofs
 
 
 class Denial:
-    """What the records of one answer prove to be absent; only those count whose signatures hold."""
+    """What the records of one answer prove to be absent. One whose signature does not hold spoils them all: it was meant to
+    be part of the proof."""
 
     def __init__(self, zone: Zone, signed: Sequence[Signed], now: float, effort: Effort, rules: Rules) -> None:
-        self._reason = ""
-        sets = [one.rrset for one in signed[: rules.denials] if self._holds(one, zone, now, effort, rules)]
+        self._fault = ""
+        own = [one for one in signed if _is_of(one, zone.name)]
+        sets = [one.rrset for one in own[: rules.denials] if self._holds(one, zone, now, effort, rules)]
         nsec = [(rrset.name, row) for rrset in sets for row in rrset if isinstance(row, NSEC)]
         nsec3 = [(rrset.name, row) for rrset in sets for row in rrset if isinstance(row, NSEC3)]
         self._proofs: list[Proofs] = []
@@ -48,17 +50,26 @@ class Denial:
         return any(proofs.is_delegation(name) for proofs in self._proofs)
 
     def _any(self, prove: Callable[[Proofs], Judgement]) -> Judgement:
-        result = bogus(self._reason or "nothing proves that it is not there")
+        if self._fault:
+            return bogus(self._fault)
+        result = bogus("nothing proves that it is not there")
         for proofs in self._proofs:
             result = prove(proofs)
             if result.security != "bogus":
                 return result
-        return bogus(self._reason) if self._reason else result
+        return result
 
     def _holds(self, signed: Signed, zone: Zone, now: float, effort: Effort, rules: Rules) -> bool:
         """What a wildcard was expanded to denies nothing: anybody could have made the name."""
         proven = verify(signed, zone, now, effort, rules)
         if isinstance(proven, Proven):
             return proven.encloser is None
-        self._reason = proven.reason
+        self._fault = proven.reason
         return False
+
+
+def _is_of(signed: Signed, zone: dns.name.Name) -> bool:
+    """An answer may bring proofs of several zones, one for each alias; unsigned ones are of the zone that they lie in."""
+    if not signed.rrset.name.is_subdomain(zone):
+        return False
+    return not signed.signatures or any(signature.signer == zone for signature in signed.signatures)
