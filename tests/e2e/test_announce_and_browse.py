@@ -149,9 +149,15 @@ def test_a_key_that_browse_saw_is_the_only_one_that_counts_the_next_time(folder:
     first = ("announce", "agent.json", *where, "--key", str(honest))
     with running(folder, "browse", *where) as (_, seen), running(folder, *first):
         assert seen.next()["type"] == "added"
+    assert (folder / "agent" / "announced" / "trust.json").stat().st_mode & 0o777 == 0o600
+    other = str(uuid.uuid4())
+    (folder / "other.json").write_bytes(msgspec.json.encode(agent(other)))
     with running(folder, "browse", *where) as (_, seen):
-        with running(folder, "announce", "agent.json", *where, "--key", str(forged)) as (_, told):
-            assert told.next()["state"] == "announced"
+        with running(folder, "announce", "other.json", *where, "--key", str(honest)):
+            assert seen.next()["agent_id"] == other, "it listens"
+            with running(folder, "announce", "agent.json", *where, "--key", str(forged)) as (_, told):
+                assert told.next()["state"] == "announced"
+        assert seen.next()["type"] == "removed"
         with running(folder, *first):
             again = seen.next()
             assert (again["type"], again["agent"]["public_key"]) == ("added", public_pem(honest))

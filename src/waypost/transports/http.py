@@ -51,7 +51,7 @@ class HttpTransport:
         self._http = http
         self._clock = clock
         self._random = random or randomness.SystemRandom()
-        self._listening = Listening(directory or Directory(self.name), clock)
+        self._listening = Listening(Directory(self.name) if directory is None else directory, clock)
         self._heard: Hear | None = None
         self._following: asyncio.Task[None] | None = None
         self._names: dict[str, str] = {}  # the id of a record → agent_id

@@ -85,8 +85,9 @@ class MdnsTransport(RecordUpdateListener):
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._own = Own()
-        around = directory or Directory(self.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
-        self._listening = Listening(around, clock)
+        if directory is None:
+            directory = Directory(self.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
+        self._listening = Listening(directory, clock)
         self._negotiation = Negotiation()
         self._heard: Hear | None = None
         self._asked: list[tuple[Answers, asyncio.Event]] = []

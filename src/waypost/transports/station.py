@@ -31,7 +31,7 @@ class Station:
     def __init__(self, name: str, clock: Clock, random: randomness.Random, directory: Directory | None = None) -> None:
         self.name = name
         self.own = Own()
-        self.listening = Listening(directory or Directory(name), clock)
+        self.listening = Listening(Directory(name) if directory is None else directory, clock)
         self.echoed_at: float | None = None
         self._clock = clock
         self._random = random

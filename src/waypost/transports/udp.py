@@ -71,7 +71,7 @@ class UdpTransport:
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._secret = self._random.randbytes(32)
-        self._station = Station(self.name, clock, self._random, directory or _directory())
+        self._station = Station(self.name, clock, self._random, _directory() if directory is None else directory)
         self._reassembly = Reassembly()
         self._door = Door()
         self._pace = Pace(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)

@@ -69,7 +69,7 @@ class WebSocketTransport:
         self._tls = tls
         self._random = random or randomness.SystemRandom()
         self._pause = pause
-        self._listening = Listening(directory or Directory(self.name), clock)
+        self._listening = Listening(Directory(self.name) if directory is None else directory, clock)
         self._heard: Hear | None = None
         self._connection: ClientConnection | None = None
         self._staying: asyncio.Task[None] | None = None
