@@ -30,8 +30,7 @@ class NsecProofs:
         for owner, row in self._covering(name):
             if row.next.is_subdomain(name):  # nothing is here, but something is below
                 return SECURE
-            wildcard = self._match(_wildcard(_encloser(name, owner, row)))
-            if wildcard is not None and absence_fault(wildcard.windows, name, kind) is None:
+            if self._wildcard_lacks(_wildcard(_encloser(name, owner, row)), name, kind):
                 return SECURE
         return bogus(f"nothing proves that {name} has no {dns.rdatatype.to_text(kind)}")
 
@@ -52,6 +51,13 @@ class NsecProofs:
     def is_delegation(self, name: dns.name.Name) -> bool:
         match = self._match(name)
         return match is not None and is_delegation(match.windows)
+
+    def _wildcard_lacks(self, wildcard: dns.name.Name, name: dns.name.Name, kind: RdataType) -> bool:
+        """It is there without the type, or only something below it is. That a record leads to it says nothing of its types."""
+        match = self._match(wildcard)
+        if match is not None:
+            return absence_fault(match.windows, name, kind) is None
+        return any(row.next.is_subdomain(wildcard) for _, row in self._covering(wildcard))
 
     def _match(self, name: dns.name.Name) -> NSEC | None:
         return next((row for owner, row in self._rows if owner == name), None)

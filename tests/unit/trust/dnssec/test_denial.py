@@ -101,6 +101,15 @@ def test_a_wildcard_without_the_type_proves_that_there_is_none() -> None:
     assert not nsec(*rows).nodata(name("a.wild"), TXT).is_secure
 
 
+def test_a_wildcard_with_nothing_but_something_below_has_no_type() -> None:
+    """RFC 4592 §2.2.2: it still stands for every name beside it."""
+    assert nsec(("@", "x.*", "SOA NS"), ("b", "z", "A")).nodata(name("q"), TXT).is_secure
+
+
+def test_a_record_that_leads_to_a_wildcard_does_not_say_which_types_it_has() -> None:
+    assert not nsec(("@", "*", "SOA NS"), ("b", "z", "A")).nodata(name("q"), TXT).is_secure
+
+
 # --- NSEC3 ----------------------------------------------------------------------------------------
 
 
