@@ -52,6 +52,7 @@ from waypost.server.announce import AnnounceFace
 from waypost.server.announced_certificates import AnnouncedCertificates
 from waypost.server.audit import AuditFace
 from waypost.server.auth import ADMIN
+from waypost.server.capability_versions import CapabilityVersions
 from waypost.server.confirming import ConfirmingFace
 from waypost.server.credentials import make_authenticator, make_issuers, make_rates, make_tls
 from waypost.server.described import FACE_ROUTES
@@ -218,7 +219,7 @@ def build(
     started_at = clock.now() if started_at is None else started_at
     self_record = service_registration(service_record(base_url, host, identity, started_at), started_at)
     keys = HostedKeys(data, identity_key, host)
-    hosting = Hosting(renderer, keys, self_record)
+    hosting = Hosting(renderer, keys, self_record, CapabilityVersions(data))
     documents = DocumentFace(registry, renderer, self_record, hosting)
     own = OwnFace(registry, renderer, _minter(settings, token_key, clock))
     own.keys = keys

@@ -146,6 +146,7 @@ ZONE_SET_BYTES: Final = 1232  # AID-12: what every network carries in one datagr
 ZONE_AGENTS: Final = 64  # D12: agents that an organisation's index names in the DNS
 ZONE_VALUES: Final = 16  # certificates or addresses that one zone is asked to name
 LIVE_CERTIFICATE_SECONDS: Final = 10.0  # for the certificate of a host, when a zone shall name it
+CAPABILITY_VERSIONS: Final = 16  # of one domain: what zones may still name while the DNS remembers them
 HOSTED_DOCUMENTS: Final = 256  # signed documents of hosted agents that are kept; a signature costs 50 µs
 SUMMARY_CACHE_BYTES: Final = (
     72 * MIB

@@ -9,13 +9,22 @@ from collections.abc import Awaitable, Callable
 
 from waypost.dialects import CODECS
 from waypost.dialects.ard_catalog import catalog, host_entry
+from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
-from waypost.server.hosting import CAPABILITIES, MEDIA_TYPE, PROVIDED, PROVIDED_CAPABILITIES, Hosting, Place
+from waypost.server.hosting import (
+    CAPABILITIES,
+    DIGEST_PARAMETER,
+    MEDIA_TYPE,
+    PROVIDED,
+    PROVIDED_CAPABILITIES,
+    Hosting,
+    Place,
+)
 from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering, told_metadata
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
@@ -28,6 +37,7 @@ _CORS = (b"access-control-allow-origin", b"*")
 _PRIVATE = (b"cache-control", b"private, no-store")
 _AUDIENCE = frozenset((PUBLIC,))
 _ADP = Body(schema=document_schema("adp"), content_type=CODECS["adp"].media_type)
+_DIGEST = Parameter(name=DIGEST_PARAMETER, description="the one with this digest, as a zone may still name it")
 Invited = Callable[[Request, Registration], Awaitable[bool]]
 
 
@@ -61,6 +71,7 @@ class DocumentFace:
                 operation="document",
                 handler=self.capabilities,
                 summary="Capability document of a hosted agent, or of the service; its digest is `cap-sha256` of the zone",
+                parameters=(_DIGEST,),
                 answers={200: _ADP},
                 open=True,
             ),
@@ -79,6 +90,7 @@ class DocumentFace:
                 operation="document",
                 handler=self.provided_capabilities,
                 summary="Its capability document",
+                parameters=(_DIGEST,),
                 answers={200: _ADP},
                 open=True,
             ),
@@ -167,7 +179,14 @@ class DocumentFace:
 
     def _adp(self, call: Call, registration: Registration, place: Place = "domain", *, whole: bool = True) -> Response:
         hosted = self._hosting.of(registration, self._registry.clock.now(), place)
-        body, etag = (hosted.body, hosted.etag) if whole else (hosted.capabilities, hosted.capabilities_etag)
+        body = hosted.body if whole else self._hosting.capabilities(hosted, call.request.param(DIGEST_PARAMETER))
+        if body is None:
+            raise NotFound(
+                "No capability document of this agent has this digest.",
+                path=DIGEST_PARAMETER,
+                hint="Ask without it for the one that holds now; its zone may be behind.",
+            )
+        etag = strong_etag(body, MEDIA_TYPE)
         headers = [
             (b"etag", etag.encode()),
             (b"last-modified", http_date(hosted.changed_at)),

@@ -19,8 +19,10 @@ from waypost import limits
 from waypost.dialects import CODECS
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.names import domain_of
+from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration, verdicts_of
 from waypost.model.verdict import Level, level_of
+from waypost.server.capability_versions import CapabilityVersions
 from waypost.server.conditional import strong_etag
 from waypost.server.hosted_keys import HostedKeys
 from waypost.server.rendering import Renderer, own_document
@@ -35,6 +37,7 @@ PROVIDED = (
     "/.well-known/agents/{id}.json"  # where a domain's TargetName is this service, so that Host is not the agent's
 )
 PROVIDED_CAPABILITIES = "/.well-known/agent-capabilities/{id}.json"
+DIGEST_PARAMETER = "sha256"
 _STABLE = ("protocol", "identity", "endpoints", "capabilities", "security")
 _SECURITY: JsonObject = {
     "tlsRequired": True,
@@ -61,16 +64,15 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
         """`cap-sha256`: of the bytes as they are served."""
         return encode_base64url(hashlib.sha256(self.capabilities).digest())
 
-    @property
-    def capabilities_etag(self) -> str:
-        return strong_etag(self.capabilities, MEDIA_TYPE)
-
 
 class Hosting:
-    def __init__(self, renderer: Renderer, keys: HostedKeys, service: Registration) -> None:
+    def __init__(
+        self, renderer: Renderer, keys: HostedKeys, service: Registration, versions: CapabilityVersions
+    ) -> None:
         self._renderer = renderer
         self._keys = keys
         self._service = service
+        self._versions = versions
         self._kept: OrderedDict[tuple[str, str, Place], tuple[tuple[object, ...], Hosted]] = OrderedDict()
 
     @property
@@ -95,10 +97,18 @@ class Hosting:
             self._kept.move_to_end(name)
             return kept[1]
         made = self._make(registration, domain, key, place, now)
+        if registration.visibility == PUBLIC:
+            self._versions.keep(domain, made.digest, made.capabilities)
         self._kept[name] = (stamp, made)
         while len(self._kept) > limits.HOSTED_DOCUMENTS:
             self._kept.popitem(last=False)
         return made
+
+    def capabilities(self, hosted: Hosted, digest: str | None) -> bytes | None:
+        """The capability document with this digest, or as it is now; None for one that is not known."""
+        if digest is None or digest == hosted.digest:
+            return hosted.capabilities
+        return self._versions.find(hosted.domain, digest)
 
     def domain_of(self, registration: Registration) -> str:
         if registration is self._service:

@@ -24,7 +24,15 @@ from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, Request, json_response
-from waypost.server.hosting import CAPABILITIES, PROVIDED, PROVIDED_CAPABILITIES, WELL_KNOWN, Hosting, Place
+from waypost.server.hosting import (
+    CAPABILITIES,
+    DIGEST_PARAMETER,
+    PROVIDED,
+    PROVIDED_CAPABILITIES,
+    WELL_KNOWN,
+    Hosting,
+    Place,
+)
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.wire.dns_data import is_host
 from waypost.wire.tlsa import DANE_EE, SHA256, SPKI, Tlsa, tlsa_of
@@ -161,7 +169,7 @@ class ZoneFace:
             transports=("http/1.1",) if self._certificate() is not None else ("h2",),
             metadata_url=origin + path,
             well_known=path.removeprefix(_PREFIX),
-            capabilities_url=origin + capabilities,
+            capabilities_url=f"{origin}{capabilities}?{DIGEST_PARAMETER}={served.digest}",
             capabilities_digest=served.digest,
             fingerprint=served.fingerprint,
         )

@@ -111,6 +111,38 @@ async def test_the_capability_document_changes_only_with_what_the_agent_is(bench
     assert again.status_code == 304
 
 
+@pytest.mark.req("ADP-6")
+async def test_the_bytes_that_a_zone_names_are_served_after_the_agent_has_changed(bench: Bench, tmp_path: Path) -> None:
+    admin = bench.admin()
+    zone = (await admin.get(f"/api/v1/agents/{DESK}:zone")).json()
+    (svcb,) = [each["data"] for each in zone["records"] if each["type"] == "SVCB"]
+    url = svcb.partition('key65400="')[2].partition('"')[0]
+    digest = svcb.partition('key65401="')[2].partition('"')[0]
+    path = url.removeprefix(f"https://{DESK}")
+    assert path == f"{CAPABILITIES}?sha256={digest}"
+    named = (await _at(bench, path)).content
+    for number in range(3):
+        await admin.post("/api/v1/agents", json=profile("urn:agent:desk", name=f"Desk {number}", tags=["tax"]))
+        assert (await _at(bench, path)).content == named
+    assert (await _at(bench, CAPABILITIES)).content != named
+    assert _digest(named) == digest
+    other = "A" * 43
+    for wrong in (other, "x", "../../keys/identity", ""):
+        assert (
+            await bench.anonymous().get(CAPABILITIES, params={"sha256": wrong}, headers={"Host": DESK})
+        ).status_code == 404
+    hidden = profile("urn:agent:desk", name="Desk", tags=["tax"])
+    await admin.post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "private"})
+    assert (await _at(bench, path)).status_code == 404
+    (tmp_path / "capabilities" / DESK / f"{digest}.json").write_bytes(b"{}")  # what was damaged is not given
+    await admin.post("/api/v1/agents", json=hidden, headers={"Waypost-Visibility": "public"})
+    assert (await _at(bench, path)).status_code == 404
+
+
+def _digest(body: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
+
+
 @pytest.mark.req("ADP-7")
 async def test_an_agent_is_served_under_the_name_of_its_provider_too(bench: Bench) -> None:
     answer = await bench.anonymous().get(f"/.well-known/agents/{DESK}.json")
