@@ -15,8 +15,9 @@ from waypost.trust.pins import Pin
 class TrustFile:
     """Without a path it lives as long as the process."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, most: int = limits.TRUST_FILE_PINS) -> None:
         self._path = path
+        self._most = most
         self._pins: dict[str, Pin] = {} if path is None else _read(path)
         self._is_changed = False
 
@@ -41,7 +42,7 @@ class TrustFile:
         self._pins[pin.agent_id] = pin
         is_changed = before is None or _keys(before) != _keys(pin)
         self._is_changed |= is_changed
-        if before is None and len(self._pins) > limits.TRUST_FILE_PINS:
+        if before is None and len(self._pins) > self._most:
             self._forget_oldest()
         return is_changed
 

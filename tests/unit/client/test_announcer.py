@@ -12,7 +12,7 @@ import pytest
 
 from support.announce import AGENT_ID, agent, key
 from support.transports import Watched, eventually
-from waypost import Announcer, Finder
+from waypost import Announcer, Finder, limits
 from waypost.client.identity import CountedSequence, SequenceFile, load_identity
 from waypost.client.signed import SignedAgent
 from waypost.errors import InvalidKey, Unavailable
@@ -173,6 +173,81 @@ async def pass_turns(
         if announcer.rollback.state == until:
             return
     raise AssertionError(f"it is still {announcer.rollback.state}")
+
+
+class Wire(Registry):
+    """A LAN that says whether it carries, and for how long it believes."""
+
+    name = "mdns"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cut = self.is_filtered = False
+        self.believes = 10
+        self._echoes = 0.0
+
+    async def announce(self, message: JsonObject, ttl: int) -> Ack:
+        if self.is_cut:
+            return Ack(False, reason="The link is down.")
+        self.messages.append(message)
+        self._echoes += not self.is_filtered
+        return Ack(True, NOW + self.believes)
+
+    def echoed_at(self) -> float | None:
+        return self._echoes
+
+
+@pytest.mark.req("ANN-39")
+async def test_the_first_announcement_that_cannot_be_sent_leads_to_the_registry() -> None:
+    clock, pauses, registry, wire = ManualClock(NOW), Pauses(), Registry(), Wire()
+    made = Announcer(agent(), key("a"), [wire, registry], clock=clock, pause=pauses, suppress="strict")
+    async with made as announcer:
+        await turns(pauses, 2)
+        wire.is_cut = True
+        pauses.go()
+        await eventually(lambda: announcer.rollback.state == "LOCAL" and len(pauses.asked) >= 4)
+        pauses.go()
+        await eventually(lambda: registry.messages)
+        assert (announcer.rollback.state, announcer.states["mdns"].reason) == ("REGISTRY", "The link is down.")
+
+
+@pytest.mark.req("ANN-39")
+async def test_words_that_do_not_come_back_are_said_again_at_once_and_three_lead_to_the_registry() -> None:
+    """So that a LAN that swallows everything is noticed before others stop believing."""
+    clock, pauses, registry, wire = ManualClock(NOW), Pauses(), Registry(), Wire()
+    wire.is_filtered = True
+    made = Announcer(agent(), key("a"), [wire, registry], clock=clock, pause=pauses, suppress="strict")
+    async with made as announcer:
+        for number in range(1, 4):
+            await eventually(lambda: len(wire.messages) == number)  # noqa: B023
+            assert announcer.rollback.state == "LOCAL"
+            await eventually(lambda: pauses.asked.count(limits.ECHO_SECONDS) == number)  # noqa: B023
+            pauses.go()
+        await eventually(lambda: registry.messages)
+        assert announcer.rollback.state == "REGISTRY"
+
+
+async def test_in_a_crowd_it_speaks_less_often_but_not_at_once() -> None:
+    clock, pauses, wire = ManualClock(NOW), Pauses(), Wire()
+    wire.believes = 120
+    async with Announcer(agent(), key("a"), [wire], clock=clock, pause=pauses):
+        for count in range(1, 7):
+            await turns(pauses, count)
+            pauses.go()
+    for asked, about in zip(pauses.asked, (5, 10, 20, 40, 60, 60), strict=False):
+        assert 0.9 * about <= asked <= 1.1 * about
+
+
+def test_a_bare_agent_without_an_id_is_given_one_that_stays(tmp_path: Path) -> None:
+    bare = {name: value for name, value in agent().items() if name != "agent_id"}
+    first, second = (load_identity(json.dumps(bare).encode(), tmp_path, now=NOW) for _ in range(2))
+    assert first.agent["agent_id"] == second.agent["agent_id"]
+    wrapped = load_identity(json.dumps({"protocol_version": "v1.0", "agent": bare}).encode(), tmp_path, now=NOW)
+    assert wrapped.agent["agent_id"] == first.agent["agent_id"]
+    other = load_identity(json.dumps({**bare, "agent_name": "another"}).encode(), tmp_path, now=NOW)
+    assert other.agent["agent_id"] != first.agent["agent_id"]
+    nameless = {name: value for name, value in bare.items() if name != "agent_name"}
+    assert load_identity(json.dumps(nameless).encode(), tmp_path, now=NOW).agent["agent_id"][14] == "4"
 
 
 # --- Identity -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from support.announce import AGENT_ID, announcement, key
 from waypost import limits
 from waypost.errors import BadSignature, InvalidDocument, KeyConflict, QuotaExceeded, Replayed, Revoked, WaypostError
 from waypost.model.json import JsonObject
-from waypost.transports.directory import Directory, ttl_of
+from waypost.transports.directory import Directory, machine_of, ttl_of
 from waypost.transports.port import Sighting
 from waypost.trust.admission import Terms, pinned_key
 from waypost.trust.pins import Pin
@@ -241,3 +241,42 @@ def test_duplicates_and_disorder_end_in_the_newest_state(seqs: list[int], order:
             continue
     newest = [said(max(seqs), capabilities={"metrics": str(max(seqs))})] if seqs else []
     assert listener.known() == newest
+
+
+def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
+    """L3."""
+    listener = Listener(most_of_source=2)
+    ids = [str(uuid.UUID(int=number, version=4)) for number in range(5)]
+    for agent_id in ids[:2]:
+        assert listener.hear(said(agent_id=agent_id), source="192.0.2.1:4001") == "added"
+    with pytest.raises(QuotaExceeded):
+        listener.hear(said(agent_id=ids[2]), source="192.0.2.1:4002")
+    assert listener.hear(said(2, agent_id=ids[0]), source="192.0.2.1:4003") is None, "who is known goes on"
+    assert listener.hear(said(agent_id=ids[3]), source="192.0.2.2:4001") == "added"
+    assert listener.directory.remove(ids[0], NOW) is not None
+    assert listener.hear(said(agent_id=ids[4]), source="192.0.2.1:4001") == "added"
+
+
+def test_a_trust_store_is_told_of_each_key_once() -> None:
+    told: list[Pin] = []
+    listener = Listener(bound=told.append)
+    listener.hear(said(1))
+    listener.hear(said(2))
+    assert [[(key.key_id, key.state) for key in pin.keys] for pin in told] == [[(ONE.public.key_id, "active")]]
+    listener.hear(said(3, signer=TWO, previous=ONE))
+    assert [key.state for key in told[-1].keys] == ["active", "retiring"]
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "machine"),
+    [
+        ("192.0.2.1:49353", "192.0.2.1"),
+        ("192.0.2.1", "192.0.2.1"),
+        ("fe80::1", "fe80::1"),
+        ("[fe80::1]:49353", "[fe80::1]"),
+        ("topic.discovery", "topic.discovery"),
+    ],
+)
+def test_a_source_is_of_a_machine(source: str, machine: str) -> None:
+    assert machine_of(source) == machine

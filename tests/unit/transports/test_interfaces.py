@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
+import msgspec
 import pytest
 
 from support.netns import INTERFACE, lan
@@ -67,3 +69,11 @@ def test_a_real_interface_tells_its_network_and_both_kinds_of_address() -> None:
         assert (str(found.address), str(found.network), found.broadcast) == ("10.77.0.1", "10.77.0.0/24", "10.77.0.255")
         assert [str(address) for address in found.v6] == ["fe80::1"]
         assert found.index > 0
+
+
+def test_a_link_that_is_up_carries_and_one_that_is_gone_does_not() -> None:
+    loopback = find_interface("lo")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        assert loopback.carries(asked.fileno())
+        assert not msgspec.structs.replace(loopback, name="gone0").carries(asked.fileno())
+        assert msgspec.structs.replace(loopback, name="").carries(asked.fileno()), "nobody can tell"

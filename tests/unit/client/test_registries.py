@@ -1,0 +1,95 @@
+"""A registry as a transport, and the pointers of records that lead to one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from support.announce import AGENT_ID, announcement, key
+from support.server import running_server
+from waypost.client.pointers import follower, pointer_to
+from waypost.client.registries import plain_address, registry
+from waypost.client.trust_file import TrustFile
+from waypost.errors import Unavailable
+from waypost.model.json import parse_object
+from waypost.settings import load_connection
+from waypost.transports.http import HttpTransport
+from waypost.transports.websocket import WebSocketTransport
+from waypost.trust.pins import Pin, PinnedKey
+
+
+@pytest.mark.parametrize(
+    ("given", "plain", "is_socket"),
+    [
+        ("https://a.example", "https://a.example", False),
+        ("wss://a.example", "https://a.example", True),
+        ("WS://127.0.0.1:8440/ws", "http://127.0.0.1:8440", True),
+        ("wss://a.example/waypost/ws/", "https://a.example/waypost", True),
+        (None, None, False),
+    ],
+)
+def test_an_address_says_how_a_registry_is_used(given: str | None, plain: str | None, is_socket: bool) -> None:
+    assert plain_address(given) == (plain, is_socket)
+
+
+async def test_a_registry_is_used_over_http_or_a_websocket_as_its_address_says() -> None:
+    plain, socket = registry("http://127.0.0.1:1"), registry("ws://127.0.0.1:1")
+    assert isinstance(plain, HttpTransport)
+    assert isinstance(socket, WebSocketTransport)
+    assert (plain.source, socket.source) == ("http://127.0.0.1:1", "ws://127.0.0.1:1/ws")
+    await plain.close()
+    await socket.close()
+
+
+async def test_a_pointer_is_followed_to_a_registry_that_was_named_and_to_no_other() -> None:
+    with running_server("--store", "memory", "--trust-mode", "tofu") as server:
+        address = load_connection({"server": server.url, "token": server.admin_token})
+        held = registry(server.url, server.admin_token)
+        sent = announcement(key("a"), seq=1, at=time.time())
+        assert (await held.announce(sent, 60)).accepted
+        await held.close()
+        asked: list[str] = []
+
+        async def elsewhere(url: str) -> bytes:
+            asked.append(url)
+            raise Unavailable("No.")
+
+        fetch = follower([address], elsewhere)
+        found = parse_object(await fetch(pointer_to(address)(AGENT_ID)))
+        assert found["signature"] == sent["signature"]
+        for url in ("https://a.example/agents/x", f"{server.url}.example/agents/x", f"{server.url}/metrics"):
+            with pytest.raises(Unavailable):
+                await fetch(url)
+        assert len(asked) == 3, "the token goes nowhere else"
+        with pytest.raises(Unavailable):
+            await fetch(pointer_to(address)("7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"))
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(follower([])("https://a.example/agents/x"), 20)
+
+
+def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Path) -> None:
+    bound = PinnedKey(
+        key_id="k", kind="ed25519", spki=b"x", state="active", first_seen=1.0, via="tofu", seq=9, digest="d"
+    )
+    pin = Pin(agent_id=AGENT_ID, keys=(bound,), digest="d")
+    first = TrustFile(tmp_path / "trust.json")
+    first.take(pin)
+    assert not (tmp_path / "trust.json").exists()
+    first.keep()
+    again = TrustFile(tmp_path / "trust.json")
+    assert again.pin_of(AGENT_ID) == pin
+    told = again.keys_of(AGENT_ID)
+    assert told is not None
+    assert (told.keys[0].key_id, told.keys[0].seq, told.keys[0].digest, told.digest) == ("k", None, None, None)
+    assert again.keys_of("unknown") is None
+
+
+def test_a_trust_file_forgets_the_oldest_of_those_that_nobody_vouched_for() -> None:
+    kept = TrustFile(most=3)
+    kept.take(Pin(agent_id="named", provisioned=True))
+    for number in range(4):
+        kept.take(Pin(agent_id=str(number)))
+    assert [kept.pin_of(name) is not None for name in ("named", "0", "1", "2", "3")] == [True, False, False, True, True]
