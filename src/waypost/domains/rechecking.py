@@ -24,12 +24,11 @@ from waypost.model.resolution import RUNGS
 from waypost.model.verdict import Verdict, states_of
 from waypost.registry.engine import Registry
 from waypost.registry.ports import AuditEntry, Change, Command, Decision, Held
-from waypost.registry.publication import Publication
+from waypost.registry.publication import DOMAIN_VIA, Publication
 
 log = logging.getLogger("waypost.domains")
 
 NOTE: Final = "resolved:"
-VIA: Final = "domain"
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,7 +99,7 @@ class Rechecks:
 
     async def _publish(self, watched: Watched, found: Found) -> None:
         """As the owner would: a change of a verified agent waits for its owner, whoever brings it."""
-        principal = Principal(subject=watched.subject, scopes=frozenset((SCOPE_WRITE,)), via=VIA)
+        principal = Principal(subject=watched.subject, scopes=frozenset((SCOPE_WRITE,)), via=DOMAIN_VIA)
         for publication in self._publications(self._registry, principal, found):
             try:
                 await self._registry.publish(publication)
@@ -138,7 +137,7 @@ def _load(value: bytes) -> Watched:
 
 
 def _domain_source(registration: Registration) -> Source | None:
-    return next((source for source in registration.sources if source.via == VIA), None)
+    return next((source for source in registration.sources if source.via == DOMAIN_VIA), None)
 
 
 def _gone(reason: str, at: str) -> Verdict:
@@ -152,13 +151,15 @@ def _take_over(agent_id: str, fallen: tuple[Verdict, ...], now: float) -> Callab
         current = held.registrations.get(agent_id)
         if current is None:
             return Decision(outcome="gone")
-        sources = tuple(_with_rungs(source, fallen) if source.via == VIA else source for source in current.sources)
+        sources = tuple(
+            _with_rungs(source, fallen) if source.via == DOMAIN_VIA else source for source in current.sources
+        )
         if [states_of(each.verdicts) for each in sources] == [states_of(each.verdicts) for each in current.sources]:
             return Decision(outcome="unchanged", registration=current)
         judged = msgspec.structs.replace(current, sources=sources, changed_at=now)
         change = Change(type="updated", at=now, registration=judged, before=current.scopes)
         entry = AuditEntry(
-            at=now, action="judge", subject="", object=agent_id, outcome="failed", via=VIA, etag=judged.etag
+            at=now, action="judge", subject="", object=agent_id, outcome="failed", via=DOMAIN_VIA, etag=judged.etag
         )
         return Decision(outcome="judged", change=change, audit=(entry,))
 

@@ -29,9 +29,8 @@ from waypost.model.verdict import Verdict
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetcher
 from waypost.registry.importing import FoundAgent, FoundDocuments, Importer, Wanted
-from waypost.registry.publication import Publication
+from waypost.registry.publication import DOMAIN_VIA, Publication
 
-VIA: Final = "domain"
 _NETWORK: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied", "dns_failed"))
 _HINT: Final = "`waypost resolve` shows it step by step."
 _MEMBERS: Final = ("name", "description")
@@ -182,7 +181,7 @@ def publications(
                 document=body,
                 decoded=msgspec.structs.replace(decoded, aliases=aliases),
                 principal=principal,
-                via=VIA,
+                via=DOMAIN_VIA,
                 visibility=wanted.visibility if wanted is not None else None,
                 ttl_seconds=wanted.ttl_seconds if wanted is not None else None,
                 source_url=url,

@@ -34,7 +34,7 @@ from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_public
 from waypost.registry.drift import held_name
 from waypost.registry.holding import held_back, need_held, rejected, waiting_change
 from waypost.registry.ports import Change, Decision, Held, Tombstone
-from waypost.registry.publication import Publication, content_part
+from waypost.registry.publication import DOMAIN_VIA, Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
 
 
@@ -293,8 +293,9 @@ def _judged_otherwise(publication: Publication, source: Source) -> bool:
 
 
 def _hosted(publication: Publication) -> str | None:
-    """An ADP document of an admin is served under its domain at once; anybody else has to prove the domain first."""
-    if publication.dialect == "adp" and publication.principal.is_admin:
+    """An ADP document of an admin is served under its domain at once; anybody else has to prove the domain first. One that was
+    fetched from its domain is served there already."""
+    if publication.dialect == "adp" and publication.principal.is_admin and publication.via != DOMAIN_VIA:
         return domain_of(publication.decoded.source_id)
     return publication.proven_host
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,9 @@ from waypost.model.principal import Principal
 from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import Verdict
 from waypost.registry.drift import HeldChange
+
+
+DOMAIN_VIA: Final = "domain"  # how a document came that a domain led to
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):

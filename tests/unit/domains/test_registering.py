@@ -70,6 +70,12 @@ async def test_a_domain_is_registered_with_its_rungs_as_verdicts(bench: Bench, r
     assert (watched.domain, watched.subject) == (bench.domain, "alice")
 
 
+async def test_what_an_admin_registers_by_its_domain_is_not_hosted_here(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain, ADMIN)
+    assert (await registering.registry.get(ADMIN, "agent:alice.example.com")).hosted is None
+
+
 async def test_what_is_shown_first_is_what_is_saved(bench: Bench, registering: Registering) -> None:
     bench.publish()
     shown = await registering.take(bench.domain, save=False)
