@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded, as the product does
@@ -10,7 +11,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded, as
 # its modules anew, which takes four times as long as what it is started for.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import settings
@@ -25,6 +28,25 @@ sys.dont_write_bytecode = False
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.register_profile("exploring", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("steady")
+
+
+ENDLESS_SECONDS = 600  # no test takes a tenth of it, on any machine
+
+
+def _give_up(*_: int | FrameType | None) -> None:
+    pytest.fail(f"the test did not end within {ENDLESS_SECONDS} s", pytrace=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that waits for what never comes fails, and holds up no other."""
+    before = signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(ENDLESS_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from bench import kept, privacy
 from bench.registry import DOCUMENT, RESULTS, documented
 
 
@@ -12,3 +13,10 @@ def test_the_documentation_shows_the_results_that_are_kept() -> None:
     text = DOCUMENT.read_text()
     assert documented(text, results) == text
     assert {result["agents"] for result in results} == {1_000, 10_000, 100_000}
+
+
+def test_the_documentation_shows_what_the_time_of_an_answer_tells() -> None:
+    results, text = kept.load(privacy.RESULTS), privacy.DOCUMENT.read_text(encoding="utf-8")
+    assert privacy.documented(text, results) == text
+    assert set(results) == set(privacy.ASKED)
+    assert all(abs(found["longer_percent"]) < privacy.MOST_PERCENT for found in results.values())
