@@ -88,7 +88,16 @@ def test_the_key_of_a_domain_is_made_beforehand_and_stays(shell: Shell, agent: d
     assert shell("keys", "new", "--domain", HOST).code == 78
     assert shell("register", shell.write("agent.json", agent)).code == 0
     assert shell("host", HOST, agent["id"]).code == 0
-    zone = shell("dns", "zone", HOST, "-o", "json").json
-    stated = shell("get", agent["id"], "--as", "adp")
-    assert stated.code == 0
-    assert any(line["type"] == "TXT" for line in zone["records"])
+    first = _fingerprint(shell)
+    turned = shell("keys", "rotate", "--domain", HOST)
+    assert turned.code == 0, turned.err
+    assert f"waypost dns publish {HOST}" in turned.err
+    assert _fingerprint(shell) != first
+    assert shell("keys", "rotate", "--domain", HOST, "--key", "x.pem").code == 64
+
+
+def _fingerprint(shell: Shell) -> str:
+    """What the zone says of the key now."""
+    records = shell("dns", "zone", HOST, "-o", "json").json["records"]
+    (text,) = [line["data"] for line in records if line["type"] == "TXT"]
+    return str(text.partition("pk=")[2].partition(";")[0])

@@ -63,7 +63,11 @@ def new(session: Session, kind: str, out: Path | None, domain: str | None) -> No
 
 @command.command(
     "rotate",
-    epilog=example("waypost keys rotate", "waypost keys rotate --key agent.pem --agent agent.json > announcement.json"),
+    epilog=example(
+        "waypost keys rotate",
+        "waypost keys rotate --key agent.pem --agent agent.json > announcement.json",
+        "waypost keys rotate --domain alice.example.com",
+    ),
 )
 @click.option(
     "--key",
@@ -78,14 +82,18 @@ def new(session: Session, kind: str, out: Path | None, domain: str | None) -> No
     metavar="FILE",
     help="An agent object: print its announcement, signed by both keys.",
 )
+@click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
 @with_session
-def rotate(session: Session, path: Path | None, agent: Path | None) -> None:
+def rotate(session: Session, path: Path | None, agent: Path | None, domain: str | None) -> None:
     """Replace a key of this machine. The old one is kept beside it: it has to vouch for the new one for a week.
 
     The next announcement carries the new public_key, `signature` by the new key and `previous_signature` by the old one, both
     over the same agent. Services accept the old key for 24 hours more.
     """
-    path = path or session.settings().data / KEY_FILE
+    if domain is not None and (path is not None or agent is not None):
+        raise click.UsageError("--domain takes neither --key nor --agent.")
+    data = session.settings().data
+    path = path or (data / KEY_FILE if domain is None else key_file(data, domain))
     said = None if agent is None else _read_agent(agent)
     previous = read_key(path)
     key = make_key(previous.public.kind if previous.public.kind in _KINDS.values() else "ed25519")
@@ -96,7 +104,9 @@ def rotate(session: Session, path: Path | None, agent: Path | None) -> None:
     else:
         printer.raw(dump_json(sign_announcement(said, key, previous, now=time.time())))
     printer.note(f"The old key {previous.public.key_id} is kept in {kept}.")
-    if said is None:
+    if domain is not None:
+        printer.note(f"Nobody believes it before the zone names it: `waypost dns publish {domain}`.")
+    elif said is None:
         printer.note(
             "Announce this public_key, signed by both: `waypost keys rotate --agent FILE` prints such a message."
         )
