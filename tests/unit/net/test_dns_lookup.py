@@ -6,6 +6,7 @@ import asyncio
 
 import dns.flags
 import dns.rcode
+import dns.rdatatype
 import pytest
 
 from support.signed_zones import DAY, NOW, SignedZone, key, new_key, tampered
@@ -13,6 +14,7 @@ from support.zone_book import ZoneBook
 from waypost import limits
 from waypost.net.clock import ManualClock
 from waypost.net.dns.memory import Memory
+from waypost.net.dns.packet import Message, Question
 from waypost.net.dns.validating import ValidatingDns
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors, parse_domains
 
@@ -199,6 +201,20 @@ async def test_whoever_holds_an_answer_of_the_chain_back_makes_nothing_insecure(
     book.fail.add(silent)
     found = await resolver(book).lookup("www.agent.test", "TXT")
     assert (found.outcome, found.security) == ("failed", "indeterminate")
+
+
+async def test_a_look_up_ends_in_time_however_long_the_chain_takes() -> None:
+    class Slow(ZoneBook):
+        async def ask(self, question: Question) -> Message:
+            if question.type == dns.rdatatype.DNSKEY:
+                await asyncio.Event().wait()
+            return await super().ask(question)
+
+    anchors = TrustAnchors(parse_anchors(f"test. DS {top().ds_lines()[0]}"), root=False)
+    dns_ = ValidatingDns(Slow(top(AGENT), AGENT), anchors, clock=lambda: NOW, seconds=0.2)
+    found = await dns_.lookup("www.agent.test", "TXT")
+    assert (found.outcome, found.security, "too long" in found.reason) == ("failed", "indeterminate", True)
+    await dns_.aclose()
 
 
 async def test_an_anchor_that_was_named_must_be_found() -> None:

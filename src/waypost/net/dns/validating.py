@@ -57,8 +57,10 @@ class ValidatingDns:
         clock: Callable[[], float],
         trust_ad: bool = False,
         rules: Rules = RULES,
+        seconds: float = limits.DNS_SECONDS,
     ) -> None:
         self._upstreams = upstreams
+        self._seconds = seconds
         self._clock = clock
         self._trust_ad = trust_ad
         self._rules = rules
@@ -100,7 +102,7 @@ class ValidatingDns:
     async def _find(self, name: dns.name.Name, kind: RdataType, account: Account) -> Found:
         """Within the time that one look-up may take; remembered as long as it may be."""
         try:
-            async with self._places, asyncio.timeout(limits.DNS_SECONDS):
+            async with self._places, asyncio.timeout(self._seconds):
                 found = await self._find_fresh(name, kind, account)
         except TimeoutError:
             found = _failed(name, Judgement("indeterminate", "it took too long to prove the answer"))
