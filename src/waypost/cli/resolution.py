@@ -125,6 +125,8 @@ def _particulars(found: Resolution) -> Iterator[Text]:
     if found.document is not None:
         document = found.document
         yield _line("document", f"{document.name or document.url} ({document.dialect or 'no dialect'})  {document.url}")
+    if found.capabilities:
+        yield _line("capabilities", ", ".join(found.capabilities))
     if found.key is not None:
         yield _line("key", found.key.fingerprint)
     for warning in found.warnings:

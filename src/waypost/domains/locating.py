@@ -18,6 +18,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.resolution import AgentKey, Depth, Endpoint, How
 from waypost.wire.adp_txt import FINGERPRINT, AdpTxt, select_adp_txt
 from waypost.wire.aid import AidRecord, select_aid
+from waypost.wire.companion_txt import Companion, find_companion
 from waypost.wire.dns_data import is_host
 from waypost.wire.srv import first_srv
 from waypost.wire.svcb import PK, ServiceBinding, parse_svcb
@@ -43,6 +44,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     key_trouble: tuple[str, str] | None = None  # code and reason: a key is stated, and cannot be used
     txt: AdpTxt | None = None
     aid: AidRecord | None = None
+    companion: Companion | None = None
     ttl: int = 0
 
 
@@ -78,6 +80,14 @@ class Locator:
         if txt is not None and domain != name:
             (txt,) = await self._journal.ask((agent_txt_name(domain), "TXT"))
         return self._with_key(self._served(domain, "svcb", bindings), txt)
+
+    async def accompany(self, located: Located) -> Located:
+        """What the DNS itself tells of an agent that no document describes (AID-17)."""
+        (found,) = await self._journal.ask((located.domain, "TXT"))
+        good = found.outcome == "found" and found.security != "bogus"
+        companion = find_companion(found.records) if good else None
+        self._journal.tell_lookup(found, capabilities=list(companion.capabilities) if companion is not None else None)
+        return msgspec.structs.replace(located, companion=companion)
 
     # --- SVCB ------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class Way(msgspec.Struct, kw_only=True):
             endpoints=place.endpoints,
             document=next((each.told for each in self.documents if each.is_agent), told[0] if told else None),
             documents=tuple(told),
+            capabilities=place.companion.capabilities if place.companion is not None else (),
             key=place.key,
             steps=tuple(self.journal.steps),
             warnings=tuple(self.journal.warnings),

@@ -30,6 +30,7 @@ from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetcher
 from waypost.registry.importing import FoundAgent, FoundDocuments, Importer, Wanted
 from waypost.registry.publication import DOMAIN_VIA, Publication
+from waypost.wire.companion_txt import Companion
 
 _NETWORK: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied", "dns_failed"))
 _HINT: Final = "`waypost resolve` shows it step by step."
@@ -211,13 +212,16 @@ def profile_of(found: Found) -> dict[str, Any]:
             "bindings": [{"protocol": aid.proto, "endpoint": aid.uri}],
         }
     stated = _stated(found.documents)
-    return {
+    companion = (located.companion if located is not None else None) or Companion()
+    protocols = {endpoint.protocol for endpoint in told.endpoints if endpoint.protocol}
+    profile = {
         "id": told.agent,
         "name": stated.get("name") or told.domain,
-        "description": stated.get("description") or f"Agent at {told.domain}",
-        "tags": sorted({endpoint.protocol for endpoint in told.endpoints if endpoint.protocol}),
+        "description": stated.get("description") or companion.description or f"Agent at {told.domain}",
+        "tags": list(dict.fromkeys((*companion.capabilities, *sorted(protocols))))[: limits.TAGS],
         "bindings": [_binding(endpoint, number) for number, endpoint in enumerate(told.endpoints)],
     }
+    return {**profile, "version": companion.version} if companion.version else profile
 
 
 def _binding(endpoint: Endpoint, number: int) -> dict[str, Any]:

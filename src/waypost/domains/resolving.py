@@ -69,13 +69,15 @@ class DomainResolver:
         journal = Journal(self.dns, self.clock)
         way = Way(asked=asked, depth=depth, journal=journal)
         try:
-            located = await Locator(journal, legacy=self._options.legacy_names).locate(asked, depth)
-            way.located = located
+            locator = Locator(journal, legacy=self._options.legacy_names)
+            way.located = located = await locator.locate(asked, depth)
             way.verdicts.append(dns_rung(located, journal))
             if depth == "dns":
                 way.verdicts += unreached(journal, DANE, KEY, PEER)
             else:
                 await self._describe(way, located)
+                if not way.documents and located.services:
+                    way.located = await locator.accompany(way.located)
         except Refusal as refusal:
             log.info("refused: %s", refusal.code)
             way.verdicts = refused(refusal, way.verdicts, journal)

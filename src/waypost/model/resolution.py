@@ -102,6 +102,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] = ()
     document: ResolvedDocument | None = None  # the one that describes the agent best
     documents: tuple[ResolvedDocument, ...] = ()
+    capabilities: tuple[str, ...] = ()  # as the DNS tells them, where no document describes the agent
     key: AgentKey | None = None
     steps: tuple[Step, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -12,7 +12,6 @@ from waypost.model.registration import Entry, Registration
 from waypost.model.verdict import Verdict
 from waypost.registry.drift import HeldChange
 
-
 DOMAIN_VIA: Final = "domain"  # how a document came that a domain led to
 
 

@@ -51,6 +51,7 @@ RESOLUTION: Final[dict[str, Any]] = {
         "endpoints": {"type": "array", "items": {"type": "object", "required": ["host", "port"]}},
         "document": {"type": ["object", "null"]},
         "documents": {"type": "array", "items": {"type": "object"}},
+        "capabilities": {"type": "array", "items": _TEXT},
         "key": {"type": ["object", "null"]},
         "steps": {
             "type": "array",

@@ -268,6 +268,16 @@ async def test_the_descriptor_is_cap_then_well_known_then_the_card(bench: Bench)
         assert (found.document.name, found.document.dialect) == (name, "a2a")
 
 
+@pytest.mark.req("AID-17", "AID-11")
+async def test_where_no_document_describes_the_agent_its_text_record_does(bench: Bench) -> None:
+    bench.set_svcb()
+    bench.zones.set(bench.domain, "TXT", '"v=spf1 -all"', '"capabilities=travel,booking,<evil>" "version=1.0.0"')
+    found = await bench.resolver.resolve(bench.domain)
+    assert (found.outcome, found.document, found.capabilities) == ("resolved", None, ("travel", "booking"))
+    bench.publish()
+    assert (await bench.resolver.resolve(bench.domain, fresh=True)).capabilities == ()
+
+
 @pytest.mark.req("AID-17")
 async def test_a_capability_document_of_no_dialect_is_kept_and_the_agent_is_in_the_other(bench: Bench) -> None:
     bench.web.put("/cap.json", {"anything": ["goes"]})
