@@ -164,6 +164,14 @@ def test_without_the_key_nothing_is_published(shell: Shell, zone_server: NameSer
     assert dead.code == 69, dead.err
 
 
+def test_a_zone_is_served_with_the_records_of_agents(shell: Shell, registry: RunningServer, tmp_path: Path) -> None:
+    environment = {**shell.environment, "WAYPOST_TOKEN": registry.admin_token}
+    more = ("--agent", DESK, "--server", registry.url)
+    with served_zone(tmp_path, "", "ed25519", "example.com", *more, environment=environment) as (server, _):
+        assert len(_texts(server, DESK, "SVCB")) == 1
+        assert len(_texts(server, f"_agent.{DESK}", "TXT")) == 1
+
+
 # --- unbound judges what is served ----------------------------------------------------------------
 
 

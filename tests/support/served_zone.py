@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,16 +17,34 @@ from support.server import STOP_SECONDS, clean_environment
 
 @contextmanager
 def served_zone(
-    data: Path, text: str = "", algorithm: str = "ed25519", zone: str = "example.test"
+    data: Path,
+    text: str = "",
+    algorithm: str = "ed25519",
+    zone: str = "example.test",
+    *more: str,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[NameServer, list[str]]]:
     """The server, and the lines of its trust anchors. It is ready: its first line says so."""
-    arguments = ["dns", "serve", zone, "--port", "0", "--algorithm", algorithm, "--data", str(data), "-o", "jsonl"]
+    arguments = [
+        "dns",
+        "serve",
+        zone,
+        "--port",
+        "0",
+        "--algorithm",
+        algorithm,
+        "--data",
+        str(data),
+        "-o",
+        "jsonl",
+        *more,
+    ]
     if text:
         (data / "records.zone").write_text(text)
         arguments += ["--file", str(data / "records.zone")]
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as log, open(os.devnull, "rb") as nothing:
-        process = start(arguments, data, clean_environment(), (nothing.fileno(), writing, log.fileno()))
+        process = start(arguments, data, environment or clean_environment(), (nothing.fileno(), writing, log.fileno()))
         os.close(writing)
         with open(reading, "rb") as told:
             try:
