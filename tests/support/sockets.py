@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from support.service import Bench, service
+from waypost.server.agp_socket import SocketPaths
 from waypost.server.listening import Server, bind
 from waypost.server.socket_frames import SocketProtocol
 from waypost.server.websocket import Sockets
@@ -210,7 +211,9 @@ async def socket_service(
     bound = bind("127.0.0.1", 0)
     port = bound.getsockname()[1]
     async with service(data, **{"trust_mode": "tofu", "port": port, **settings}) as bench:
-        sockets = bench.application.service.sockets
+        paths = bench.application.service.sockets
+        assert isinstance(paths, SocketPaths)
+        sockets = paths._paths["/ws"]
         assert isinstance(sockets, Sockets)
         for name, value in (("recheck_seconds", recheck_seconds), ("stall_seconds", stall_seconds)):
             if value is not None:

@@ -64,13 +64,15 @@ class Lan:
 
     def show(self, metrics: Metrics) -> None:
         """What an operator should see of it."""
-        metrics.show("lan_dropped", "Packets and messages of the LAN and the bus that were dropped unread.", self._dropped)
-        metrics.show("lan_parked", "Messages of the bus that could not be handled and are set aside.", self._parked)
+        metrics.show(
+            "lan_dropped", "Packets and messages of the LAN and the bus that were dropped unread.", self.dropped
+        )
+        metrics.show("lan_parked", "Messages of the bus that could not be handled and are set aside.", self.parked)
 
-    def _dropped(self) -> float:
+    def dropped(self) -> float:
         return sum(each.tally().dropped for each in self._transports if isinstance(each, Counted))
 
-    def _parked(self) -> float:
+    def parked(self) -> float:
         return sum(each.tally().parked for each in self._transports if isinstance(each, Counted))
 
     async def stop(self) -> None:

@@ -207,3 +207,12 @@ def test_what_ended_processes_counted_stays_counted() -> None:
     shown.take_over(second.report(1, 101, 5))
     assert b'route="/healthz",status="200"} 7\n' in shown.render({})
     assert shown.watchers_elsewhere == 5
+
+
+def test_open_websockets_of_all_processes_are_added_up() -> None:
+    shown, other = Metrics(), Metrics()
+    shown.show_sessions(lambda: 2)
+    other.show_sessions(lambda: 3)
+    shown.take_over(other.report(1, 100, 0))
+    shown.show("one_more", "A figure.", lambda: 7)
+    assert {name: value for name, (_, value) in shown.gauges().items()} == {"websocket_sessions": 5, "one_more": 7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from support.announce import AGENT_ID, announce, announcement, key
 from support.service import NOW, service
 from support.transports import Watched, asked, eventually, free_udp_port, said
-from waypost.errors import ConfigurationError
+from waypost import limits
+from waypost.errors import ConfigurationError, RateLimited
 from waypost.server.lan import Lan
 from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
+from waypost.transports.port import Heard
 from waypost.transports.udp import UdpTransport
 from waypost.wire.announce import AgentQuery, parse_wanted
 
@@ -185,3 +188,41 @@ async def test_an_interface_that_is_not_there_ends_the_start(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match="no-such-interface"):
         async with service(tmp_path, udp=True, udp_interface="no-such-interface"):
             pass
+
+
+async def test_what_is_dropped_unread_is_shown_to_an_operator_alone(tmp_path: Path) -> None:
+    settings = lan(trust_mode="tofu")
+    async with service(tmp_path, **settings) as bench:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            sender.bind(("127.0.0.1", 0))
+
+            def flood() -> bool:
+                for _ in range(200):
+                    sender.sendto(b"{}", ("127.255.255.255", settings["udp_port"]))
+                assert bench.application.lan is not None
+                return bench.application.lan.dropped() > 0
+
+            await eventually(flood)
+        shown = (await bench.admin().get("/metrics")).text
+        figures = dict(line.split() for line in shown.splitlines() if line.startswith("waypost_lan"))
+        assert float(figures["waypost_lan_dropped"]) > 0
+        assert float(figures["waypost_lan_parked"]) == 0
+        assert "waypost_websocket_sessions 0" in shown
+        hidden = (await bench.as_("ada").get("/metrics")).text
+        assert "lan_dropped" not in hidden
+        assert "websocket_sessions" not in hidden
+
+
+async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_too_much(tmp_path: Path) -> None:
+    """L3: whoever is there says it again."""
+    network = MemoryNetwork(ManualClock(NOW))
+    async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
+        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
+        how = Heard(transport="memory", source="x")
+        ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(limits.LAN_WAITING + 20)]
+        said_at_once = [announcement(key("a"), seq=1, at=NOW, agent_id=agent_id) for agent_id in ids]
+        outcomes = await asyncio.gather(*(made.hear(each, how) for each in said_at_once), return_exceptions=True)
+        assert [type(each) for each in outcomes if each is not None] == [RateLimited] * 20
+        assert len(bench.registry.catalogue) == limits.LAN_WAITING
+        assert await made.hear(said_at_once[-1], how) is None

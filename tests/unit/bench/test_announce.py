@@ -1,0 +1,40 @@
+"""The benchmark of announcing says what it measured, beside what it should be."""
+
+from __future__ import annotations
+
+from bench import kept
+from bench.announce.report import DOCUMENT, RESULTS, documented, report
+
+LAN = {
+    "known": 100,
+    "seconds": 2.0,
+    "packets_per_agent": 5.0,
+    "bytes_per_agent": 3000.0,
+    "listener_cpu_ms_per_agent": 1.0,
+    "host_cpu_ms_per_agent": 4.0,
+}
+FLOOD = {
+    "quiet_p99_ms": 2.0,
+    "elsewhere_p99_ms": 3.0,
+    "flooded_p99_ms": 5.0,
+    "flooded_cpu_share": 0.2,
+    "grown_mib": 8.0,
+}
+
+
+def test_the_documentation_shows_the_results_that_are_kept() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert "<!-- bench: announce -->" in text
+    if RESULTS.exists():
+        assert documented(text, kept.load(RESULTS)) == text
+
+
+def test_what_is_missed_is_marked_and_what_is_not_measured_is_said() -> None:
+    bare = {**LAN, "seconds": 1.0, "packets_per_agent": 10.0, "listener_cpu_ms_per_agent": 0.0}
+    told = report({"lan": {"100": {"ours": LAN, "bare": bare}}, "flood": {"udp": FLOOD}})
+    assert "| … ÷ bare zeroconf | ≤ 1 | 2.00 (missed) |" in told
+    assert "| packets per agent ÷ bare zeroconf | ≤ 1 | 0.50 |" in told
+    assert "| … ÷ bare zeroconf | ≤ 2 | not measured |" in told
+    assert "| p99 of HTTP ÷ without a flood | ≤ 2 | 2.50 (missed) |" in told
+    assert "| memory grown, MiB | ≤ 64 | 8 |" in told
+    assert "WebSocket" not in told
