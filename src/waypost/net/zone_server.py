@@ -5,7 +5,6 @@ It is asked over TCP, so that no answer is cut, and without recursion, so that i
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 
 import dns.asyncquery
@@ -151,13 +150,3 @@ def _not_the_key(why: str) -> Unauthorized:
         path="key",
         hint="Name the server's own TSIG key with --key, and let both clocks agree.",
     )
-
-
-def addresses_of(host: str, port: int) -> list[Server]:
-    """The addresses of a nameserver by its name, as this machine resolves it."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    hosts = dict.fromkeys(str(address[4][0]) for address in found)
-    return [Server(kind="plain", host=text, port=port) for text in hosts]

@@ -28,9 +28,6 @@ class Zones:
     def __iter__(self) -> Iterator[SignedZone]:
         return iter(self._zones.values())
 
-    def add(self, zone: SignedZone) -> None:
-        self._zones[zone.origin] = zone
-
     def at(self, name: dns.name.Name) -> SignedZone | None:
         return self._zones.get(name)
 
