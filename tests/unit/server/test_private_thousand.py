@@ -7,7 +7,9 @@ both is answered with the same bytes, and takes the same steps.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
+import random
 import re
 import sys
 from collections import Counter
@@ -19,10 +21,10 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from bench.twins import TAGS, WORDS, twins
 
 import waypost
-from support.private_agents import TAGS, WORDS, twins
-from support.service import Bench, profile
+from support.service import Bench, profile, service
 from waypost.model.principal import Principal
 from waypost.registry.changes import Seen
 
@@ -97,7 +99,8 @@ async def walk(client: httpx.AsyncClient) -> list[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    async with twins(tmp_path_factory.mktemp("twins")) as made:
+    start = functools.partial(service, store="sqlite", anonymous_read=True)
+    async with twins(tmp_path_factory.mktemp("twins"), start) as made:
         yield made
 
 
@@ -108,6 +111,38 @@ async def test_no_byte_of_any_answer_tells_of_a_thousand_private_agents(pair: Pa
     for asked, expected in without.items():
         assert with_them[asked] == expected, asked
     assert len((await pair[1].as_("alice").get("/api/v1/agents?limit=200")).json()["agents"]) == 200
+
+
+def varied(count: int) -> Iterator[dict[str, Any]]:
+    """Questions with all that one may ask for, each another."""
+    chance = random.Random(11)
+    tags = (*TAGS, "hush", "translatio", "falcon")
+    for number in range(count):
+        words = chance.sample((*WORDS, *tags, "zebra"), chance.randint(1, 4))
+        asked: dict[str, Any] = {"query": f"{' '.join(words)} {number}", "limit": chance.choice((1, 5, 20))}
+        for name in ("required_tags", "preferred_tags", "excluded_tags"):
+            if chance.random() < 0.25:
+                asked[name] = chance.sample(tags, chance.randint(1, 2))
+        if chance.random() < 0.2:
+            asked["constraints"] = {"region": chance.choice(("eu", "us", "asia"))}
+        if chance.random() < 0.2:
+            asked["facets"] = ["tag", "protocol", "status"]
+        yield {**asked, "include_evidence": chance.random() < 0.5, "diversity": chance.random() < 0.8}
+
+
+async def test_no_byte_of_four_hundred_more_answers_does(pair: Pair) -> None:
+    clients = [bench.as_("carol") for bench in pair]
+    found = 0
+    for question in varied(400):
+        answers = [
+            await client.post("/profile/v1/discover", json=question, headers={"X-Request-Id": "r"})
+            for client in clients
+        ]
+        without, with_them = map(comparable, answers)
+        assert with_them == without, question
+        assert without[0] == 200, question
+        found += bool(answers[0].json()["candidates"])
+    assert found > 100
 
 
 # --- Steps -----------------------------------------------------------------------------------------
