@@ -49,12 +49,12 @@ class Mailboxes:
         known = self._known[agent] = {key: kept for key, kept in self._known[agent].items() if kept[1] > now}
         return {key: size for key, (size, _) in known.items()}
 
-    async def frames(self, agent: str) -> list[str]:
-        """All of them, in the order in which they came. They stay until they are acknowledged."""
+    async def frames(self, agent: str) -> list[tuple[str, str]]:
+        """All of them with their senders, in the order in which they came. They stay until they are acknowledged."""
         self._known.pop(agent, None)  # nobody adds to it while the agent is here
         found = await self._keeper.scan(MAIL, self._clock.now(), prefix=f"{agent} ", limit=limits.AGP_MAILBOX + 1)
-        kept = sorted((msgspec.json.decode(each.value, type=_Kept) for each in found), key=lambda each: each.order)
-        return [each.frame for each in kept]
+        kept = [(each.key.split(" ", 2)[1], msgspec.json.decode(each.value, type=_Kept)) for each in found]
+        return [(sender, each.frame) for sender, each in sorted(kept, key=lambda pair: pair[1].order)]
 
     async def remove(self, agent: str, sender: str, ids: tuple[str, ...]) -> None:
         writes = [Write(kind=MAIL, key=_key(agent, sender, message_id), value=None) for message_id in ids]

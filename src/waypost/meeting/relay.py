@@ -8,7 +8,6 @@ that nobody is bothered in the name of another. While the agent is away, message
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -45,8 +44,6 @@ from waypost.wire.agp import (
 from waypost.wire.agp_hello import Hello, Party, find_hello
 from waypost.wire.agp_session import Draws
 from waypost.wire.agp_signing import verify
-
-log = logging.getLogger("waypost.meeting")
 
 RELAYED = "agp.relayed"
 RESTART = 1012
@@ -100,6 +97,7 @@ class Relay:
         self._boxes = Mailboxes(keeper, clock)
         self._lines: dict[str, tuple[RelayedLink, Conversation]] = {}
         self._guests: dict[str, dict[str, Guest]] = {}
+        self._delivering: set[asyncio.Task[None]] = set()
 
     @property
     def attached(self) -> frozenset[str]:
@@ -124,9 +122,21 @@ class Relay:
         await self._dismiss(agent, _REASON)
         frames = await self._boxes.frames(agent)
         await conversation.control("attached", kept=len(frames))
-        for frame in frames:
-            await link.send(frame)
+        if frames:  # beside the reading: the agent acknowledges while it is sent more
+            task = asyncio.create_task(self._deliver(agent, link, frames))
+            self._delivering.add(task)
+            task.add_done_callback(self._delivering.discard)
         return len(frames)
+
+    async def _deliver(self, agent: str, link: RelayedLink, frames: list[tuple[str, str]]) -> None:
+        """What waited. Whoever has called meanwhile says it again by itself."""
+        with suppress(LinkLost):
+            for sender, frame in frames:
+                line = self._lines.get(agent)
+                if line is None or line[0] is not link:
+                    return
+                if sender not in self._guests.get(agent, {}):
+                    await link.send(frame)
 
     async def detach(self, link: RelayedLink, agent: str) -> None:
         if agent in self._lines and self._lines[agent][0] is link:
@@ -175,7 +185,7 @@ class Relay:
             caller = hello.agent
             guest = Guest(link, agent, hello, await self._proven(hello, peers), live=agent in self._lines)
             known()
-            self._seat(guest)
+            await self._seat(guest)
             try:
                 await self._pass(guest, first, hello)
             finally:
@@ -206,14 +216,14 @@ class Relay:
         check_time(message, self._clock.now())
         return key
 
-    def _seat(self, guest: Guest) -> None:
+    async def _seat(self, guest: Guest) -> None:
         seats = self._guests.setdefault(guest.agent, {})
         if guest.name not in seats and len(seats) >= limits.AGP_GUESTS:
             raise RateLimited(f"{guest.agent} is busy.", path="$.to", hint="Come back later.", retry_after=10)
         before = seats.pop(guest.name, None)
         seats[guest.name] = guest
         if before is not None:
-            log.debug("another line of %s takes the place of its first one", guest.name)
+            await before.link.close(codes_of(Conflict("")).ws_close, "another line of this agent took its place")
 
     async def _pass(self, guest: Guest, first: str, hello: Hello) -> None:
         if guest.live:

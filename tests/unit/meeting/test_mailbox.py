@@ -14,6 +14,10 @@ from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.wire.agp import Content, parse_message
 
 
+async def frames(made: Mailboxes) -> list[str]:
+    return [frame for _, frame in await made.frames(BOB)]
+
+
 async def boxes() -> tuple[Mailboxes, ManualClock, MemoryKeeper]:
     keeper, clock = MemoryKeeper(), ManualClock()
     await keeper.open()
@@ -28,14 +32,14 @@ async def deposit(made: Mailboxes, clock: ManualClock, sender: str, number: int,
 
 async def test_what_is_kept_comes_in_order_as_it_is_until_it_is_removed() -> None:
     made, clock, keeper = await boxes()
-    frames = [await deposit(made, clock, ALICE, number) for number in (3, 1, 2)]
-    assert await made.frames(BOB) == frames
-    assert await Mailboxes(keeper, clock).frames(BOB) == frames  # after a restart
+    kept = [await deposit(made, clock, ALICE, number) for number in (3, 1, 2)]
+    assert await frames(made) == kept
+    assert await frames(Mailboxes(keeper, clock)) == kept  # after a restart
     again = signed(ALICE, BOB, "3", at=clock.now() + 1, id=f"{ALICE}-3")  # signed anew, it takes its own place
     await made.deposit(BOB, parse_message(again), again)
-    assert sorted(await made.frames(BOB)) == sorted([again, *frames[1:]])
+    assert sorted(await frames(made)) == sorted([again, *kept[1:]])
     await made.remove(BOB, ALICE, (f"{ALICE}-3", f"{ALICE}-1"))
-    assert await made.frames(BOB) == [frames[2]]
+    assert await frames(made) == [kept[2]]
 
 
 async def test_what_its_receiver_would_have_to_refuse_is_not_kept() -> None:
