@@ -87,10 +87,10 @@ async def _publish(session: Session, looking: Looking, found: AgentZone, task: T
     stale = journal.stale({each.key for each in wanted})
     live = await read_all(server, [*(each.key for each in wanted), *((each.name, each.type) for each in stale)])
     if task.withdraw:
-        changes = plan_withdrawal(wanted, live)
+        changes = plan_withdrawal(wanted, live, found.domain)
     else:
-        gone = [(each.name, each.type) for each in stale if live[each.name, each.type] == each.after]
-        changes = plan_changes(wanted, live, gone)
+        left = [each.after for each in stale if each.after is not None and live[each.name, each.type] == each.after]
+        changes = [*plan_changes(wanted, live), *plan_withdrawal(left, live, found.domain)]
     outcome = (
         "unchanged" if not changes else "planned" if task.dry_run else "withdrawn" if task.withdraw else "published"
     )

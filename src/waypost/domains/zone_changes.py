@@ -41,35 +41,43 @@ class SetChange(msgspec.Struct, frozen=True, kw_only=True):
         return SetChange(name=self.name, type=self.type, before=self.after, after=self.before)
 
 
-def plan_changes(
-    wanted: Iterable[RecordSet], live: Mapping[Key, RecordSet | None], gone: Iterable[Key] = ()
-) -> list[SetChange]:
-    """What makes `live` hold what is wanted, and no longer what is gone."""
+def plan_changes(wanted: Iterable[RecordSet], live: Mapping[Key, RecordSet | None]) -> list[SetChange]:
+    """What makes `live` hold what is wanted."""
     changes = []
     for each in wanted:
         before = live.get(each.key)
         after = merged(each, before)
         if before != after:
             changes.append(SetChange(name=each.name, type=each.type, before=before, after=after))
-    for name, kind in gone:
-        before = live.get((name, kind))
-        if before is not None:
-            changes.append(SetChange(name=name, type=kind, before=before))
     return changes
 
 
-def plan_withdrawal(wanted: Iterable[RecordSet], live: Mapping[Key, RecordSet | None]) -> list[SetChange]:
-    """What takes an agent out of a zone, and leaves there what is others'."""
+def plan_withdrawal(wanted: Iterable[RecordSet], live: Mapping[Key, RecordSet | None], domain: str) -> list[SetChange]:
+    """What takes an agent out of a zone, and leaves there what is others': their records at shared names, the other agents of
+    an organisation, and the host of a provider."""
     changes = []
     for each in wanted:
         before = live.get(each.key)
         if before is None:
             continue
-        rest = _others(each, before) if _is_shared(each) else ()
+        rest = _without(before, domain)
         after = msgspec.structs.replace(before, data=rest) if rest else None
         if after != before:
             changes.append(SetChange(name=each.name, type=each.type, before=before, after=after))
     return changes
+
+
+def _without(held: RecordSet, domain: str) -> tuple[str, ...]:
+    """A set without what tells of a domain."""
+    if held.name == domain or held.name.endswith(f".{domain}"):
+        return _others(held, held) if _is_shared(held) else ()
+    if held.type == "SVCB":  # the aliases of an organisation; a host that serves its index stays
+        return tuple(data for data in held.data if data != f"0 {domain}.")
+    if held.type == "TXT" and held.name.startswith("_index._agents."):
+        label = domain.removesuffix(f".{held.name.removeprefix('_index._agents.')}")
+        kept = {name: protocol for name, protocol in _all_listed(held).items() if name != label}
+        return tuple(sorted({*_list_strings(kept), *_others(held, held)}))
+    return held.data
 
 
 def judge(wanted: RecordSet, live: RecordSet | None) -> State:
@@ -108,11 +116,20 @@ def _others(wanted: RecordSet, live: RecordSet) -> tuple[str, ...]:
 
 def _merged_list(wanted: RecordSet, live: RecordSet) -> RecordSet:
     """`agents=a:p,b:p` of both: ours as they should be, the others' as they are."""
-    ours = dict(_listed(text) for data in wanted.data for text in _items(data))
-    theirs = dict(_listed(text) for data in live.data for text in _items(data))
-    entries = "agents=" + ",".join(f"{name}:{protocol}" for name, protocol in sorted((theirs | ours).items()))
-    strings = " ".join(f'"{entries[at : at + _STRING_CHARS]}"' for at in range(0, len(entries), _STRING_CHARS))
-    return msgspec.structs.replace(wanted, data=tuple(sorted({strings, *_others(wanted, live)})))
+    entries = _all_listed(live) | _all_listed(wanted)
+    return msgspec.structs.replace(wanted, data=tuple(sorted({*_list_strings(entries), *_others(wanted, live)})))
+
+
+def _all_listed(held: RecordSet) -> dict[str, str]:
+    return dict(_listed(text) for data in held.data for text in _items(data))
+
+
+def _list_strings(entries: Mapping[str, str]) -> tuple[str, ...]:
+    """The list as one record of as many strings as it takes; none for nobody."""
+    if not entries:
+        return ()
+    text = "agents=" + ",".join(f"{name}:{protocol}" for name, protocol in sorted(entries.items()))
+    return (" ".join(f'"{text[at : at + _STRING_CHARS]}"' for at in range(0, len(text), _STRING_CHARS)),)
 
 
 def _items(data: str) -> list[str]:

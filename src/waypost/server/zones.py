@@ -147,7 +147,7 @@ class ZoneFace:
             further=_further(registration.record),
             organisation=org,
             index=self._index(org, plan) if org is not None else (),
-            index_host=self._index_host(org, plan) if org is not None else None,
+            index_host=self._index_host(org) if org is not None else None,
         )
 
     def _hosted_plan(self, registration: Registration, wishes: Wishes) -> ZonePlan:
@@ -188,13 +188,11 @@ class ZoneFace:
         below = sorted(name for name in domains if name == organisation or name.endswith(f".{organisation}"))
         return tuple(IndexEntry(domain=name, protocol=plan.protocol) for name in below[: limits.ZONE_AGENTS])
 
-    def _index_host(self, organisation: str, plan: ZonePlan) -> str | None:
-        """Who serves the list: this service, if it is of that organisation (AID-25), else the agent's own host."""
+    def _index_host(self, organisation: str) -> str | None:
+        """Who serves the list: this service, if it is of that organisation (AID-25). An agent's own host lists itself alone."""
         own = self._hosting.own_domain
-        for host in (own, plan.host):
-            if is_host(host) and not _is_address(host) and (host == organisation or host.endswith(f".{organisation}")):
-                return host
-        return None
+        inside = own == organisation or own.endswith(f".{organisation}")
+        return own if inside and is_host(own) and not _is_address(own) else None
 
 
 def certificate_in(path: Path | None) -> Certificate:

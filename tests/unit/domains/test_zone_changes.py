@@ -37,7 +37,7 @@ def test_a_text_of_aid_beside_ours_stays() -> None:
     wanted = held("_agent.a.example", "TXT", ADP)
     assert merged(wanted, held("_agent.a.example", "TXT", OLD, AID)).data == tuple(sorted((ADP, AID)))
     assert judge(wanted, held("_agent.a.example", "TXT", ADP, AID)) == "same"
-    (change,) = plan_withdrawal([wanted], {wanted.key: held("_agent.a.example", "TXT", ADP, AID)})
+    (change,) = plan_withdrawal([wanted], {wanted.key: held("_agent.a.example", "TXT", ADP, AID)}, "a.example")
     assert change.after is not None
     assert change.after.data == (AID,)
 
@@ -48,6 +48,26 @@ def test_the_other_agents_of_an_organisation_stay_in_its_lists() -> None:
     index = held("_index._agents.example", "TXT", '"agents=a:a2a"')
     live = held("_index._agents.example", "TXT", '"agents=a:mcp,b:mcp"', '"something else"')
     assert merged(index, live).data == ('"agents=a:a2a,b:mcp"', '"something else"')
+
+
+def test_who_is_withdrawn_leaves_the_others_and_the_host_of_its_provider() -> None:
+    there = [
+        held("a.example", "SVCB", "1 host.example."),
+        held("_443._tcp.host.example", "TLSA", "3 1 1 00"),
+        held("_agents.example", "SVCB", "0 a.example.", "0 b.example."),
+        held("a._agents.example", "SVCB", "0 a.example."),
+        held("b._agents.example", "SVCB", "0 b.example."),
+        held("_index._agents.example", "SVCB", "1 host.example."),
+        held("_index._agents.example", "TXT", '"agents=a:a2a,b:a2a"'),
+    ]
+    changes = plan_withdrawal(there, {each.key: each for each in there}, "a.example")
+    after = {(change.name, change.type): change.after.data if change.after else None for change in changes}
+    assert after == {
+        ("a.example", "SVCB"): None,
+        ("_agents.example", "SVCB"): ("0 b.example.",),
+        ("a._agents.example", "SVCB"): None,
+        ("_index._agents.example", "TXT"): ('"agents=b:a2a"',),
+    }
 
 
 def test_a_long_list_is_written_in_strings_that_fit() -> None:
@@ -62,10 +82,10 @@ def test_a_long_list_is_written_in_strings_that_fit() -> None:
 
 def test_what_an_earlier_update_left_is_removed() -> None:
     old = held("_8443._tcp.a.example", "TLSA", "3 1 1 00")
-    (change,) = plan_changes([], {old.key: old}, [old.key])
+    (change,) = plan_withdrawal([old], {old.key: old}, "a.example")
     assert (change.before, change.after) == (old, None)
     assert change.reversed().after == old
-    assert plan_changes([], {old.key: None}, [old.key]) == []
+    assert plan_withdrawal([old], {old.key: None}, "a.example") == []
 
 
 @pytest.mark.parametrize(
