@@ -95,7 +95,9 @@ async def test_many_writers_at_once_are_all_kept(keeper: Keeper) -> None:
 
 
 async def test_a_closed_keeper_says_so(keeper: Keeper) -> None:
+    assert await keeper.healthy()
     await keeper.close()
+    assert not await keeper.healthy()
     with pytest.raises(StoreUnavailable):
         await keeper.commit([put("a", b"one")], NOW)
     with pytest.raises(StoreUnavailable):
@@ -164,6 +166,7 @@ async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(t
     told = await asyncio.gather(*(keeper.commit([put(f"{n}", b"x")], NOW) for n in range(5)), return_exceptions=True)
     assert all(isinstance(each, StoreUnavailable) for each in told)
     failing = False
+    assert not await keeper.healthy()
     with pytest.raises(StoreUnavailable):
         await keeper.commit([put("b", b"two")], NOW)
     assert await keeper.get("task", "a", NOW) == b"one"

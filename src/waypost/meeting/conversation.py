@@ -165,9 +165,7 @@ class Conversation:
         if isinstance(error, WaypostError):
             with suppress(LinkLost, WaypostError, TimeoutError):
                 async with asyncio.timeout(self._timing.stall_seconds):
-                    frame = self.session.fault_frame(error, self._clock.now())
-                    if frame is not None:
-                        await self._link.send(frame)
+                    await self._link.send(self.session.fault_frame(error, self._clock.now()))
             await self._link.close(codes_of(error).ws_close, _reason(error.message))
         elif not isinstance(error, LinkLost):
             self.session.end()

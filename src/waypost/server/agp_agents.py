@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.errors import QuotaExceeded
+from waypost.errors import QuotaExceeded, WaypostError
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.draws import SystemDraws
@@ -17,9 +17,10 @@ from waypost.registry.engine import Registry
 from waypost.registry.keeping import Keeper
 from waypost.server.hosted_keys import HostedKeys
 from waypost.trust.signing import PrivateKey
-from waypost.wire.agp import Content
+from waypost.wire.agp import NOBODY, Content, named_sender, read_frame
 from waypost.wire.agp_hello import Party
 from waypost.wire.agp_replay import ReplayMemory
+from waypost.wire.agp_session import AgpSession
 
 SCHEME = "agent:"
 _BINDING = ("domain", "pin", "registry")  # what says whose key it is; a token says who asks
@@ -81,6 +82,18 @@ class OwnAgents:
             return False
         return True
 
+    def refusal(self, first: str | bytes, error: WaypostError) -> str | None:
+        """What the service tells somebody who gets no further than a first frame."""
+        key = self._keys.key_of(self.own.removeprefix(SCHEME))
+        if key is None:
+            return None
+        try:
+            caller = named_sender(read_frame(first))
+        except WaypostError:
+            caller = NOBODY
+        session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
+        return session.fault_frame(error, self._registry.clock.now())
+
     def unrevoked(self, peers: PeerKeys) -> PeerKeys:
         return UnrevokedKeys(peers, self._registry)
 
@@ -89,8 +102,9 @@ class OwnAgents:
         return entry is not None and entry.visibility == PUBLIC
 
     def knows(self, agent: str) -> bool:
-        """Whether an agent has a record here."""
-        return self._registry.catalogue.resolve(agent) is not None
+        """Whether an agent has a record here: by its name, or by the domain that it is hosted under."""
+        known = self._registry.catalogue.resolve(agent) is not None
+        return known or self._registry.hosted(agent.removeprefix(SCHEME)) is not None
 
     def _correspondent(self, agent: str, key: PrivateKey) -> Correspondent:
         is_own = agent == self.own

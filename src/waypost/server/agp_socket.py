@@ -27,7 +27,7 @@ from waypost.meeting.conversation import Conversation, Ended, PeerFault
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.link import LinkLost, Reread
 from waypost.meeting.peers import PeerKey, PeerKeys
-from waypost.meeting.relay import RelayedLink
+from waypost.meeting.relay import Relay, RelayedLink
 from waypost.model.json import JsonObject
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.server.agp_agents import SCHEME, OwnAgents
@@ -247,23 +247,45 @@ class Caller:
 
     async def _converse(self) -> None:
         first = await self._first()
-        document = read_frame(first)
-        to = self._addressed(document)
+        try:
+            document = read_frame(first)
+            to = self._addressed(document)
+            relay = await self._relaying(to)
+            correspondent = self._answering(to) if relay is None else None
+        except WaypostError as error:
+            await self._tell(first, error)
+            raise
         peers = self._peers(document)
-        link = Reread(self._link, first)
-        relay = self._agents.relay
-        if relay is not None and to != self._agents.own and await relay.serves(to):
+        if relay is not None:
             await relay.take(self._link, first, to, peers=peers, known=self._know)
-            return
-        correspondent = self._agents.find(to)
-        if correspondent is None:
+        elif correspondent is not None:
+            await self._begin(correspondent, Reread(self._link, first), peers)
+
+    async def _begin(self, correspondent: Correspondent, link: Reread, peers: PeerKeys | None) -> None:
+        own = self._agents.own
+        if correspondent.me.agent == own and self._agents.relay is not None:
+            await self._meet(correspondent, RelayedLink(link, own), peers)
+        else:
+            await correspondent.converse(link, peers=peers, opened=self._opened)
+
+    async def _relaying(self, to: str) -> Relay | None:
+        """The relay, for an agent that holds a line, or did so lately."""
+        relay = self._agents.relay
+        return relay if relay is not None and to != self._agents.own and await relay.serves(to) else None
+
+    def _answering(self, to: str) -> Correspondent:
+        found = self._agents.find(to)
+        if found is None:
             raise Forbidden(
                 f"{to[:80]} is not here.", path="$.to", hint=f"This is {self._agents.own}; ask the agent where it is."
             )
-        if to == self._agents.own and relay is not None:
-            await self._meet(correspondent, RelayedLink(link, to), peers)
-        else:
-            await correspondent.converse(link, peers=peers, opened=self._opened)
+        return found
+
+    async def _tell(self, first: str | bytes, error: WaypostError) -> None:
+        """Why, before the connection is closed."""
+        frame = self._agents.refusal(first, error)
+        if frame is not None:
+            await self._link.send(frame)
 
     async def _first(self) -> str | bytes:
         try:

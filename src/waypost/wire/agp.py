@@ -20,6 +20,7 @@ from waypost.wire.agp_signing import SigningKey, sign, signing_input
 SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
 TYPES: Final = ("chat", "task", "system", "ack")
+NOBODY: Final = "agent:unknown.invalid"  # a name that nobody can have (RFC 2606)
 PLAIN, JSON = "text/plain", "application/json"
 _CHARS = {
     "id": limits.AGP_ID_CHARS,
@@ -132,6 +133,14 @@ def write_message(
         "body": body,
     }
     return dump_json(written).decode()
+
+
+def named_sender(document: JsonObject) -> str:
+    """Who a message says that it is from, for whoever is refused before anything else is known of it."""
+    sender = document.get("from")
+    if isinstance(sender, str) and len(sender) <= limits.AGP_NAME_CHARS and _AGENT.match(sender.lower()):
+        return sender.lower()
+    return NOBODY
 
 
 def check_time(message: Message, now: float) -> None:

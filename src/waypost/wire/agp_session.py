@@ -24,10 +24,12 @@ from waypost.errors import (
 )
 from waypost.model.json import JsonObject
 from waypost.wire.agp import (
+    NOBODY,
     Content,
     Message,
     acknowledged_ids,
     check_time,
+    named_sender,
     parse_message,
     read_action,
     read_frame,
@@ -97,6 +99,7 @@ class AgpSession:
         self._memory = memory if memory is not None else ReplayMemory()
         self._nonce = urlsafe_b64encode(draws.nonce()).rstrip(b"=").decode()
         self._hello: Hello | None = None
+        self._named = NOBODY  # who the first frame says that it is from
         self._seen: set[str] = set()  # ids of this session, within what the memory keeps
 
     @property
@@ -133,11 +136,11 @@ class AgpSession:
     def control(self, action: str, now: float, **members: object) -> str:
         return self.write("system", write_action(action, **members), now)
 
-    def fault_frame(self, error: WaypostError, now: float) -> str | None:
-        """What the other side is told of a fault, if it can be addressed."""
+    def fault_frame(self, error: WaypostError, now: float) -> str:
+        """What the other side is told of a fault, whoever it says that it is."""
         self._move(Event.FAULT)
         if self.peer is None:
-            return None
+            self.peer = self._named
         code = agp_code_of(error)
         return self.control("error", now, code=code, message=str(error), retryable=code in ("rate_limited", "internal"))
 
@@ -149,6 +152,7 @@ class AgpSession:
             self._check(message, now)
             return self._taken(message)
         document = read_frame(frame)
+        self._named = named_sender(document)
         hello = find_hello(document)
         if hello is not None:
             return self._called(hello, now)

@@ -245,3 +245,20 @@ async def test_older_hellos_open_a_session_that_is_capped(bench: Bench) -> None:
     found = [check for check in checks if check["check"] == "peer-verified"]
     assert [check["state"] for check in found] == ["passed"]
     assert found[0]["evidence"]["key_by"] == "pin"
+
+
+@pytest.mark.req("ADP-38", "ADP-41")
+async def test_whoever_gets_no_further_than_a_first_message_is_told_why(bench: Bench) -> None:
+    now = bench.clock.now()
+    hello = hello_text(ALICE)
+    wrong = {
+        "no hello": (signed(ALICE, OWN, "hi", at=now), (4401, "not_authorized")),
+        "foreign to": (signed(ALICE, CAROL, hello, kind="system", at=now), (4403, "not_authorized")),
+        "control in id": (signed(ALICE, OWN, hello, kind="system", at=now, id="a\nb"), (4400, "bad_message")),
+        "no name": (signed("alice", OWN, hello, kind="system", at=now), (4400, "bad_message")),
+        "no JSON": ("{", (4400, "bad_message")),
+    }
+    for name, (frame, expected) in wrong.items():
+        async with call(bench) as socket:
+            socket.send(frame)
+            assert (name, await socket.closed()) == (name, expected)

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.service import profile
 from support.signing import key_of
 from support.tasks import BOB, TASKS, Place, place
 from waypost import limits
@@ -181,3 +182,43 @@ async def test_a_status_url_on_another_server_is_not_asked(here: Place) -> None:
         await here.work()
     assert len(here.taking.taken) == 1
     assert (await here.bench.as_("alice").get(sent.headers["location"])).json()["status"] == "running"
+
+
+@pytest.mark.req("ADP-44", "ADP-46")
+async def test_a_task_goes_in_the_name_of_a_hosted_agent_and_its_result_comes_to_that_agent(here: Place) -> None:
+    admin, alice, name = here.bench.admin(), here.bench.as_("alice"), "urn:agent:carol"
+    await alice.post("/api/v1/agents", json=profile(name))
+    assert (await admin.post(f"/api/v1/agents/{name}:host", json={"domain": "carol.example.com"})).is_success
+    carol = "agent:carol.example.com"
+    wanted = {"task": "review", "input": {"n": 1}}
+    sent = await alice.post(TASKS, params={"agent": BOB, "as": carol}, json=wanted)
+    assert sent.status_code == 202, sent.text
+    (taken,) = await here.taking.wait()
+    assert taken.headers["adp-agent"] == carol
+    assert taken.json["callback"] == "https://carol.example.com/agent/webhook"
+    key = load_private_key((here.bench.application.settings.data / "keys/hosted/carol.example.com.pem").read_bytes())
+    await check_request(taken.headers, key.public, taken.body, here.bench.clock.now())
+    await here.work()
+    said = {"taskId": "theirs-1", "status": "succeeded", "result": "good"}
+    assert (await bring(here, said)).status_code == 401  # signed to the service, which did not send it
+    assert (await bring(here, said, to=carol)).status_code == 200
+    assert (await alice.get(sent.headers["location"])).json()["result"] == "good"
+
+
+async def test_nobody_sends_in_the_name_of_an_agent_that_is_not_its_own_or_not_served_here(here: Place) -> None:
+    admin, alice, carol = here.bench.admin(), here.bench.as_("alice"), here.bench.as_("carol")
+    await alice.post("/api/v1/agents", json=profile("urn:agent:carol"))
+    params = {"agent": BOB, "as": "urn:agent:carol"}
+    homeless = await alice.post(TASKS, params=params, json={"task": "review"})
+    assert (homeless.status_code, homeless.json()["path"]) == (400, "as")
+    assert "waypost host" in homeless.json()["hint"]
+    assert (await admin.post("/api/v1/agents/urn:agent:carol:host", json={"domain": "carol.example.com"})).is_success
+    assert (await carol.post(TASKS, params=params, json={"task": "review"})).status_code == 403
+    unknown = await alice.post(TASKS, params={**params, "as": "urn:agent:nobody"}, json={"task": "review"})
+    assert unknown.status_code == 404
+    await here.trust("agent:dora.example.com", key_of(number=2))
+    signing = here.signing("agent:dora.example.com", key_of(number=2))
+    signed = await signing.request("POST", f"{TASKS}?as=agent:carol.example.com", {"task": "echo"})
+    assert signed.status_code == 403
+    await here.work()
+    assert here.taking.taken == []

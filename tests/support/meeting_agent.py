@@ -1,0 +1,72 @@
+"""An agent with a name, in a process of its own: it holds a line to its registry, talks, does tasks and hears its swarm.
+
+    python -m support.meeting_agent AGENT KEY-FILE REGISTRY
+
+The names of others are looked up as the settings say (WAYPOST_RESOLVER, …). What it hears in a swarm is a line on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from waypost import Client, LiveAgent
+from waypost.client.contacts import DomainContacts
+from waypost.client.meetings import Work
+from waypost.client.talk import ChatMessage
+from waypost.client.worker import serve_tasks
+from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.net.addresses import AddressPolicy
+from waypost.net.clock import SystemClock
+from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.settings import load_settings
+from waypost.trust.signing import PrivateKey
+
+
+def named_agent(agent: str, key: PrivateKey | Path, registry: str, token: str | None, environment: Any) -> LiveAgent:
+    """An agent that finds others by the DNS that the settings name, and by nothing else."""
+    settings = load_settings({}, environ=environment)
+    options = OutgoingOptions(
+        allow_cidrs=settings.allow_cidrs,
+        resolver=settings.resolver,
+        ca_file=settings.fetch_ca,
+        trust_anchors=settings.trust_anchors,
+    )
+    outgoing, policy = Outgoing(options), AddressPolicy(settings.allow_cidrs)
+    resolver = DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions())
+
+    def check(address: str, port: int) -> None:
+        policy.check(ipaddress.ip_address(address), port)
+
+    contacts = (DomainContacts(resolver, check),)
+    return LiveAgent(agent, key, registry=registry, token=token, contacts=contacts, ca=settings.fetch_ca)
+
+
+async def summarise(work: Work) -> Any:
+    return {"from": work.from_, "text": work.input["text"][:5]}
+
+
+async def live(name: str, key: Path, registry: str) -> None:
+    environment = dict(os.environ)
+    agent = named_agent(name, key, registry, environment["TOKEN"], environment)
+
+    @agent.on_chat
+    async def answer(message: ChatMessage) -> str:
+        return f"{message.sender} {'verified' if message.verified else 'unknown'}: {message.text}"
+
+    @agent.on_task
+    async def told(message: ChatMessage) -> None:
+        print("told", message.sender, message.text, flush=True)
+
+    async with agent, Client(registry, environment["TOKEN"], ca=Path(environment["WAYPOST_FETCH_CA"])) as client:
+        await agent.attach()
+        print("ready", flush=True)
+        await serve_tasks(client, name, {"summarise": summarise})
+
+
+if __name__ == "__main__":
+    asyncio.run(live(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
