@@ -107,7 +107,7 @@ def _told(step: Step) -> str:
 
 
 def _cost_of(step: Step) -> str:
-    queries = f"{step.queries} {'query' if step.queries == 1 else 'queries'}, " if step.queries else ""
+    queries = f"{_counted(step.queries, 'query', 'queries')}, " if step.queries else ""
     return f"  {queries}{step.took_ms:.1f} ms" if step.took_ms else ""
 
 
@@ -141,9 +141,14 @@ def _endpoint(endpoint: Endpoint) -> str:
 
 def _cost(found: Resolution) -> str:
     cost = found.cost
-    told = f"{cost.queries} queries, {cost.round_trips} round trips, {cost.fetches} fetched, {cost.took_ms:.0f} ms"
+    counts = (_counted(cost.queries, "query", "queries"), _counted(cost.round_trips, "round trip", "round trips"))
+    told = f"{', '.join(counts)}, {cost.fetches} fetched, {cost.took_ms:.0f} ms"
     held = f"; holds for {found.ttl_seconds} s" if found.ttl_seconds else ""
     return ("from memory" if found.remembered else told) + held
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _line(label: str, text: Any, style: str = "") -> Text:

@@ -40,6 +40,7 @@ class Journal:
         self._dns = dns
         self._clock = clock
         self._rounds: list[int] = [0]
+        self._queries = 0
         self._begun = time.perf_counter()
         self.steps: list[Step] = []
         self.warnings: list[str] = []
@@ -62,6 +63,7 @@ class Journal:
         name, kind = question
         found = await self._dns.lookup(name, kind)
         self._rounds[-1] = max(self._rounds[-1], found.round_trips)
+        self._queries += found.queries
         return found
 
     # --- Steps -----------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class Journal:
 
     def cost(self) -> Cost:
         return Cost(
-            queries=sum(step.queries for step in self.steps),
+            queries=self._queries,
             round_trips=sum(self._rounds),
             fetches=self.fetches,
             took_ms=round((time.perf_counter() - self._begun) * 1000, 3),

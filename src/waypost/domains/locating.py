@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from waypost import limits
-from waypost.domains.journal import Journal, Question, Refusal, code_of, is_denied, refuse_failure, weakest
+from waypost.domains.journal import Journal, Question, Refusal, code_of, refuse_failure, weakest
 from waypost.domains.naming import Asked, agent_txt_name, legacy_names, srv_name
 from waypost.domains.ports import Lookup, Security
 from waypost.errors import InvalidDocument
@@ -95,7 +95,6 @@ class Locator:
         """Through aliases to services. None when there is no record at the first name."""
         security, ttl, seen = found.security, found.ttl, [found.name]
         while True:
-            refuse_failure(found)
             records = self._read(found)
             security, ttl = weakest(security, found.security), min(ttl, found.ttl)
             aliases = [record for record in records if record.is_alias]
@@ -115,8 +114,9 @@ class Locator:
 
     def _read(self, found: Lookup) -> list[ServiceBinding]:
         """RFC 9460 §2.2: one malformed record spoils them all."""
-        if is_denied(found):
+        if found.outcome != "found" or found.security == "bogus":
             self._journal.tell_lookup(found)
+            refuse_failure(found)
             return []
         try:
             records = [parse_svcb(data) for data in found.records[: limits.SVCB_RECORDS]]

@@ -123,6 +123,10 @@ async def test_a_failure_is_no_reason_to_fall_back(bench: Bench, security: str) 
     assert (found.outcome, found.how, found.level) == ("failed", None, "unverified")
     assert found.code == ("bogus" if security == "bogus" else "dns_failed")
     assert states(found.verdicts)["dns-verified"] == ("failed" if security == "bogus" else "unknown")
+    assert [(step.name, step.state) for step in found.steps] == [
+        ("svcb", "failed" if security == "bogus" else "unknown")
+    ]
+    assert found.cost.queries == 2
     assert bench.web.connections == 0
 
 
