@@ -237,6 +237,7 @@ class Correspondent:
             id=answer_id(question.id, part, last=not content.more),
             peer=question.peer,
             content=msgspec.structs.replace(content, reply_to=question.id),
+            kind=question.kind,  # a result is a `task`, as its request was (adp.md §6.4)
             at=self._clock.now(),
         )
 

@@ -7,14 +7,15 @@ Ours is a control message, so its content is signed like any other. Three older 
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
 from typing import Literal
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidDocument, UnsupportedVersion
-from waypost.model.json import JsonObject, dump_json
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import to_rfc3339
 from waypost.wire.agp import PROTOCOL, Content, Message, parse_agent, read_action, read_message, write_action
 from waypost.wire.agp_signing import SigningKey, sign, signing_input
@@ -23,6 +24,9 @@ Form = Literal["system", "hello", "adp_handshake", "handshake"]
 FINGERPRINT = re.compile(r"ed25519:[A-Za-z0-9_-]{43}\Z")
 _NONCE = re.compile(r"[A-Za-z0-9_+/=-]*\Z")
 _RAW = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+_ARMOUR = re.compile(r"-----(BEGIN|END) PUBLIC KEY-----")
+_ED25519_DER = bytes.fromhex("302a300506032b6570032100")  # what comes before the 32 bytes (RFC 8410)
+_ED25519_BYTES = 32
 _AGENT_MEMBERS = ("agent", "agent_id", "from", "agentId")
 _KEY_MEMBERS = ("fingerprint", "public_key", "publicKey", "pubkey")
 
@@ -100,18 +104,41 @@ def hello_content(me: Party, nonce: str, *, echo: str | None = None, reply_to: s
 def _older(document: JsonObject, form: Form) -> Hello:
     body = document.get("body")
     said = {**document, **(body if isinstance(body, dict) else {})}
+    said |= _told(said.get("content"))
     agent = next((said[name] for name in _AGENT_MEMBERS if isinstance(said.get(name), str)), None)
     shown = next((said[name] for name in _KEY_MEMBERS if isinstance(said.get(name), str)), None)
+    raw = _shown_key(shown)
     signed = form != "adp_handshake" and isinstance(document.get("signature"), str)
     nonce = said.get("nonce")
     return Hello(
         agent=parse_agent(agent),
-        fingerprint=_fingerprint(shown),
+        fingerprint=_fingerprint(shown if raw is None else fingerprint_of(raw)),
         to=parse_agent(said["to"], "$.to") if isinstance(said.get("to"), str) else None,
         nonce=nonce if isinstance(nonce, str) and len(nonce) <= limits.AGP_NONCE_CHARS[1] else "",
+        raw=raw,
         form=form,
         message=_signed(document) if signed else None,
     )
+
+
+def _told(content: object) -> JsonObject:
+    """What a content says that is itself JSON, as in our own form."""
+    if not isinstance(content, str) or not content.startswith("{"):
+        return {}
+    told = parse_object(content.encode("utf-8", "surrogatepass"), max_bytes=limits.AGP_FRAME_BYTES)
+    return {name: told[name] for name in (*_AGENT_MEMBERS, *_KEY_MEMBERS, "nonce") if name in told}
+
+
+def _shown_key(shown: object) -> bytes | None:
+    """The key itself, in any of the ways in which it was ever written: PEM, or base64 of its 32 bytes or its DER (C-3)."""
+    if not isinstance(shown, str) or FINGERPRINT.match(shown):
+        return None
+    text = "".join(_ARMOUR.sub("", shown).split()).rstrip("=")
+    if not _NONCE.match(text) or len(text) % 4 == 1:
+        return None
+    raw = b64decode(text + "=" * (-len(text) % 4), altchars=b"-_" if set(text) & set("-_") else None)
+    raw = raw.removeprefix(_ED25519_DER)
+    return raw if len(raw) == _ED25519_BYTES else None
 
 
 def _signed(document: JsonObject) -> Message:
@@ -142,6 +169,10 @@ def older_answer(me: Party, hello: Hello, *, message_id: str, nonce: str, at: fl
     return dump_json(
         {**told, **signed, "type": kind, "agent": me.agent, "fingerprint": me.fingerprint, "body": body}
     ).decode()
+
+
+def fingerprint_of(raw: bytes) -> str:
+    return "ed25519:" + urlsafe_b64encode(sha256(raw).digest()).rstrip(b"=").decode()
 
 
 def _fingerprint(value: object) -> str:

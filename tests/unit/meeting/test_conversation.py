@@ -30,6 +30,13 @@ async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
             assert verdict.evidence["key_by"] == "given"
 
 
+async def test_the_result_of_a_task_is_a_task_as_its_request_was() -> None:
+    alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, task=echo)
+    async with Meeting(alice, bob):
+        [answer] = [part async for part in alice.ask(alice.letter(BOB, Content(text="{}"), kind="task"))]
+        assert (answer.kind, answer.content.text) == ("task", "echo: {}")
+
+
 async def test_an_answer_comes_in_parts() -> None:
     async def count(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
         for number in range(3):

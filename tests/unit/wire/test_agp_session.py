@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode, urlsafe_b64encode
 
 import pytest
 
@@ -239,3 +240,34 @@ def test_the_diagram_draws_the_table() -> None:
 )
 def test_a_fault_has_its_code_and_its_close_code(error: InvalidDocument, code: str, close: int) -> None:
     assert (agp_code_of(error), codes_of(error).ws_close) == (code, close)
+
+
+def test_an_older_hello_shows_a_key_in_any_way_that_it_was_ever_written() -> None:
+    """C-3: PEM, base64 of the 32 bytes, base64 of the DER; a fingerprint will do too."""
+    public = key_of(CAROL).public
+    raw = public.raw or b""
+    der = bytes.fromhex("302a300506032b6570032100") + raw
+    shown = [public.pem(), urlsafe_b64encode(raw).decode(), urlsafe_b64encode(raw).rstrip(b"=").decode()]
+    shown += [b64encode(der).decode(), str(public.fingerprint())]
+    for text in shown:
+        answerer = session(BOB)
+        called = answerer.receive(
+            json.dumps({"id": "1", "type": "adp_handshake", "agent_id": CAROL, "public_key": text}), NOW
+        )
+        assert isinstance(called, Called)
+        assert called.hello.fingerprint == public.fingerprint(), text
+
+
+@pytest.mark.parametrize("text", ["", "x", "a" * 45, "ed25519:short", "-----BEGIN PUBLIC KEY-----"])
+def test_an_older_hello_without_a_key_is_refused(text: str) -> None:
+    with pytest.raises(InvalidDocument, match="fingerprint"):
+        session(BOB).receive(
+            json.dumps({"id": "1", "type": "adp_handshake", "agent_id": CAROL, "public_key": text}), NOW
+        )
+
+
+def test_a_hello_as_a_type_of_its_own_may_say_who_speaks_in_its_content() -> None:
+    said = {"agent": CAROL, "fingerprint": key_of(CAROL).public.fingerprint(), "nonce": "bm9uY2U"}
+    called = session(BOB).receive(signed(CAROL, BOB, json.dumps(said), kind="hello", at=NOW), NOW)
+    assert isinstance(called, Called)
+    assert (called.hello.agent, called.hello.nonce, called.hello.form) == (CAROL, "bm9uY2U", "hello")
