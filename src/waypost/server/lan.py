@@ -88,7 +88,10 @@ class Lan:
         self._waiting += 1
         try:
             async with self._room:
-                await self._take(message, how)
+                try:
+                    await self._take(message, how)
+                finally:
+                    await asyncio.sleep(limits.LAN_REST_SECONDS)
         finally:
             self._waiting -= 1
         return None

@@ -19,7 +19,7 @@ from waypost.transports.interfaces import Interface
 
 Address = tuple[str, int]
 Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether there is work to do
-_READ_BYTES = 65_535
+_READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
 _READ_AT_ONCE = 32  # in one turn of the event loop, some 0.3 ms
 _FLOOD_PAUSE_SECONDS = (
     0.001  # after a turn full of what is dropped: others come first; 20,000 a second are read all the same
