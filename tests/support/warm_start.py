@@ -14,6 +14,7 @@ import selectors
 import signal
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -68,13 +69,14 @@ class Copier:
             if not pid:
                 return
             with self._asked.pop(pid) as asked:
-                try:
+                with suppress(OSError):  # nobody may wait for it any more
                     asked.send(str(os.waitstatus_to_exitcode(status)).encode())
-                except OSError:
-                    continue  # nobody waits for it any more
 
     def _copy(self, asked: socket.socket) -> None:
         message, files, _, _ = socket.recv_fds(asked, _MESSAGE_BYTES, 3)
+        if not message:
+            asked.close()  # thought better of it
+            return
         wanted = json.loads(message)
         pid = os.fork()
         if not pid:
@@ -82,7 +84,8 @@ class Copier:
         for file in files:
             os.close(file)
         self._asked[pid] = asked
-        asked.send(str(pid).encode())
+        with suppress(OSError):
+            asked.send(str(pid).encode())
 
     def _become(self, wanted: dict[str, object], files: list[int]) -> None:
         signal.set_wakeup_fd(-1)
