@@ -68,9 +68,8 @@ class Copier:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            with self._asked.pop(pid) as asked:
-                with suppress(OSError):  # nobody may wait for it any more
-                    asked.send(str(os.waitstatus_to_exitcode(status)).encode())
+            with self._asked.pop(pid) as asked, suppress(OSError):  # nobody may wait for it any more
+                asked.send(str(os.waitstatus_to_exitcode(status)).encode())
 
     def _copy(self, asked: socket.socket) -> None:
         message, files, _, _ = socket.recv_fds(asked, _MESSAGE_BYTES, 3)
