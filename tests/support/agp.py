@@ -215,7 +215,11 @@ class Socket:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await self.end()
+
+    async def end(self, code: int = 1000) -> None:
+        """Leave; 1006 is how a line that was cut looks from the other side."""
+        self._sent.put_nowait({"type": "websocket.disconnect", "code": code})
         await asyncio.wait([self._task], timeout=WAIT_SECONDS)
 
     def send(self, frame: str | bytes) -> None:
@@ -251,7 +255,7 @@ class Socket:
             heard = json.loads(await self.receive())
             body = heard["body"]
             is_acknowledged |= heard["type"] == "ack" and said["id"] in body["content"].split()
-            if heard["type"] == "chat" and body.get("replyTo") == said["id"]:
+            if heard["type"] == said["type"] and body.get("replyTo") == said["id"]:
                 found = body["content"]
         return found
 

@@ -30,6 +30,7 @@ from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlle
 log = logging.getLogger("waypost.meeting")
 
 NORMAL = 1000
+_LEFT = (NORMAL, 1001, 1005)  # how a socket says good-bye (RFC 6455 §7.4.1)
 _REASON_BYTES = 120
 
 
@@ -150,6 +151,8 @@ class Conversation:
                     timer.cancel()
             self._settle_opened(error)
         if error is not None:
+            if not _is_cut(error):
+                await self._mail.left(self._flight.values())
             await self._end(error)
             raise error
 
@@ -406,6 +409,11 @@ def _first(group: BaseExceptionGroup[Any]) -> Exception:
         elif isinstance(error, Exception):
             leaves.append(error)
     return min(leaves, key=lambda error: (isinstance(error, LinkLost), not isinstance(error, WaypostError)))
+
+
+def _is_cut(error: Exception) -> bool:
+    """Whether the peer may have missed what it was sent last: it did not leave, the line did."""
+    return isinstance(error, Unavailable) or (isinstance(error, LinkLost) and error.code not in _LEFT)
 
 
 def _reason(text: str) -> str:

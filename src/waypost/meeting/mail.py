@@ -7,7 +7,7 @@ What a handler answered and that it is done are one commit as well. Nothing here
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -45,6 +45,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
 
     outbox_seconds: float = limits.AGP_OUTBOX_SECONDS
     seen_seconds: float = limits.AGP_SEEN_SECONDS
+    only_cut: bool = False  # answers are said again only after a line was cut: who leaves in order heard them
 
 
 _encode = msgspec.json.Encoder().encode
@@ -120,6 +121,11 @@ class Mail:
         async for _, letter in self._all(OUT, f"{self.me} "):
             found[letter.peer] = None
         return list(found)
+
+    async def left(self, letters: Iterable[Letter]) -> None:
+        """A peer left in order that was sent `letters` and acknowledged none of them."""
+        if self._keeping.only_cut:
+            await self.acknowledged([letter.id for letter in letters if letter.is_answer])
 
     async def acknowledged(self, ids: Sequence[str]) -> None:
         keys = [key for letter_id in ids if (key := self._places.pop(letter_id, None)) is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.errors import QuotaExceeded, WaypostError
+from waypost.errors import Forbidden, QuotaExceeded, WaypostError
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.draws import SystemDraws
@@ -83,7 +83,7 @@ class OwnAgents:
         return True
 
     def refusal(self, first: str | bytes, error: WaypostError) -> str | None:
-        """What the service tells somebody who gets no further than a first frame."""
+        """What the service tells somebody who gets no further than a first frame. An agent that is not here may come."""
         key = self._keys.key_of(self.own.removeprefix(SCHEME))
         if key is None:
             return None
@@ -92,7 +92,7 @@ class OwnAgents:
         except WaypostError:
             caller = NOBODY
         session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
-        return session.fault_frame(error, self._registry.clock.now())
+        return session.fault_frame(error, self._registry.clock.now(), again=isinstance(error, Forbidden))
 
     def unrevoked(self, peers: PeerKeys) -> PeerKeys:
         return UnrevokedKeys(peers, self._registry)
@@ -118,7 +118,9 @@ class OwnAgents:
             task=self._guide.task if is_own else None,
             on_open=self._met,
             memory=self._memory,
-            keeping=Keeping(outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_SEEN_SECONDS),
+            keeping=Keeping(
+                outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_SEEN_SECONDS, only_cut=True
+            ),
         )
 
     async def _met(self, conversation: Conversation) -> None:

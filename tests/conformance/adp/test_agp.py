@@ -174,6 +174,7 @@ async def test_a_restart_inside_the_window_does_not_forget(tmp_path: Path) -> No
                 else:
                     socket.send(frame)
                 assert await socket.answer(signed(ALICE, OWN, "echo last", at=now)) == "last"
+                await socket.end(1006)
             said = await running.application.keeper.scan("agp.out", now)
             assert sum(b'"once"' in kept.value for kept in said) == 1
 
@@ -262,3 +263,18 @@ async def test_whoever_gets_no_further_than_a_first_message_is_told_why(bench: B
         async with call(bench) as socket:
             socket.send(frame)
             assert (name, await socket.closed()) == (name, expected)
+
+
+async def test_an_answer_is_said_again_after_a_cut_line_and_not_to_who_left_in_order(bench: Bench) -> None:
+    """Others need not acknowledge: they are not told yesterday's answers first."""
+    for code, told in ((1000, "echo fresh"), (1006, "echo second")):
+        async with call(bench) as socket:
+            now = bench.clock.now()
+            await socket.open(ALICE, OWN, now)
+            socket.send(signed(ALICE, OWN, told, at=now))
+            assert [parse_message(await socket.receive()).type for _ in range(2)] == ["ack", "chat"]
+            await socket.end(code)
+        bench.clock.advance(5)
+    async with call(bench) as socket:
+        await socket.open(ALICE, OWN, bench.clock.now())
+        assert parse_message(await socket.receive()).content.text == "second"
