@@ -94,7 +94,7 @@ class Line:
                 reason = error.reason or "the connection was lost"
             except PeerFault as error:
                 reason = f"{error.code}: {error.message}"
-                if error.code in _FINAL:
+                if error.code in _FINAL and not error.retryable:
                     self._give_up(_refused(self.peer, error))
                     return
             except WaypostError as error:

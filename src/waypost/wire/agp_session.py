@@ -136,13 +136,14 @@ class AgpSession:
     def control(self, action: str, now: float, **members: object) -> str:
         return self.write("system", write_action(action, **members), now)
 
-    def fault_frame(self, error: WaypostError, now: float) -> str:
-        """What the other side is told of a fault, whoever it says that it is."""
+    def fault_frame(self, error: WaypostError, now: float, *, again: bool = False) -> str:
+        """What the other side is told of a fault, whoever it says that it is. `again`: it may come back with the same."""
         self._move(Event.FAULT)
         if self.peer is None:
             self.peer = self._named
         code = agp_code_of(error)
-        return self.control("error", now, code=code, message=str(error), retryable=code in ("rate_limited", "internal"))
+        retryable = again or code in ("rate_limited", "internal")
+        return self.control("error", now, code=code, message=str(error), retryable=retryable)
 
     # --- What comes in ---------------------------------------------------------------------------
 
