@@ -7,7 +7,7 @@ import ipaddress
 import queue
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -106,6 +106,9 @@ class Site:
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.requests: list[str] = []
         self.connections = 0
+        self.sign: Callable[[str, str, int], dict[str, str]] | None = (
+            None  # headers for a head, an address and a status
+        )
 
     def put(
         self, path: str, body: Any, *, status: int = 200, kind: str = "application/vnd.adp+json", **headers: str
@@ -123,6 +126,8 @@ class Site:
             host = next(line for line in head.decode().split("\r\n") if line.lower().startswith("host:"))[5:].strip()
             self.requests.append(f"https://{host}{path}")
             status, headers, body = self.pages.get(path, (404, {}, b"no"))
+            if self.sign is not None:
+                headers = {**headers, **self.sign(head.decode(), self.requests[-1], status)}
             lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items())]
             writer.write(
                 "\r\n".join([*lines, f"Content-Length: {len(body)}", "Connection: close", "", ""]).encode() + body

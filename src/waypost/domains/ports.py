@@ -3,7 +3,7 @@ the very connection that brought them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -58,4 +58,16 @@ class DomainFetcher(Protocol):
     async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
         """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12). It may
         be a coroutine: what it waits for goes side by side with the connection."""
+        ...
+
+    async def send(
+        self,
+        url: str,
+        purpose: Purpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Fetched:
+        """One request as it is told, and its answer, whatever it is."""
         ...

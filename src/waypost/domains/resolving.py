@@ -12,6 +12,7 @@ import logging
 import msgspec
 
 from waypost import limits
+from waypost.domains.aid_key import prove_key
 from waypost.domains.describing import Describer
 from waypost.domains.journal import Journal, Refusal
 from waypost.domains.ladder import DANE, KEY, PEER, dns_rung, key_rung, refused, unreached, with_public_key
@@ -20,8 +21,10 @@ from waypost.domains.naming import Asked, parse_asked
 from waypost.domains.outcome import Found, Way
 from waypost.domains.ports import Dns, DomainFetcher
 from waypost.model.resolution import Cost, Depth, Resolution
+from waypost.model.verdict import Verdict
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Clock
+from waypost.wire.aid import AidRecord
 
 log = logging.getLogger("waypost.domains")
 
@@ -90,9 +93,18 @@ class DomainResolver:
             documents = await describer.describe(way.asked)
         finally:
             way.verdicts.append(describer.verdict())
-        key = unreached(way.journal, KEY)[0]
-        if way.depth == "key":
-            key = key_rung(located, documents, way.journal, self.clock.now())
         way.documents = documents
-        way.located = msgspec.structs.replace(located, key=with_public_key(located.key, documents, key))
+        key = unreached(way.journal, KEY)[0]
+        if way.depth == "key" and located.aid is not None:
+            key, way.located = await self._prove(way, located, located.aid)
+        elif way.depth == "key":
+            key = key_rung(located, documents, way.journal, self.clock.now())
+            way.located = msgspec.structs.replace(located, key=with_public_key(located.key, documents, key))
         way.verdicts += [key, *unreached(way.journal, PEER)]
+
+    async def _prove(self, way: Way, located: Located, aid: AidRecord) -> tuple[Verdict, Located]:
+        """AID has no document: its server proves the key."""
+        key, known = await prove_key(located, aid, way.journal, self.fetcher, self.clock.now())
+        told = {name: value for name, value in key.evidence.items() if name != "code"}
+        way.journal.tell("key", key.state, key.reason, code=str(key.evidence.get("code", "")), **told)
+        return key, known
