@@ -70,9 +70,8 @@ def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_en
                 ("udp", "announced"),
             }
             first = {event["via"]: event for event in (next(seen), next(seen))}
-            assert {(event["type"], event["ttl"], event["trust"]) for event in first.values()} == {
-                ("added", TTL_SECONDS, "self_asserted")
-            }
+            assert {(event["type"], event["trust"]) for event in first.values()} == {("added", "self_asserted")}
+            assert all(event["ttl"] <= TTL_SECONDS for event in first.values())
             assert set(first) == {"mdns", "udp"}
 
             def found() -> Any:
