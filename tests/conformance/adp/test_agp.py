@@ -179,6 +179,7 @@ async def test_a_restart_inside_the_window_does_not_forget(tmp_path: Path) -> No
             assert sum(b'"once"' in kept.value for kept in said) == 1
 
 
+@pytest.mark.req("ADP-41")
 async def test_a_heartbeat_has_its_receipt_and_a_disconnect_ends_the_session(bench: Bench) -> None:
     now = bench.clock.now()
     async with call(bench) as socket:
@@ -191,6 +192,7 @@ async def test_a_heartbeat_has_its_receipt_and_a_disconnect_ends_the_session(ben
         assert await socket.closed() == (1000, None)
 
 
+@pytest.mark.req("ADP-38", "ADP-39")
 async def test_a_hello_counts_once_and_its_nonces_prove_that_both_are_there(bench: Bench) -> None:
     now = bench.clock.now()
     hello = signed(ALICE, OWN, hello_text(ALICE), kind="system", at=now)
@@ -207,6 +209,7 @@ async def test_a_hello_counts_once_and_its_nonces_prove_that_both_are_there(benc
         assert (await socket.closed())[0] == 4401
 
 
+@pytest.mark.req("ADP-38", "ADP-48")
 async def test_older_hellos_open_a_session_that_is_capped(bench: Bench) -> None:
     """P-2: their trust ends at key-verified, since nothing proves that somebody is there now."""
     now, fingerprint = bench.clock.now(), key_of(CAROL).public.fingerprint()
@@ -265,6 +268,7 @@ async def test_whoever_gets_no_further_than_a_first_message_is_told_why(bench: B
             assert (name, await socket.closed()) == (name, expected)
 
 
+@pytest.mark.req("ADP-41")
 async def test_an_answer_is_said_again_after_a_cut_line_and_not_to_who_left_in_order(bench: Bench) -> None:
     """Others need not acknowledge: they are not told yesterday's answers first."""
     for code, told in ((1000, "echo fresh"), (1006, "echo second")):
