@@ -227,7 +227,7 @@ def build(
     own.workers = place.board.told if place is not None else None
     watch = WatchFace(registry)
     operator = OperatorFace(registry, metrics, watch, keeper)
-    reference = ReferenceFace(renderer)
+    reference = ReferenceFace(renderer, started_at)
     outgoing = _outgoing(settings, port)
     profile = ProfileFace(registry, own)
     resolver = _resolver(settings, outgoing, clock)
@@ -300,12 +300,13 @@ def build(
     meeting.guard(authenticator, documents)
     origin = Origin(settings.trusted_proxies)
     page.guard(authenticator, rates, origin)
+    rtfs = RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates)
     service = Service(
         routes,
         [
             AfFace(surface),
-            RtfsFace(registry, anonymous_read=settings.anonymous_read, rates=rates),
-            AnnounceFace(registry, renderer, anonymous_read=settings.anonymous_read, rates=rates),
+            rtfs,
+            AnnounceFace(registry, renderer, anonymous_read=settings.anonymous_read, rates=rates, rtfs=rtfs),
         ],
         authenticator,
         metrics,
@@ -537,7 +538,7 @@ def _lan(settings: Settings, registry: Registry, renderer: Renderer, outgoing: O
             )
         )
     if settings.udp:
-        transports.append(make_udp(settings.udp_interface, registry.clock, settings.udp_port))
+        transports.append(make_udp(settings.udp_interface, registry.clock, settings.udp_port, ipv6=settings.udp_ipv6))
     if settings.bus is not None:
         group, login = settings.bus_group, login_of(settings)
         transports.append(make_bus(settings.bus, registry.clock, topic=settings.bus_topic, group=group, login=login))

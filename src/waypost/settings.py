@@ -397,6 +397,12 @@ SERVICE_SETTINGS = (
         doc="The port for UDP broadcast.",
     ),
     Setting(
+        name="udp_ipv6",
+        kind="switch",
+        default=False,
+        doc="Use UDP on IPv6 too: all nodes of the link (ff02::1). `announce` and `browse` go by it as well.",
+    ),
+    Setting(
         name="bus",
         kind="text",
         doc="The bus (NATS) on which to hear announcements and answer queries: nats://HOST:PORT, several divided by commas.",
@@ -556,6 +562,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     udp: bool = False
     udp_interface: str | None = None
     udp_port: int = limits.UDP_PORT
+    udp_ipv6: bool = False
     bus: str | None = None
     bus_topic: str = "/topic/discovery"
     bus_group: str | None = None

@@ -33,6 +33,9 @@ def _makers(clock: ManualClock) -> dict[str, Make]:
     service = f"_wp-{secrets.token_hex(4)}._tcp.local."
     return {
         "udp": lambda name: UdpTransport([INTERFACE], clock, random=random.Random(name)),
+        "udp-v6": lambda name: UdpTransport(
+            [INTERFACE], clock, to="10.77.0.250", ipv6=True, random=random.Random(name)
+        ),  # nobody has that address: IPv6 alone carries
         "udp-limited": lambda name: UdpTransport([INTERFACE], clock, to="255.255.255.255", random=random.Random(name)),
         "mdns": lambda name: MdnsTransport([INTERFACE], clock, service=service, random=random.Random(name)),
         "mdns-v4": lambda name: MdnsTransport([INTERFACE], clock, service=service, ipv6=False),
@@ -53,7 +56,7 @@ class Hosts(Bed):
             return await super().open(name)
 
 
-@pytest.fixture(params=["mdns", "mdns-v4", "udp", "udp-limited"])
+@pytest.fixture(params=["mdns", "mdns-v4", "udp", "udp-limited", "udp-v6"])
 async def hosts(request: pytest.FixtureRequest, net: Lan) -> AsyncIterator[Hosts]:
     clock = ManualClock(time.time())
     bed = Hosts(net, clock, _makers(clock)[request.param])
@@ -71,7 +74,7 @@ async def test_an_agent_is_seen_on_another_host_and_found_there(hosts: Hosts) ->
     assert (await alice.announce(message, 30)).accepted
     await eventually(lambda: watched.kinds() == ["added"])
     assert said(watched.sightings[0].message) == message
-    assert watched.sightings[0].source.startswith(("10.77.0.1", "fe80::1"))
+    assert watched.sightings[0].source.startswith(("10.77.0.1", "fe80::1", "[fe80::1]"))
     assert [said(found) for found in await asked(bob, AgentQuery(agent_id=A), {A}, 5.0)] == [message]
 
 

@@ -71,7 +71,10 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
             made.append(self._mdns())
         if udp if chosen.udp is None else chosen.udp:
             for each in chosen.interface or (None,):
-                made.append(make_udp(each, self.clock, chosen.udp_port, directory=self._directory("udp")))
+                directory = self._directory("udp")
+                made.append(
+                    make_udp(each, self.clock, chosen.udp_port, ipv6=self.settings.udp_ipv6, directory=directory)
+                )
         topic = chosen.bus_topic or self.settings.bus_topic
         login = login_of(self.settings)
         made += [

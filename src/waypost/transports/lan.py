@@ -36,9 +36,14 @@ def make_mdns(
 
 
 def make_udp(
-    interface: str | None, clock: Clock, port: int = limits.UDP_PORT, *, directory: Directory | None = None
+    interface: str | None,
+    clock: Clock,
+    port: int = limits.UDP_PORT,
+    *,
+    ipv6: bool = False,
+    directory: Directory | None = None,
 ) -> Transport:
-    return UdpTransport([interface or find_way_out()], clock, port=port, directory=directory)
+    return UdpTransport([interface or find_way_out()], clock, port=port, ipv6=ipv6, directory=directory)
 
 
 def make_bus(

@@ -57,10 +57,12 @@ class UdpTransport:
         *,
         port: int = PORT,
         to: str = "",
+        ipv6: bool = False,
         random: randomness.Random | None = None,
         directory: Directory | None = None,
     ) -> None:
-        """`interfaces`: names or addresses. `to`: 255.255.255.255, or another address than each network's own broadcast."""
+        """`interfaces`: names or addresses. `to`: 255.255.255.255, or another address than each network's own broadcast.
+        `ipv6`: also to all nodes of IPv6, on interfaces that have a link-local address."""
         if port == MDNS_PORT:
             raise ConfigurationError(
                 "Port 5353 belongs to mDNS.", path="udp", hint=f"Choose another one, such as {PORT}."
@@ -68,6 +70,7 @@ class UdpTransport:
         self._interfaces = interfaces
         self._port = port
         self._to = to
+        self._ipv6 = ipv6
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._secret = self._random.randbytes(32)
@@ -85,6 +88,8 @@ class UdpTransport:
         try:
             for interface in find_interfaces(self._interfaces):
                 self._sockets.append(open_sockets(interface, self._port, self._to, self._received))
+                if self._ipv6 and any(address.is_link_local for address in interface.v6):
+                    self._sockets.append(open_sockets(interface, self._port, "", self._received, ipv6=True))
         except WaypostError:
             await self.close()
             raise
@@ -235,9 +240,9 @@ def _parts(reply: bytes) -> list[bytes]:
 
 
 def _text(source: Address) -> str:
-    return f"{source[0]}:{source[1]}"
+    return f"[{source[0]}]:{source[1]}" if ":" in source[0] else f"{source[0]}:{source[1]}"
 
 
 def _pace_name(source: Address) -> Hashable:
     """A machine is one source; of this one, every process."""
-    return source if source[0].startswith("127.") else source[0]
+    return source if source[0].startswith("127.") else str(source[0])

@@ -12,12 +12,14 @@ import os
 import socket
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.transports.interfaces import Interface
 
-Address = tuple[str, int]
+Address = tuple[Any, ...]  # host and port; of IPv6 also its scope
+ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
 Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether there is work to do
 _READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
 _READ_AT_ONCE = 32  # in one turn of the event loop, some 0.3 ms
@@ -28,17 +30,19 @@ _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
 
 class UdpSockets:
-    """The two sockets of one interface."""
+    """The two sockets of one interface, of IPv4 or of IPv6."""
 
-    def __init__(self, interface: Interface, port: int, to: str, received: Received) -> None:
+    def __init__(self, interface: Interface, port: int, to: str, received: Received, *, ipv6: bool = False) -> None:
         self.interface = interface
-        self._to = (to or interface.broadcast, port)
+        self._to: Address = (to or interface.broadcast, port)
+        if ipv6:
+            self._to = (ALL_NODES, port, 0, interface.index)
         self._received = received
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
         self.refused = 0  # datagrams that were dropped unread
-        self._listener = _listening(interface, port)
+        self._listener = _bound6(interface, port) if ipv6 else _listening(interface, port)
         try:
-            self._speaker = _speaking(interface)
+            self._speaker = _bound6(interface, 0) if ipv6 else _speaking(interface)
         except OSError:
             self._listener.close()
             raise
@@ -50,9 +54,8 @@ class UdpSockets:
     def broadcast(self, data: bytes) -> None:
         """Raises OSError: the link is down, or there is no way."""
         if not self.interface.carries(self._speaker.fileno()):
-            raise OSError(
-                errno.ENETDOWN, os.strerror(errno.ENETDOWN)
-            )  # the system would throw it away, and say nothing
+            # The system would throw it away, and say nothing.
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
         self._speaker.sendto(data, self._to)
 
     def send(self, data: bytes, to: Address) -> None:
@@ -93,9 +96,9 @@ class UdpSockets:
             asyncio.get_running_loop().add_reader(each.fileno(), self._read, each)
 
 
-def open_sockets(interface: Interface, port: int, to: str, received: Received) -> UdpSockets:
+def open_sockets(interface: Interface, port: int, to: str, received: Received, *, ipv6: bool = False) -> UdpSockets:
     try:
-        return UdpSockets(interface, port, to, received)
+        return UdpSockets(interface, port, to, received, ipv6=ipv6)
     except OSError as error:
         raise ConfigurationError(
             f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",
@@ -122,6 +125,24 @@ def _bound(interface: Interface, host: str, port: int) -> socket.socket:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind_to_device(made, interface)
         made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _bound6(interface: Interface, port: int) -> socket.socket:
+    """Every host hears the group of all nodes without joining it."""
+    made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        if port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind_to_device(made, interface)
+        made.bind(("::", port))
     except OSError:
         made.close()
         raise
