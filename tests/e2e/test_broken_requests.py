@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 
 import httpx
 import pytest
@@ -259,3 +260,14 @@ def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx.Client) ->
         answer = admin.post("/api/v1/agents", content=b"x" * 6_000_000)
         assert answer.status_code == 413
         assert answer.headers["connection"] == "close"
+
+
+# --- What every answer tells ----------------------------------------------------------------------
+
+
+def test_a_change_is_not_newer_than_the_answer_that_tells_it(admin: httpx.Client) -> None:
+    """RFC 9110 §8.8.2.1, at once after each of many changes."""
+    for at in range(20):
+        admin.put("/profile/v1/agents/dated", json=profile("dated", description=f"Version {at}."))
+        headers = admin.get("/profile/v1/agents/dated").headers
+        assert parsedate_to_datetime(headers["last-modified"]) <= parsedate_to_datetime(headers["date"])

@@ -38,6 +38,7 @@ from waypost.server.rates import Rates
 from waypost.server.reading import read_limit, read_ttl, read_visibility
 from waypost.server.rendering import Renderer
 from waypost.server.routes import Call
+from waypost.server.rtfs import RtfsFace
 from waypost.trust.allowlist import find_agent_id
 from waypost.trust.policy import require_scope
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_query, parse_wanted, response_body
@@ -60,9 +61,17 @@ class AnnounceFace:
     first_segments: tuple[bytes, ...] = (b"agents", b"ws")
 
     def __init__(
-        self, registry: Registry, renderer: Renderer, *, anonymous_read: bool = False, rates: Rates | None = None
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        *,
+        anonymous_read: bool = False,
+        rates: Rates | None = None,
+        rtfs: RtfsFace | None = None,
     ) -> None:
+        """`rtfs`: answers the calls of those who were told that the registry is at `/agents` (RTFS-30)."""
         self._registry = registry
+        self._rtfs = rtfs
         self._views = AnnouncedViews(registry, renderer)
         self._anonymous_read = anonymous_read
         self._rates = rates
@@ -127,6 +136,8 @@ class AnnounceFace:
         _check_media_type(request)
         body = await request.body(limits.ANNOUNCE_BYTES)
         message = parse_object(body, max_bytes=limits.ANNOUNCE_BYTES)
+        if self._rtfs is not None and "jsonrpc" in message and "protocol_version" not in message:
+            return await self._rtfs.answer_calls(request, principal, body)
         kind = kind_of_message(message)
         minor = parse_minor(message.get("protocol_version"))
         self._warn_of_version(principal, minor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, codes_of
 from waypost.model.json import dump_json
+from waypost.server.conditional import http_date
 from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
 from waypost.server.socket_frames import ConversationProtocol, SocketProtocol
@@ -85,7 +87,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_is_over()
         self._check_head()
         self.limit_concurrency = limits.CONNECTIONS + SocketProtocol.alive
+        self._set_date()
         super().on_headers_complete()
+
+    def _set_date(self) -> None:
+        """uvicorn looks at the clock once a second: a change would then look newer than the answer that tells it."""
+        date = (b"date", http_date(time.time()))
+        kept = self.server_state.default_headers
+        if not kept or kept[0] != date:
+            self.server_state.default_headers = [date, *(pair for pair in kept if pair[0] != b"date")]
 
     def _head_is_over(self) -> None:
         self._in_head = False

@@ -11,19 +11,23 @@ from waypost.dialects import CODECS
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.server import openapi
-from waypost.server.asgi import AnyResponse, Response
-from waypost.server.conditional import not_modified, strong_etag
+from waypost.server.asgi import AnyResponse, Headers, Response
+from waypost.server.conditional import http_date, not_modified, strong_etag
 from waypost.server.pages import html_response, page
 from waypost.server.rendering import Renderer
 from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import ANSWERS
 
 _SCHEMA_TYPE = b"application/schema+json"
+_FOR_ALL: Headers = [(b"cache-control", b"public, max-age=3600")]
+_FOR_READERS: Headers = [(b"vary", b"Authorization"), (b"cache-control", b"private, no-cache")]
 
 
 class ReferenceFace:
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: Renderer, started_at: float) -> None:
+        """`started_at`: none of this changes while the service runs."""
         self._renderer = renderer
+        self._started_at = started_at
         self.described: list[Route] = []
 
     def routes(self) -> list[Route]:
@@ -63,20 +67,18 @@ class ReferenceFace:
         schema = find_schema(call.id)
         schema = {**schema, "$id": f"{self._renderer.base_url}/schemas/{call.id}.json"}
         schema.setdefault("$schema", "https://json-schema.org/draft/2020-12/schema")
-        body = dump_json(schema)
-        etag = strong_etag(body, _SCHEMA_TYPE)
-        headers = [(b"etag", etag.encode()), (b"cache-control", b"public, max-age=3600")]
-        if not_modified(call.request, etag, None):
-            return Response(304, headers=headers)
-        return Response(200, body, content_type=_SCHEMA_TYPE, headers=headers)
+        return self._unchanging(call, Response(200, dump_json(schema), content_type=_SCHEMA_TYPE), _FOR_ALL)
 
     async def openapi(self, call: Call) -> AnyResponse:
-        body = dump_json(self._description)
-        etag = strong_etag(body, b"application/json")
-        headers = [(b"etag", etag.encode()), (b"vary", b"Authorization"), (b"cache-control", b"private, no-cache")]
-        if not_modified(call.request, etag, None):
-            return Response(304, headers=headers)
-        return Response(200, body, headers=headers)
+        return self._unchanging(call, Response(200, dump_json(self._description)), _FOR_READERS)
+
+    def _unchanging(self, call: Call, found: Response, headers: Headers) -> Response:
+        """`found`, or the word that it is still the same."""
+        etag = strong_etag(found.body, dict(found.headers)[b"content-type"])
+        found.headers += [*headers, (b"etag", etag.encode()), (b"last-modified", http_date(self._started_at))]
+        if not_modified(call.request, etag, self._started_at):
+            return Response(304, headers=found.headers)
+        return found
 
     def rows(self) -> str:
         """Every operation, as HTML."""
@@ -87,7 +89,8 @@ class ReferenceFace:
         )
 
     async def docs(self, call: Call) -> AnyResponse:
-        return html_response(page("API reference", f"<h1>API reference</h1>{self.rows()}"), private=True)
+        shown = html_response(page("API reference", f"<h1>API reference</h1>{self.rows()}"), private=True)
+        return self._unchanging(call, shown, [])
 
 
 def find_schema(name: str) -> dict[str, Any]:

@@ -58,15 +58,20 @@ class RtfsFace:
                 hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
             )
         _check_media_type(request)
+        return await self.answer_calls(request, principal, await request.body(limits.RPC_BYTES))
+
+    async def answer_calls(self, request: Request, principal: Principal, body: bytes) -> Response:
+        """What was read from `request`, here or where another protocol is spoken too."""
         visibility = read_visibility(request)
-        incoming = parse_calls(await request.body(limits.RPC_BYTES))
+        incoming = parse_calls(body)
+        token = _registration_token(request)
         caller = Caller(principal=principal, bearer=token, visibility=visibility, budget=Budget())
         self._pace(incoming.calls, principal)
         replies = [reply for call in incoming.calls if (reply := await self._reply(call, caller)) is not None]
-        body = join_replies(replies, is_batch=incoming.is_batch)
-        if body is None:
+        joined = join_replies(replies, is_batch=incoming.is_batch)
+        if joined is None:
             return Response(204, headers=[_NOT_STORED])
-        return Response(200, body, headers=[_NOT_STORED])
+        return Response(200, joined, headers=[_NOT_STORED])
 
     def _pace(self, calls: Sequence[Call | Refused], principal: Principal) -> None:
         """Each call of a batch counts."""

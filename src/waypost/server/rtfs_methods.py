@@ -84,7 +84,7 @@ class RtfsMethods:
         if not isinstance(card, dict):
             raise InvalidDocument(f"agent_card is an object, not {kind_of(card)}.", path=CARD)
         endpoint = _endpoint_url(params)
-        ttl = _ttl(params)
+        ttl = _ttl(params) or limits.TTL_DEFAULT_SECONDS["rtfs"]  # also when the card is the one that is known
         principal = self._writer(caller, params, card.get("agent_id"), OwnerConflict)
         document = _document(card, endpoint)
         publication = Publication(

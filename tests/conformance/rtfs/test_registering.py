@@ -129,6 +129,13 @@ async def test_a_ttl_is_clamped_and_the_granted_one_is_told(rpc: Rpc, asked: flo
 
 
 @pytest.mark.req("RTFS-41")
+async def test_a_card_that_is_known_gets_the_default_ttl_too_when_it_names_none(rpc: Rpc) -> None:
+    assert (await rpc.register(card(), ttl_seconds=100))["ttl_seconds"] == 100
+    again = await rpc.register(card())
+    assert (again["outcome"], again["ttl_seconds"]) == ("refreshed", 3600)
+
+
+@pytest.mark.req("RTFS-41")
 @pytest.mark.parametrize("asked", [0, -1, 1.5, "60", True, [], {}, 2**31 + 1])
 async def test_a_ttl_that_is_no_whole_positive_number_is_refused(rpc: Rpc, asked: Any) -> None:
     assert await rpc.code("register", agent_card=card(), ttl_seconds=asked) == -32602

@@ -36,6 +36,15 @@ async def test_calls_are_posted_to_rtfs_and_its_aliases(bench: Bench, path: str)
 
 
 @pytest.mark.req("RTFS-30")
+async def test_calls_are_answered_where_announcements_are_posted_too(bench: Bench) -> None:
+    rpc = Rpc(bench.as_("alice"), "/agents")
+    assert (await rpc.register(card()))["status"] == "registered"
+    assert await rpc.found(agent_id="weather") == ["weather"]
+    announced = await rpc.post({"protocol_version": "v1.0", "jsonrpc": "2.0", "query": {"capability": "*"}})
+    assert "agents" in announced.json()
+
+
+@pytest.mark.req("RTFS-30")
 async def test_a_request_that_is_not_version_2_is_refused(rpc: Rpc) -> None:
     for body in ({"method": "m", "id": 1}, {"jsonrpc": "1.0", "method": "m", "id": 1}):
         response = await rpc.post(body)
