@@ -17,6 +17,7 @@ import pytest
 from support import processes
 from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
+from support.service import profile
 from waypost import Client, LiveAgent
 from waypost.client.talk import ChatMessage
 from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
@@ -138,3 +139,20 @@ def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be
     assert "the one that is known is" in other.stderr
     plain = run(server, own, "--url", "ws://chat.example.com/", "--fingerprint", fingerprint(BOB), said="hello\n")
     assert plain.returncode == 64
+
+
+def test_the_command_talks_to_a_hosted_agent_before_there_is_any_dns_and_never_to_another_in_its_place(
+    server: RunningServer,
+) -> None:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+        for name in ("urn:agent:hosted", "urn:agent:homeless"):
+            assert http.post("/api/v1/agents", json=profile(name)).is_success
+        assert http.post("/api/v1/agents/urn:agent:hosted:host", json={"domain": "hosted.example.com"}).is_success
+    for wanted in ("urn:agent:hosted", "hosted.example.com"):
+        found = run(server, wanted, said="hello\n")
+        assert found.returncode == 0, found.stderr
+        assert "is hosted here" in found.stdout
+        assert "hosted.example.com is there: peer-verified" in found.stderr
+    homeless = run(server, "urn:agent:homeless", said="hello\n")
+    assert homeless.returncode == 69
+    assert "has no domain" in homeless.stderr

@@ -73,7 +73,12 @@ class RegistryContacts:
         await self._http.aclose()
 
     async def find(self, agent: str) -> Contact | None:
-        return await self._itself(agent) or await self._resolved(agent) or await self._registered(agent)
+        return (
+            await self._itself(agent)
+            or await self._resolved(agent)
+            or await self._registered(agent)
+            or await self._hosted(agent)
+        )
 
     async def itself(self) -> Contact:
         """The registry as an agent."""
@@ -115,6 +120,15 @@ class RegistryContacts:
         if found.status_code != 200 or hashlib.sha256(found.content).hexdigest() != sha256:
             raise FetchFailed(f"{url} has changed since it was judged.", path="url", hint="Resolve it again.")
         return parse_object(found.content)
+
+    async def _hosted(self, agent: str) -> Contact | None:
+        """An agent that the registry answers for, also while no DNS leads there."""
+        own, domain = await self.itself(), domain_of(agent)
+        if domain is None or not is_domain(agent):
+            return None
+        found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
+        key = stated_key(agent, parse_object(found.content), "registry") if found.status_code == 200 else None
+        return None if key is None else Contact(agent=agent, url=own.url, key=key, token=self._token)
 
     async def _registered(self, agent: str) -> Contact | None:
         try:

@@ -127,7 +127,7 @@ class Invitations:
     async def get(self, invitation_id: str) -> Held:
         kept = await self._keeper.get(INVITATION, invitation_id, self._now()) if len(invitation_id) <= 64 else None
         if kept is None:
-            raise no_such_invitation()
+            raise unknown_invitation(invitation_id)
         return _read(kept)
 
     async def revoke(self, invitation_id: str) -> Held:
@@ -204,6 +204,15 @@ def no_such_invitation() -> NotFound:
     """The same words whatever is wrong with it."""
     return NotFound(
         "There is no such invitation, or it is over.", path="code", hint="Ask whoever invited you for a new one."
+    )
+
+
+def unknown_invitation(invitation_id: str) -> NotFound:
+    """For who made invitations; the same words for unknown and foreign."""
+    return NotFound(
+        f"There is no invitation {invitation_id[:64]!r} of yours.",
+        path="id",
+        hint="`waypost invite list` shows them.",
     )
 
 

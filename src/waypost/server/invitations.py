@@ -15,7 +15,7 @@ from waypost.errors import (
     Unauthorized,
     WaypostError,
 )
-from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation
+from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation, unknown_invitation
 from waypost.meeting.inviting import Followed, check_document, follow
 from waypost.meeting.signatures import SCHEME as AGENT_SCHEME
 from waypost.model.json import JsonObject, parse_object
@@ -167,7 +167,7 @@ class InvitationFace:
     async def revoke(self, call: Call) -> AnyResponse:
         held = await self._invitations.get(call.id)
         if not self._may(call.principal, held):
-            raise no_such_invitation()
+            raise unknown_invitation(call.id)
         if held.revoked_at is None:
             await self._invitations.revoke(call.id)
             await self._note(call.principal, "revoke_invitation", held.record, "revoked", held.id)

@@ -113,7 +113,10 @@ class Renderer:
         if TRUST_MEMBER in record.extra:  # ours to say, in what is ours to write
             kept = {name: value for name, value in record.extra.items() if name != TRUST_MEMBER}
             record = msgspec.structs.replace(record, extra=kept)
-        encoded = CODECS[dialect].encode(record, self.context(registration, now))
+        context = self.context(registration, now)
+        if dialect == "adp" and registration.hosted is not None:  # an agent is named by its own domain, if it has one
+            context = msgspec.structs.replace(context, host=registration.hosted)
+        encoded = CODECS[dialect].encode(record, context)
         if dialect in _TOLD:
             told_metadata(encoded.document, registration, scalar=dialect == "ard")
         return dump_json(encoded.document), encoded.losses

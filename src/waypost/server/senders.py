@@ -100,7 +100,7 @@ class Senders:
             return None
         found = find_agent(self._registry, wanted)
         if found is None:
-            raise no_such_agent(wanted)
+            raise no_such_agent(wanted, "agent")
         return found
 
     async def addressee(self, request: Request, sender: Sender) -> Addressee:
@@ -125,7 +125,7 @@ class Senders:
         self._registry.catalogue.expire(self._registry.clock.now())
         entry = self._entry(request)
         if entry is not None and not sender.sees(entry):
-            raise no_such_agent(request.param("agent") or entry.domain or entry.id)
+            raise no_such_agent(request.param("agent") or entry.domain or entry.id, "agent")
         return entry
 
     async def _addressed(self, entry: Entry, sender: Sender) -> Addressee:
@@ -225,7 +225,7 @@ def owned_agent(registry: Registry, principal: Principal, key: str, path: str = 
     """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
     entry = find_agent(registry, key)
     if entry is None or not may_see(principal, entry.scopes):
-        raise no_such_agent(key)
+        raise no_such_agent(key, path)
     if not may_change(principal, entry.owner):
         raise NotOwner("This agent belongs to another subject.", path=path, hint="Only its owner may do this.")
     return entry

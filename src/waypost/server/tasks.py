@@ -234,7 +234,7 @@ class TaskFace:
         if not isinstance(lease, str):
             raise InvalidDocument("Which lease?", path="$.lease", hint="Send the one that came with the task.")
         task = await self._tasks.report(call.id, lease, parse_outcome(asked), _lease(asked))
-        return json_response(status_json(task), headers=[_NOT_STORED])
+        return json_response(waiting_json(task), headers=[_NOT_STORED])
 
     # --- Results from elsewhere ------------------------------------------------------------------
 

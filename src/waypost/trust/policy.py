@@ -56,9 +56,9 @@ def require_bound(principal: Principal, *names: str) -> None:
         )
 
 
-def no_such_agent(name: str) -> NotFound:
+def no_such_agent(name: str, path: str = "id") -> NotFound:
     """The same words for unknown and hidden: the answer must not tell them apart."""
     shown = name if len(name) <= 64 else name[:63] + "…"
     return NotFound(
-        f"No agent is registered as {shown!r}.", path="id", hint="List or find agents to see the ids in use."
+        f"No agent is registered as {shown!r}.", path=path, hint="List or find agents to see the ids in use."
     )

@@ -55,7 +55,11 @@ def test_an_agent_signs_instead_of_showing_a_token(shell: Shell) -> None:
     assert shell("task", "status", ran.json["taskId"], "--as", agent, "--key", "agent.pem").code == 0
     shell.write("other.pem", key_of(number=32).pem())
     assert shell("task", "send", "echo", "--as", agent, "--key", "other.pem").code == 77
-    assert shell("task", "send", "echo", "--as", agent).code == 64
+    assert shell("task", "send", "echo", "--key", "agent.pem").code == 64
+    assert shell("task", "status", ran.json["taskId"], "--as", agent).code == 64
+    unknown = shell("task", "send", "echo", "--as", agent)  # by the service, which does not host it
+    assert unknown.code == 1
+    assert "where: as" in unknown.err
 
 
 def test_the_owner_of_an_agent_takes_its_tasks_and_reports(shell: Shell, agent: dict[str, Any], bob: list[str]) -> None:
@@ -110,4 +114,6 @@ def test_somebody_is_invited_to_a_private_agent(
     assert "revoked" in shell("invite", "list", "--agent", "agent:invited.example.com").out
     code = json.loads(made.out)["invite"]["code"]
     assert shell("invite", "redeem", code).code == 1
+    assert "no file other.json" in shell("invite", "redeem", "other.json").err
+    assert "invite list" in shell("invite", "revoke", "4d2f6a1b9c3e8f70").err
     assert "invitation.json" in shell("invite", "--help").out

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 from rich.text import Text
@@ -22,7 +23,7 @@ from waypost.client.contacts import DomainContacts
 from waypost.client.key_files import keep_key, make_key, read_key
 from waypost.client.lines import LineNews
 from waypost.client.talk import ChatMessage
-from waypost.errors import NotFound, Timeout, WaypostError
+from waypost.errors import NotFound, Timeout, Unavailable, WaypostError
 from waypost.live import LiveAgent
 from waypost.model.verdict import Verdict
 from waypost.net.addresses import AddressPolicy
@@ -209,9 +210,14 @@ def _agent_of(session: Session, wanted: str) -> str:
         return wanted
     try:
         with session.client() as client:
-            found = client.document(wanted, "adp").body.get("identity")
-            if isinstance(found, dict) and isinstance(found.get("id"), str):
+            found = client.document(wanted, "adp").body["identity"]
+            if found["id"] != f"agent:{urlsplit(session.connection().base_url).hostname}":
                 return str(found["id"])
+            raise Unavailable(
+                f"{wanted} has no domain, so nobody can talk to it.",
+                path="agent",
+                hint="Give it one with `waypost host DOMAIN AGENT`; the service itself is talked to by its Agent URI.",
+            )
     except NotFound:
         pass
     except WaypostError:

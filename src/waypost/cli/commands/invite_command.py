@@ -112,7 +112,11 @@ def _given(text: str) -> dict[str, Any] | str:
     if text == "-":
         return parse_object(sys.stdin.buffer.read())
     path = Path(text)
-    return parse_object(path.read_bytes()) if path.is_file() else text
+    if path.is_file():
+        return parse_object(path.read_bytes())
+    if not text.isalnum():  # no code has a dot or a slash
+        raise click.UsageError(f"There is no file {text}, and it is no code.")
+    return text
 
 
 def _value(invitation: InvitationView) -> dict[str, Any]:
