@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from waypost.errors import InvalidParameter
-from waypost.model.names import slug
 from waypost.registry.drift import held_json
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, json_response
-from waypost.server.own import written
+from waypost.server.own import place_of, written
 from waypost.server.reading import read_object
 from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import HELD, RECEIPT
@@ -62,11 +61,11 @@ class ConfirmingFace:
 
     async def confirm(self, call: Call) -> AnyResponse:
         receipt = await self._registry.confirm(call.principal, call.id, await _read_etag(call))
-        return written(receipt, f"/api/v1/agents/{slug(receipt.id)}")
+        return written(receipt, place_of(receipt))
 
     async def reject(self, call: Call) -> AnyResponse:
         receipt = await self._registry.reject(call.principal, call.id, await _read_etag(call))
-        return written(receipt, f"/api/v1/agents/{slug(receipt.id)}")
+        return written(receipt, place_of(receipt))
 
 
 async def _read_etag(call: Call) -> str:

@@ -248,7 +248,7 @@ class OwnFace:
                 source_url=fetched_from or base,
             )
         )
-        return written(receipt, f"/api/v1/agents/{slug(receipt.id)}")
+        return written(receipt, place_of(receipt))
 
     async def batch(self, call: Call) -> AnyResponse:
         """Lines are decided as they arrive; the answers are sent when all have come, in order."""
@@ -457,6 +457,12 @@ class OwnFace:
             for operation in OPERATIONS.values()
         ]
         return json_response({"operations": rows})
+
+
+def place_of(receipt: Receipt) -> str:
+    """Where what was written can be read. An agent that cannot be reached has no profile document, but its own."""
+    bare = receipt.registration is not None and not receipt.registration.record.bindings
+    return f"/api/v1/agents/{slug(receipt.id)}" + (f"?as={receipt.dialect}" if bare else "")
 
 
 def written(receipt: Receipt, location: str) -> Response:

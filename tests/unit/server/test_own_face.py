@@ -48,6 +48,15 @@ async def test_a_document_is_recognised_registered_and_given_back_in_every_diale
         assert (await admin.get(written.headers["location"], params={"as": "a2a"})).content == body
 
 
+async def test_the_location_of_an_agent_that_cannot_be_reached_leads_to_its_own_document(tmp_path: Path) -> None:
+    document = {"id": "annotator", "name": "Annotator", "endpoints": [{"method": "POST", "path": "/v1/message:send"}]}
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        written = await admin.post("/api/v1/agents", json=document)
+        read = await admin.get(written.headers["location"])
+        assert (read.status_code, read.json()["endpoints"]) == (200, document["endpoints"])
+
+
 async def test_one_agent_told_of_in_two_dialects_is_one_record_with_two_sources(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
