@@ -29,6 +29,13 @@ _NAME_CHARS: Final = 14
 _DNSSEC: Final = {"secure": "green", "insecure": "dim", "bogus": "bold red", "indeterminate": "yellow"}
 
 
+def exit_code(found: Resolution) -> int:
+    """75 is "try again": nobody could be asked, which says nothing of the agent."""
+    if found.is_resolved:
+        return 0
+    return 75 if found.is_unanswered else 1
+
+
 def show_resolution(printer: Printer, found: Resolution) -> None:
     if not printer.is_human:
         printer.value(msgspec.to_builtins(found))

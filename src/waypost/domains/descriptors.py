@@ -56,6 +56,15 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
         stated = identity.get(name) if name is not None else None
         return stated.lower().removesuffix(".") if isinstance(stated, str) else None
 
+    def capabilities(self) -> tuple[str, ...]:
+        """What the agent says that it can do, by the ids of its own dialect; tags where that has none."""
+        member = {"adp": "capabilities", "a2a": "skills"}.get(self.told.dialect, "")
+        listed = (self.parsed or {}).get(member)
+        if not isinstance(listed, list):
+            return tuple(self.decoded.record.tags) if self.decoded is not None else ()
+        ids = [each["id"] for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)]
+        return tuple(dict.fromkeys(ids))[: limits.TAGS]
+
 
 def read_descriptor(fetched: Fetched, role: Literal["capability", "metadata"], now: float) -> Descriptor:
     told = ResolvedDocument(

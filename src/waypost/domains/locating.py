@@ -7,6 +7,7 @@ place; whatever fails ends the way (C-11, D3).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,7 +22,7 @@ from waypost.wire.aid import AidRecord, select_aid
 from waypost.wire.companion_txt import Companion, find_companion
 from waypost.wire.dns_data import is_host
 from waypost.wire.srv import first_srv
-from waypost.wire.svcb import PK, ServiceBinding, parse_svcb
+from waypost.wire.svcb import BAP, PK, ServiceBinding, parse_svcb
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +145,11 @@ class Locator:
             )
         return target
 
+    def _warn_of_bap(self, record: ServiceBinding) -> None:
+        bap = record.text(BAP) or ""
+        if "," in bap or "/" in bap:
+            self._journal.warn(f"bap is {bap[:64]!r}, and names one protocol (AID-15); {record.protocol()} is taken.")
+
     async def _legacy_bindings(self, name: str) -> Bindings | None:
         names = legacy_names(name)
         for found in await self._journal.ask(*((each, "SVCB") for each in names)) if names else ():
@@ -168,6 +174,7 @@ class Locator:
                     f"{host} is no name that a certificate can be for; its record was passed over (AID-4)."
                 )
             else:
+                self._warn_of_bap(record)
                 services.append(Service(host=host, port=record.port or 443, binding=record))
         if not services:
             raise Refusal("no_usable_record", f"none of the records of {domain} can be used")
@@ -242,7 +249,7 @@ class Locator:
             return self._by_txt(name, record, txt, srv)
         aid = self._aid(txt)
         if aid is not None:
-            endpoint = Endpoint(host=name, protocol=aid.proto, url=aid.uri)
+            endpoint = _aid_endpoint(name, aid)
             return Located(domain=name, how="aid", security=txt.security, endpoints=(endpoint,), aid=aid, ttl=txt.ttl)
         return Located(domain=name, security=txt.security)
 
@@ -291,6 +298,16 @@ def _tells_of_agents(records: Sequence[bytes]) -> bool:
         if binding.is_agent:
             return True
     return False
+
+
+def _aid_endpoint(name: str, aid: AidRecord) -> Endpoint:
+    """The server in its address; what runs here (`docker:`, `zeroconf:`) has none."""
+    try:
+        at = urlsplit(aid.uri)
+        host, port = (at.hostname, at.port) if at.scheme in ("https", "wss") else (None, None)
+    except ValueError:  # it is told as it stands; who connects will see
+        host, port = None, None
+    return Endpoint(host=host or name, port=port or 443, protocol=aid.proto, url=aid.uri)
 
 
 def _endpoint(service: Service) -> Endpoint:

@@ -53,7 +53,7 @@ class Way(msgspec.Struct, kw_only=True):
             endpoints=place.endpoints,
             document=next((each.told for each in self.documents if each.is_agent), told[0] if told else None),
             documents=tuple(told),
-            capabilities=place.companion.capabilities if place.companion is not None else (),
+            capabilities=self._capabilities(place),
             key=place.key,
             steps=tuple(self.journal.steps),
             warnings=tuple(self.journal.warnings),
@@ -61,6 +61,13 @@ class Way(msgspec.Struct, kw_only=True):
             cost=self.journal.cost(),
             at=self.journal.at,
         )
+
+    def _capabilities(self, place: Located) -> tuple[str, ...]:
+        """As the document says that describes the agent, else as the DNS does (AID-17)."""
+        described = next((each for each in self.documents if each.is_agent), None)
+        if described is not None:
+            return described.capabilities()
+        return place.companion.capabilities if place.companion is not None else ()
 
     def _how(self) -> How | None:
         if self.asked.url and self.documents:

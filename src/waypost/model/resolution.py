@@ -102,7 +102,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] = ()
     document: ResolvedDocument | None = None  # the one that describes the agent best
     documents: tuple[ResolvedDocument, ...] = ()
-    capabilities: tuple[str, ...] = ()  # as the DNS tells them, where no document describes the agent
+    capabilities: tuple[str, ...] = ()  # as its document tells them, else the DNS
     key: AgentKey | None = None
     steps: tuple[Step, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -114,6 +114,11 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_resolved(self) -> bool:
         return self.outcome == "resolved"
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Nobody could be asked: it may be there all the same."""
+        return self.outcome == "failed" and self.code == "dns_failed"
 
     def rung(self, name: str) -> Verdict | None:
         return next((verdict for verdict in self.verdicts if verdict.check == name), None)

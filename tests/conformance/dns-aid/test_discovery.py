@@ -275,7 +275,35 @@ async def test_where_no_document_describes_the_agent_its_text_record_does(bench:
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.document, found.capabilities) == ("resolved", None, ("travel", "booking"))
     bench.publish()
-    assert (await bench.resolver.resolve(bench.domain, fresh=True)).capabilities == ()
+    assert (await bench.resolver.resolve(bench.domain, fresh=True)).capabilities == ("chat",)
+
+
+@pytest.mark.req("AID-15")
+@pytest.mark.parametrize(("bap", "warned"), [("mcp", 0), ("mcp=1.0", 0), ("mcp/1", 1), ("mcp,a2a", 1)])
+async def test_of_several_protocols_in_one_record_the_first_is_taken_with_a_warning(
+    bench: Bench, bap: str, warned: int
+) -> None:
+    bench.publish(params=f'key65402="{bap}"')
+    found = await bench.resolver.resolve(bench.domain)
+    assert [endpoint.protocol for endpoint in found.endpoints] == ["mcp"]
+    assert len([warning for warning in found.warnings if "AID-15" in warning]) == warned
+
+
+@pytest.mark.parametrize(
+    ("proto", "uri", "server"),
+    [
+        ("mcp", "https://api.example.com:8443/mcp", ("api.example.com", 8443)),
+        ("websocket", "wss://api.example.com/ws", ("api.example.com", 443)),
+        ("local", "docker:example/image", (None, 443)),
+        ("mcp", "https://api.example.com:99999/mcp", (None, 443)),
+    ],
+)
+async def test_the_endpoint_of_an_aid_record_is_the_server_in_its_address(
+    bench: Bench, proto: str, uri: str, server: tuple[str | None, int]
+) -> None:
+    bench.zones.set(f"_agent.{bench.domain}", "TXT", f'"v=aid2;p={proto};u={uri}"')
+    [endpoint] = (await bench.resolver.resolve(bench.domain, depth="dns")).endpoints
+    assert (endpoint.url, endpoint.host, endpoint.port) == (uri, server[0] or bench.domain, server[1])
 
 
 @pytest.mark.req("AID-17")

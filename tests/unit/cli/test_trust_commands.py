@@ -67,7 +67,7 @@ def test_what_cannot_be_checked_is_told(shell: Shell) -> None:
     assert nobody.code == 1
     assert "nobody-knows-this" in nobody.err
     domain = shell("verify", "unknown.example.org", "--resolver", "127.0.0.1:1")
-    assert domain.code == 1
+    assert domain.code == 75
     assert "SVCB of unknown.example.org could not be looked up" in domain.err
     assert shell("verify", "nothing", "--key", shell.write("key.pem", KEY.public.pem().encode())).code == 64
 
@@ -100,3 +100,9 @@ def test_a_change_that_waits_is_shown_confirmed_and_rejected(shell: Shell, agent
     shell("register", "moved.json")
     assert shell("confirm", agent["id"], "--etag", etag).out.startswith("updated")
     assert shell("get", agent["id"], "-o", "json").json["bindings"] == moved["bindings"]
+
+
+def test_a_domain_that_nobody_could_be_asked_for_is_to_be_tried_again(shell: Shell) -> None:
+    for command in ("resolve", "verify"):
+        ran = shell(command, "alice.example.test", "--resolver", "127.0.0.1:1", "-o", "json")
+        assert (ran.code, ran.json["code"]) == (75, "dns_failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from waypost.cli.options import example
-from waypost.cli.resolution import show_organisation, show_resolution
+from waypost.cli.resolution import exit_code, show_organisation, show_resolution
 from waypost.cli.resolving import Looking, looking_options, read_organisation, resolve
 from waypost.cli.session import Session, with_session
 from waypost.model.resolution import DEPTHS, Depth
@@ -31,7 +31,8 @@ def command(session: Session, name: str, until: Depth, looking: Looking, *, agen
     """Follow a domain to its agent: where it is, what it says of itself, and how far that is proven, step by step.
 
     No service is needed: DNSSEC is validated here, from the root or from --trust-anchors on. With --server that service
-    does it instead. Exits with 1 when there is no agent, or when it is not to be trusted.
+    does it instead. Exits with 1 when there is no agent, or when it is not to be trusted, and with 75 when the DNS could not be
+    asked.
     """
     printer = session.printer()
     if agents:
@@ -42,4 +43,6 @@ def command(session: Session, name: str, until: Depth, looking: Looking, *, agen
     show_resolution(printer, found)
     if found.outcome == "not_found":
         printer.note(f"An organisation may list its agents: waypost resolve {found.domain} --agents")
-    return 0 if found.is_resolved else EXIT_FAILED
+    if any(step.code == "denied" for step in found.steps):
+        printer.note("A name leads into a private network only where --allow-cidr (setting allow_cidrs) lets it.")
+    return exit_code(found)

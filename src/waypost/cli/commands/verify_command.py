@@ -14,7 +14,7 @@ from waypost.cli.badges import badge, word
 from waypost.cli.commands.verify_log import ENTRIES, verify_log
 from waypost.cli.options import example
 from waypost.cli.output import Printer
-from waypost.cli.resolution import show_resolution
+from waypost.cli.resolution import exit_code, show_resolution
 from waypost.cli.resolving import Looking, looking_options, resolve
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
@@ -121,7 +121,7 @@ def _verify_domain(session: Session, looking: Looking, printer: Printer, target:
         printer.note(f"{verdict.check} failed: {verdict.reason}", "red")
     if not fallen and not found.is_resolved:
         printer.note(f"{found.outcome.replace('_', ' ')}: {found.reason}", "red")
-    return 0 if found.is_resolved else EXIT_FAILED
+    return exit_code(found)
 
 
 # --- Files ----------------------------------------------------------------------------------------
