@@ -223,6 +223,9 @@ async def a_third_is_refused(places: Homes) -> None:
         "a foreign to": hello(to="agent:carol.example.test"),
         "a control character": hello(id="a\nb"),
     }
+    through_a_relay = signed(BOB, ALICE, hello_text(BOB, key=places.bob.key), kind="system", at=now, key=places.bob.key)
+    assert await refusal(places.alice, through_a_relay) is None
+    assert await refusal(places.alice, through_a_relay) == (4401, "replay")  # Alice says so, and her registry ends it
     assert {name: await refusal(places.bob, frame) for name, frame in frames.items()} == {
         "the true one": None,
         "a wrong key": (4401, "fingerprint_mismatch"),

@@ -126,7 +126,10 @@ class RegistryContacts:
         own, domain = await self.itself(), domain_of(agent)
         if domain is None or not is_domain(agent):
             return None
-        found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
+        try:
+            found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
+        except httpx.HTTPError:
+            return None
         key = stated_key(agent, parse_object(found.content), "registry") if found.status_code == 200 else None
         return None if key is None else Contact(agent=agent, url=own.url, key=key, token=self._token)
 

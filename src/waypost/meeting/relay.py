@@ -33,9 +33,11 @@ from waypost.registry.keeping import Keeper, Write
 from waypost.registry.ports import Clock
 from waypost.trust.keys import PublicKey
 from waypost.wire.agp import (
+    CLOSES,
     Message,
     acknowledged_ids,
     check_time,
+    find_fault,
     parse_message,
     read_frame,
     write_action,
@@ -164,6 +166,10 @@ class Relay:
                 await guest.link.send(frame)
         except (LinkLost, TimeoutError):
             await guest.link.close(codes_of(Unavailable("")).ws_close, "too slow")
+            return
+        refused = find_fault(frame) if document.get("type") == "system" else None
+        if refused is not None:  # the agent speaks with it no more; only the relay can close its connection
+            await guest.link.close(CLOSES.get(refused, CLOSES["internal"]), f"{agent} refuses: {refused}")
 
     # --- The caller's side -----------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
+from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.wire.agp_signing import SigningKey, sign, signing_input
@@ -21,6 +21,18 @@ SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
 TYPES: Final = ("chat", "task", "system", "ack")
 NOBODY: Final = "agent:unknown.invalid"  # a name that nobody can have (RFC 2606)
+CLOSES: Final = {  # the close code of each error (§6.6)
+    "bad_message": 4400,
+    "unsupported_type": 4400,
+    "bad_signature": 4401,
+    "stale_timestamp": 4401,
+    "replay": 4401,
+    "unknown_peer": 4401,
+    "fingerprint_mismatch": 4401,
+    "not_authorized": 4403,
+    "rate_limited": 4429,
+    "internal": 1011,
+}
 PLAIN, JSON = "text/plain", "application/json"
 _CHARS = {
     "id": limits.AGP_ID_CHARS,
@@ -177,6 +189,15 @@ def read_action(message: Message) -> JsonObject:
             "A control message has no action.", path="$.body.content", hint='Send {"action": "heartbeat"}.'
         )
     return document
+
+
+def find_fault(frame: str) -> str | None:
+    """The code of a control message that says `error`; None for any other."""
+    try:
+        told = read_action(parse_message(frame))
+    except WaypostError:
+        return None
+    return str(told.get("code", "internal")) if told["action"] == "error" else None
 
 
 def acknowledged_ids(message: Message) -> tuple[str, ...]:
