@@ -58,7 +58,7 @@ from waypost.server.credentials import make_authenticator, make_issuers, make_ra
 from waypost.server.described import FACE_ROUTES
 from waypost.server.doctor import DoctorFace
 from waypost.server.documents import DocumentFace
-from waypost.server.domain_keys import DomainKeys
+from waypost.server.domain_keys import DomainKeys, HostedPeerKeys
 from waypost.server.domain_tasks import DomainTasks
 from waypost.server.domains import DomainFace
 from waypost.server.forwarding import Follower, Forwarded, Reporter
@@ -241,6 +241,7 @@ def build(
     meeting = Meeting(
         registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting, DomainTasks(resolver)
     )
+    peers.add(HostedPeerKeys(registry, keys))
     peers.add(meeting.invitations)
     meeting.speak_through(conversations)
     operator.meeting = meeting.figures

@@ -1,4 +1,5 @@
-"""The key of an agent as its own domain gives it: in the DNS, and in the document that the DNS leads to."""
+"""The key of an agent as its own domain gives it: in the DNS, and in the document that the DNS leads to; for a domain that is
+hosted here, the one that its document here is signed with."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from waypost.errors import FingerprintMismatch, InvalidParameter, UnknownPeer
 from waypost.meeting.peers import PeerKey, resolved_key
 from waypost.model.names import domain_of
 from waypost.model.resolution import Resolution
+from waypost.registry.engine import Registry
+from waypost.server.hosted_keys import HostedKeys
 
 _NOWHERE = ("invalid", "localhost", "test", "example", "local")  # names that no public DNS has (RFC 6761)
 
@@ -45,3 +48,19 @@ class DomainKeys:
                 hint="Publish one key in both.",
             )
         return resolved_key(agent, found)
+
+
+class HostedPeerKeys:
+    """Agents that this service hosts, while no DNS leads to them: whoever has their key speaks for them."""
+
+    def __init__(self, registry: Registry, keys: HostedKeys) -> None:
+        self._registry = registry
+        self._keys = keys
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        domain = domain_of(agent) or ""
+        key = self._keys.key_of(domain) if domain and self._registry.hosted(domain) is not None else None
+        if key is None:
+            return None
+        public = key.public
+        return PeerKey(agent=agent, fingerprint=public.fingerprint() or "", by="registry", key=public, domain=domain)

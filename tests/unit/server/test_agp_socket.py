@@ -11,7 +11,7 @@ import pytest_asyncio
 from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.trust.signing import adp_public_key
+from waypost.trust.signing import adp_public_key, load_private_key
 
 OWN = "agent:registry.example.net"
 HOSTED = "agent:hosted.example.com"
@@ -246,3 +246,14 @@ async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: B
     async with call(bench) as socket:  # whom nobody attached is not here
         socket.send(signed(ALICE, "agent:unheard.example.com", hello_text(ALICE), kind="system", at=now))
         assert (await socket.closed())[0] == 4403
+
+
+async def test_a_hosted_agent_holds_a_line_by_the_key_that_is_here_for_it(bench: Bench) -> None:
+    now, file = bench.clock.now(), bench.application.settings.data / "keys/hosted/hosted.example.com.pem"
+    key = load_private_key(file.read_bytes())
+    async with call(bench) as line:
+        await line.open(HOSTED, OWN, now, key=key)
+        line.send(signed(HOSTED, OWN, json.dumps({"action": "attach"}), kind="system", at=now, key=key))
+        while action_of(await line.receive()).get("action") != "attached":
+            pass
+        assert HOSTED in bench.application.conversations.agents.lines
