@@ -236,7 +236,7 @@ def build(
         (DomainKeys(resolver, everywhere=own_dns), PinnedKeys(registry), RegisteredKeys(registry, ADMIN))
     )
     conversations = Conversations(
-        OwnAgents(registry, keeper, keys, peers, self_record.record.id), metrics, registry.clock.now
+        OwnAgents(registry, keeper, keys, peers, self_record.record.id, profile.found), metrics, registry.clock.now
     )
     meeting = Meeting(
         registry, keeper, outgoing, keys, renderer, self_record, peers, profile, hosting, DomainTasks(resolver)

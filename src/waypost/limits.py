@@ -397,6 +397,7 @@ PAGE_EXAMPLES: Final = 12
 # --- Conversations (adp.md §6) -------------------------------------------------------------------
 AGP_FRAME_BYTES: Final = MIB  # P-2
 AGP_CONTENT_BYTES: Final = 900 * KIB  # of one message: in a frame, quoted, with what stands around it
+AGP_RESULT_BYTES: Final = 512 * KIB  # of JSON as a content: every quote in it takes two bytes there
 AGP_NAME_CHARS: Final = 320  # an Agent URI: a domain has 253
 AGP_ID_CHARS: Final = 128  # a UUID has 36; others write more
 AGP_NONCE_CHARS: Final = (22, 256)  # P-2: 16 random bytes at least

@@ -5,18 +5,20 @@ It is an agent whose capability is `discover`. Whoever talks to it sees what eve
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from waypost import limits
-from waypost.errors import WaypostError
+from waypost.errors import InvalidRequest, TooLarge, WaypostError
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.mail import Letter
-from waypost.model.json import dump_json, parse_json
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.model.query import Candidate, Findings, Query
 from waypost.model.verdict import BADGES
 from waypost.registry.engine import Registry
 from waypost.wire.agp import JSON, Content
+
+Discover = Callable[[JsonObject, Principal, str], Awaitable[bytes]]  # Discovery Request, who asks, id → the Response
 
 _HELP = (
     "I am a registry of agents. Tell me in your own words what you need done, and I name agents that can do it: "
@@ -28,9 +30,12 @@ _DESCRIPTION_CHARS = 240
 
 
 class Guide:
-    def __init__(self, registry: Registry, rights: Callable[[str], Principal] = lambda agent: ANONYMOUS) -> None:
+    def __init__(
+        self, registry: Registry, discover: Discover, rights: Callable[[str], Principal] = lambda agent: ANONYMOUS
+    ) -> None:
         """`rights`: what the peer of a conversation may see."""
         self._registry = registry
+        self._discover = discover
         self._rights = rights
 
     async def answer(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
@@ -47,22 +52,28 @@ class Guide:
             yield Content(text=_words(text, await self._find(principal, text)))
 
     async def task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        """A task in a message: `{"task": "discover" | "echo", "input": …}`; the result is JSON."""
-        asked = parse_json(letter.content.text.encode(), max_bytes=limits.DOCUMENT_BYTES)
-        name = asked.get("task") if isinstance(asked, dict) else None
-        given = asked.get("input") if isinstance(asked, dict) else None
-        if name == "echo":
-            yield Content(text=dump_json({"task": "echo", "result": given}).decode(), type=JSON)
-        elif name == "discover" and isinstance(given, dict) and isinstance(given.get("query"), str):
-            findings = await self._find(self._rights(letter.peer), given["query"])
-            found = [
-                {"id": each.record.id, "name": each.record.name, "score": round(each.score, 4)}
-                for each in findings.candidates
-            ]
-            yield Content(text=dump_json({"task": "discover", "result": {"candidates": found}}).decode(), type=JSON)
-        else:
-            told = {"code": "invalid_request", "message": "The tasks here are discover, with a query, and echo."}
+        """A task in a message: `{"task": "discover" | "echo", "input": …}`; the result is JSON, as that of a task by HTTP."""
+        try:
+            yield Content(text=(await self._result(letter)).decode(), type=JSON)
+        except WaypostError as error:
+            told = {"code": error.code, "message": str(error)}
             yield Content(text=dump_json({"error": told}).decode(), type=JSON)
+
+    async def _result(self, letter: Letter) -> bytes:
+        asked = parse_object(letter.content.text.encode(), max_bytes=limits.DOCUMENT_BYTES)
+        name, given = asked.get("task"), asked.get("input")
+        if name == "echo":
+            return dump_json({"task": "echo", "result": given})
+        if name != "discover" or not isinstance(given, dict):
+            raise InvalidRequest(
+                "The tasks here are discover, with a Discovery Request, and echo.",
+                path="$.task",
+                hint='Send {"task": "discover", "input": {"query": "…"}}.',
+            )
+        found = await self._discover(given, self._rights(letter.peer), letter.id)
+        if len(found) > limits.AGP_RESULT_BYTES:
+            raise TooLarge("What was found is too much for a message.", path="$.input.limit", hint="Ask for fewer.")
+        return b'{"task":"discover","result":' + found + b"}"
 
     async def _find(self, principal: Principal, text: str) -> Findings:
         query = Query(text=text[: limits.QUERY_CHARS], limit=_TOLD, detail="summary", include_evidence=True)

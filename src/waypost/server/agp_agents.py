@@ -7,7 +7,7 @@ from waypost.errors import Forbidden, QuotaExceeded, WaypostError
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.draws import SystemDraws
-from waypost.meeting.guide import Concierge, Guide
+from waypost.meeting.guide import Concierge, Discover, Guide
 from waypost.meeting.lifting import Lifting
 from waypost.meeting.mail import Keeping
 from waypost.meeting.peers import PeerKeys, UnrevokedKeys
@@ -27,7 +27,9 @@ _BINDING = ("domain", "pin", "registry")  # what says whose key it is; a token s
 
 
 class OwnAgents:
-    def __init__(self, registry: Registry, keeper: Keeper, keys: HostedKeys, peers: PeerKeys, own: str) -> None:
+    def __init__(
+        self, registry: Registry, keeper: Keeper, keys: HostedKeys, peers: PeerKeys, own: str, discover: Discover
+    ) -> None:
         """`own`: the Agent URI of the service."""
         self.own = own
         self.peers: PeerKeys = UnrevokedKeys(peers, registry)
@@ -35,7 +37,7 @@ class OwnAgents:
         self._registry = registry
         self._keeper = keeper
         self._keys = keys
-        self._guide = Guide(registry, lambda agent: self.rights.get(agent, ANONYMOUS))
+        self._guide = Guide(registry, discover, lambda agent: self.rights.get(agent, ANONYMOUS))
         self._concierge = Concierge(registry)
         self._lifting = Lifting(registry)
         self._memory = ReplayMemory()

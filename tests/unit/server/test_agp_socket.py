@@ -122,9 +122,16 @@ async def test_a_task_in_a_message_has_its_result(bench: Bench) -> None:
         await socket.open(ALICE, OWN, now)
         task = json.dumps({"task": "discover", "input": {"query": "count zebras"}})
         result = json.loads(await socket.answer(signed(ALICE, OWN, task, kind="task", at=now)))
-        assert result["result"]["candidates"][0]["name"] == "Open Zebra"
-        other = json.dumps({"task": "fly"})
-        assert "error" in json.loads(await socket.answer(signed(ALICE, OWN, other, kind="task", at=now)))
+        candidate = result["result"]["candidates"][0]
+        assert (candidate["name"], result["result"]["applied_filters"]) == ("Open Zebra", {})
+        wrong = (
+            {"task": "fly"},
+            {"task": "discover", "input": "zebras"},
+            {"task": "discover", "input": {"limit": "x"}},
+        )
+        for other in (*map(json.dumps, wrong), "{", "[]"):
+            told = json.loads(await socket.answer(signed(ALICE, OWN, other, kind="task", at=now)))
+            assert told["error"]["code"] == "invalid_request"
 
 
 async def test_a_host_selects_its_agent_and_another_host_is_refused(bench: Bench) -> None:
