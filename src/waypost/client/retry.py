@@ -6,7 +6,7 @@ import msgspec
 
 from waypost import limits
 from waypost.client.problems import may_have_been_done
-from waypost.errors import QuotaExceeded, RateLimited, StorageFull, Unavailable, WaypostError
+from waypost.errors import QuotaExceeded, RateLimited, StorageFull, Timeout, Unavailable, WaypostError
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _passes(error: WaypostError) -> bool:
-    """True for what time alone may heal."""
-    if isinstance(error, (StorageFull, QuotaExceeded)):
+    """True for what time alone may heal. Whoever waited as long as was asked for does not wait again."""
+    if isinstance(error, (StorageFull, QuotaExceeded, Timeout)):
         return False
     return isinstance(error, (Unavailable, RateLimited))

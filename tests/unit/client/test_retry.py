@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from waypost import limits
 from waypost.client.retry import Retry
-from waypost.errors import InvalidDocument, NotFound, QuotaExceeded, RateLimited, StorageFull, Unavailable
+from waypost.errors import InvalidDocument, NotFound, QuotaExceeded, RateLimited, StorageFull, Timeout, Unavailable
 
 RETRY = Retry(attempts=4, base_seconds=0.1, most_seconds=1.0)
 
@@ -15,6 +15,10 @@ RETRY = Retry(attempts=4, base_seconds=0.1, most_seconds=1.0)
 def test_what_time_cannot_heal_is_final() -> None:
     for error in (NotFound("x"), InvalidDocument("x"), StorageFull("x"), QuotaExceeded("x")):
         assert RETRY.delay(error, 1, repeatable=True, chance=0.5) is None
+
+
+def test_who_waited_for_the_whole_timeout_is_told_and_not_made_to_wait_again() -> None:
+    assert RETRY.delay(Timeout("x"), 1, repeatable=True, chance=0.5) is None
 
 
 def test_attempts_are_bounded() -> None:
