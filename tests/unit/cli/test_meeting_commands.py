@@ -80,6 +80,15 @@ def test_the_owner_of_an_agent_takes_its_tasks_and_reports(shell: Shell, agent: 
     assert "no paper" in shell("task", "status", again["taskId"], *bob).out
 
 
+def test_a_task_goes_to_an_agent_that_is_named_by_its_domain(shell: Shell, agent: dict[str, Any]) -> None:
+    shell("register", shell.write("agent.json", agent))
+    assert shell("host", "tasked.example.com", agent["id"]).code == 0
+    sent = shell("task", "send", "tasked.example.com", "review", '"z"', "-o", "json")
+    assert sent.code == 0, sent.err
+    (work,) = shell("task", "take", agent["id"], "-o", "json").json
+    assert (work["taskId"], work["input"]) == (sent.json["taskId"], "z")
+
+
 def test_a_swarm_is_joined_seen_told_and_left(shell: Shell, bob: list[str]) -> None:
     joined = shell("swarm", "join", "agent:bob.example.com", "command-test", "-o", "json", *bob).json
     swarm = joined["swarmId"]

@@ -18,6 +18,7 @@ from waypost.cli.session import Session, with_session
 from waypost.cli.signing import signed, signed_or_hosted
 from waypost.cli.text import clean
 from waypost.client.meetings import TaskStatus, Work
+from waypost.domains.naming import is_domain
 from waypost.model.json import dump_json, parse_json
 
 _STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan"}
@@ -165,6 +166,8 @@ def _words(words: tuple[str, ...], agent: str | None) -> tuple[str | None, str, 
     """The agent, the task and its input."""
     if agent is None and len(words) > 1 and ":" in words[0] and words[1][:1] not in ("{", "[", '"', "@"):
         agent, words = words[0], words[1:]
+    elif agent is None and len(words) == 3 and "." in words[0] and is_domain(words[0]):
+        agent, words = f"agent:{words[0]}", words[1:]
     if len(words) > 2:
         raise click.UsageError("Name an AGENT, a TASK and one INPUT; put quotes around what has spaces.")
     return agent, words[0], words[1] if len(words) == 2 else None
