@@ -145,7 +145,7 @@ async def test_a_body_without_end_ends(site: Outside, make_fetcher: MakeFetcher)
             await writer.drain()
 
     site.pages["/endless"], site.pages["/chunks"] = endless, chunks
-    fetcher = make_fetcher()
+    fetcher = make_fetcher(hurried=True)
     before = psutil.Process().memory_info().rss
     for path in ("/endless", "/chunks"):
         url = f"http://127.0.0.1:{site.port}{path}"
@@ -174,7 +174,7 @@ async def test_a_drip_is_given_up_at_the_deadline(site: Outside, make_fetcher: M
             await asyncio.sleep(0.01)
 
     site.pages.update({"/drip": drip, "/silence": silence, "/informs": informs})
-    fetcher = make_fetcher()
+    fetcher = make_fetcher(hurried=True)
     for path in ("/drip", "/silence", "/informs"):
         assert await failing(fetcher, f"http://127.0.0.1:{site.port}{path}") in ("timed_out", "too_large")
 
@@ -288,7 +288,7 @@ async def test_one_address_is_asked_by_four_at_once_at_most(site: Outside, make_
 async def test_so_many_may_wait_and_no_more(names: DnsServer, make_fetcher: MakeFetcher) -> None:
     """At the limit and one past it: names that nobody answers for keep everybody waiting."""
     names.silent = True
-    fetcher = make_fetcher()
+    fetcher = make_fetcher(hurried=True)
     waiting = [fetcher.fetch(f"http://agent{number}.test/", "card") for number in range(limits.FETCH_WAITING + 1)]
     results = await asyncio.gather(*waiting, return_exceptions=True)
     kinds = [type(result) for result in results]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,9 @@ async def fill(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("visibility", "outsider"), [("private", "bob"), ("private", None), ("internal", None)])
 async def test_a_hidden_agent_changes_no_answer(tmp_path: Path, visibility: str, outsider: str | None) -> None:
+    async with service(tmp_path / "without", anonymous_read=True):
+        pass  # the same keys for both, and so the same seals
+    shutil.copytree(tmp_path / "without", tmp_path / "with", ignore=shutil.ignore_patterns("*.sock", "*.lock"))
     async with (
         service(tmp_path / "without", anonymous_read=True) as without,
         service(tmp_path / "with", anonymous_read=True) as with_hidden,
