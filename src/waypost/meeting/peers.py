@@ -149,9 +149,15 @@ class RegisteredKeys:
 def verified_key(registration: Registration, agent: str) -> PublicKey | None:
     """The key of the ADP document, if the check that binds it passed."""
     source = registration.source("adp")
-    if source is None or source.id.lower() != agent or source.document is None:
+    if source is None or not any(each.check == KEY_CHECK and each.state == "passed" for each in source.verdicts):
         return None
-    if not any(verdict.check == KEY_CHECK and verdict.state == "passed" for verdict in source.verdicts):
+    return stated_key(registration, agent)
+
+
+def stated_key(registration: Registration, agent: str) -> PublicKey | None:
+    """The key that the ADP document names, whoever says that it is the agent's."""
+    source = registration.source("adp")
+    if source is None or source.id.lower() != agent or source.document is None:
         return None
     identity = parse_object(source.document).get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
@@ -179,7 +185,7 @@ def unknown_peer(agent: str) -> UnknownPeer:
     return UnknownPeer(
         f"Nothing tells the key of {agent}.",
         path="$.from",
-        hint="Publish it under the domain, have it pinned (`waypost keys trust`), or register its signed ADP document.",
+        hint="Publish it under the domain, have it pinned (`waypost keys trust`), or call with the token of who registered it.",
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.errors import Forbidden, QuotaExceeded, WaypostError
+from waypost.errors import Forbidden, NotFound, QuotaExceeded, WaypostError
 from waypost.meeting.conversation import Conversation
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.draws import SystemDraws
 from waypost.meeting.guide import Concierge, Discover, Guide
 from waypost.meeting.lifting import Lifting
 from waypost.meeting.mail import Keeping
-from waypost.meeting.peers import PeerKeys, UnrevokedKeys
+from waypost.meeting.peers import PeerKeys, UnrevokedKeys, stated_key
 from waypost.meeting.relay import Relay
 from waypost.model.principal import ANONYMOUS, PUBLIC, Principal
 from waypost.registry.engine import Registry
@@ -98,6 +98,15 @@ class OwnAgents:
 
     def unrevoked(self, peers: PeerKeys) -> PeerKeys:
         return UnrevokedKeys(peers, self._registry)
+
+    async def owned_key(self, agent: str, principal: Principal) -> bytes | None:
+        """The key that the owner of an agent's record says that it has."""
+        try:
+            registration = await self._registry.get(principal, agent)
+        except NotFound:
+            return None
+        key = stated_key(registration, agent) if registration.owner == principal.subject else None
+        return None if key is None else key.raw
 
     def is_hosted(self, domain: str) -> bool:
         entry = self._registry.hosted(domain) if domain else None

@@ -255,7 +255,7 @@ class Caller:
         except WaypostError as error:
             await self._tell(first, error)
             raise
-        peers = self._peers(document)
+        peers = await self._peers(document)
         if relay is not None:
             await relay.take(self._link, first, to, peers=peers, known=self._know)
         elif correspondent is not None:
@@ -307,19 +307,18 @@ class Caller:
             raise Forbidden(f"This host is {selected}.", path="$.to", hint="Call the agent at its own address.")
         return to.lower()
 
-    def _peers(self, document: JsonObject) -> PeerKeys | None:
-        """A token lets in whose key is not known otherwise, by the key that it shows."""
+    async def _peers(self, document: JsonObject) -> PeerKeys | None:
+        """A token lets in whose key is not known otherwise, by the key that it shows, or that its own record names."""
         if self._principal.is_anonymous or not self._principal.has(SCOPE_READ):
             return None
         try:
             hello = find_hello(document)
         except InvalidDocument:
             return None
-        return (
-            None
-            if hello is None or hello.raw is None
-            else self._agents.unrevoked(TokenKeys(self._agents.peers, hello.raw))
-        )
+        if hello is None:
+            return None
+        raw = hello.raw or await self._agents.owned_key(hello.agent, self._principal)
+        return None if raw is None else self._agents.unrevoked(TokenKeys(self._agents.peers, raw))
 
     async def _opened(self, conversation: Conversation) -> None:
         self._know()

@@ -71,6 +71,21 @@ async def test_a_token_must_hold_and_lets_in_whose_key_nothing_else_tells(bench:
         assert await socket.answer(signed(stranger, OWN, "echo I am in", at=now)) == "I am in"
 
 
+async def test_with_its_token_an_agent_is_known_by_the_key_of_its_own_record(bench: Bench) -> None:
+    """A hello need not show the key (P-2): its fingerprint is that of the record, which the token's subject registered."""
+    now, known, unknown = bench.clock.now(), "agent:recorded.example.com", "agent:unrecorded.example.com"
+    assert (await bench.as_("dora").post("/api/v1/agents", json=document(known))).status_code == 201
+    for subject, agent, let_in in (("dora", known, True), ("eve", known, False), ("dora", unknown, False)):
+        said = {key: value for key, value in json.loads(hello_text(agent)).items() if key != "key"}
+        token = bench.token(subject, "discover:read")
+        async with call(bench, authorization=f"Bearer {token}") as socket:
+            socket.send(signed(agent, OWN, json.dumps(said), kind="system", at=now))
+            if let_in:
+                assert action_of(await socket.receive())["action"] == "hello"
+            else:
+                assert await socket.closed() == (4401, "unknown_peer")
+
+
 async def test_a_session_ends_with_the_token_that_it_came_with(bench: Bench) -> None:
     conversations = bench.application.conversations
     before, conversations.recheck_seconds = conversations.recheck_seconds, 0.01
