@@ -6,13 +6,13 @@ How long answers take under it is measured by `python -m bench.announce`; here a
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx
 import psutil
 
+from support.places import Place, place
 from support.server import RunningServer, running_server
 from support.transports import free_udp_port
 
@@ -22,20 +22,25 @@ GROWTH_BYTES = 64 * 1024 * 1024
 
 
 def test_twenty_thousand_packets_a_second_leave_memory_and_answers_within_bounds() -> None:
-    """L3. By UDP and mDNS at once, half of them each."""
+    """L3. By UDP and mDNS at once, half of them each; on a host of its own, so that no other test is flooded."""
+    with place(1) as where:
+        flooded(where)
+
+
+def flooded(where: Place) -> None:
     port = free_udp_port()
     flags = ("--udp", "--udp-interface", "lo", "--udp-port", str(port), "--mdns", "--mdns-interfaces", "lo")
-    with running_server(*flags, "--trust-mode", "tofu") as server:
+    with running_server(*flags, "--trust-mode", "tofu", before=where.command(0)) as server:
         before = memory(server)
         floods = [
             subprocess.Popen(
-                [sys.executable, str(FLOOD), kind, str(port), str(SECONDS), str(RATE // 2)],
+                where.python(0, str(FLOOD), kind, str(port), str(SECONDS), str(RATE // 2)),
                 stdout=subprocess.PIPE,
                 text=True,
             )
             for kind in ("udp", "mdns")
         ]
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
+        with where.entered(0), httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
             while any(flood.poll() is None for flood in floods):
                 assert client.get("/api/v1/agents", params={"limit": 5}).status_code == 200
                 time.sleep(0.1)

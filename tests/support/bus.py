@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 _PATIENCE_SECONDS = 60.0
 
@@ -21,9 +23,8 @@ class NatsServer:
         self._address = address
         self._before = before
         self._config = [] if config is None else ["-c", str(config)]
-        with socket.socket() as asked:
-            asked.bind(("127.0.0.1", 0))
-            self.port = int(asked.getsockname()[1])
+        self.port = _free_port()
+        self._was_started = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -31,17 +32,27 @@ class NatsServer:
         return f"nats://{self._address}:{self.port}"
 
     def start(self) -> None:
-        """On the same port each time."""
-        self._process = subprocess.Popen(
-            [*self._before, _program(), "-a", self._address, "-p", str(self.port), *self._config],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        """On the same port each time. Whoever else took it before the first time has it: another one is chosen."""
+        for _ in range(5):
+            with tempfile.TemporaryFile() as log:
+                if self._is_ready(log):
+                    return
+            assert not self._was_started, "the server ended at once"
+            self.port = _free_port()
+        raise AssertionError("no port is free")
+
+    def _is_ready(self, log: IO[bytes]) -> bool:
+        words = [*self._before, _program(), "-a", self._address, "-p", str(self.port), *self._config]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, "the server ended at once"
+        while self._process.poll() is None:
+            log.seek(0)
+            if b"Server is ready" in log.read():
+                self._was_started = True
+                return True
             assert time.monotonic() < deadline, "the server does not answer"
             time.sleep(0.02)
+        return False
 
     def reload(self) -> None:
         """Read the file of settings again."""
@@ -54,12 +65,6 @@ class NatsServer:
             self._process.wait(_PATIENCE_SECONDS)
             self._process = None
 
-    def _answers(self) -> bool:
-        if self._before:  # out of reach from here: whoever uses it waits for it
-            return True
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", self.port)) == 0
-
 
 @contextmanager
 def nats_server(
@@ -71,6 +76,12 @@ def nats_server(
         yield server
     finally:
         server.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
 
 
 def _program() -> str:

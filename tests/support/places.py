@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from support.netns import INTERFACE, Lan, is_available, lan
 
@@ -19,6 +19,10 @@ class Place:
 
     def far_address(self, host: int) -> str:
         return "127.0.0.1" if self.net is None else self.net.far_address(host)
+
+    def entered(self, host: int) -> AbstractContextManager[None]:
+        """Sockets that this thread makes meanwhile are the host's."""
+        return nullcontext() if self.net is None else self.net.entered(host)
 
     def command(self, host: int, *words: str) -> list[str]:
         return list(words) if self.net is None else self.net.command(host, *words)
