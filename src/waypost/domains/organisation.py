@@ -168,7 +168,7 @@ class _Reading:
             raise Refusal("malformed", "the index is not JSON") from None
         if packed is not None:
             documents = tuple(packed[: limits.INDEX_AGENTS])
-            entries = [IndexEntry(name=_name_of(each), url=fetched.url, via="catalog") for each in documents]
+            entries = [_entry_of(each, fetched.url) for each in documents]
         elif isinstance(parsed, dict):
             documents, entries = (), _entries_of_map(parsed)
         else:
@@ -244,10 +244,15 @@ def _entries_of_map(parsed: JsonObject) -> list[IndexEntry]:
     return entries
 
 
-def _name_of(document: bytes) -> str:
+def _entry_of(document: bytes, listed_at: str) -> IndexEntry:
+    """An entry of a catalogue: where its document is, else the catalogue that holds it."""
     try:
         parsed: Any = msgspec.json.decode(document)
     except msgspec.DecodeError:
-        return ""
-    names = (parsed.get(key) for key in ("displayName", "name", "identifier", "id")) if isinstance(parsed, dict) else ()
-    return next((name[:128] for name in names if isinstance(name, str)), "")
+        parsed = None
+    told = parsed if isinstance(parsed, dict) else {}
+    names = (told.get(key) for key in ("displayName", "name", "identifier", "id"))
+    stated = told.get("url")
+    url = stated if isinstance(stated, str) and stated.startswith("https://") else listed_at
+    name = next((name[:128] for name in names if isinstance(name, str)), "")
+    return IndexEntry(name=name, url=url[: limits.FETCH_URL_CHARS], via="catalog")

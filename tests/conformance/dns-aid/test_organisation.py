@@ -33,6 +33,7 @@ async def test_the_index_is_fetched_from_where_the_record_points(bench: Bench) -
     bench.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": [ENTRY]})
     index = await bench.organisations.read(ORG)
     assert (index.told.outcome, [entry.name for entry in index.told.entries]) == ("resolved", ["Booking"])
+    assert [entry.url for entry in index.told.entries] == [ENTRY["url"]]
     assert len(index.documents) == 1
 
 

@@ -126,3 +126,6 @@ def test_somebody_is_invited_to_a_private_agent(
     assert "no file other.json" in shell("invite", "redeem", "other.json").err
     assert "invite list" in shell("invite", "revoke", "4d2f6a1b9c3e8f70").err
     assert "invitation.json" in shell("invite", "--help").out
+    wrapped = shell("invite", agent["id"], "-o", "json")
+    shell.write("wrapped.json", wrapped.out.encode())
+    assert shell("invite", "redeem", "wrapped.json").code == 0

@@ -110,13 +110,19 @@ def redeem(session: Session, invitation: str) -> None:
 
 def _given(text: str) -> dict[str, Any] | str:
     if text == "-":
-        return parse_object(sys.stdin.buffer.read())
+        return _bare(parse_object(sys.stdin.buffer.read()))
     path = Path(text)
     if path.is_file():
-        return parse_object(path.read_bytes())
+        return _bare(parse_object(path.read_bytes()))
     if not text.isalnum():  # no code has a dot or a slash
         raise click.UsageError(f"There is no file {text}, and it is no code.")
     return text
+
+
+def _bare(document: dict[str, Any]) -> dict[str, Any]:
+    """The invitation itself, also of what `invite make -o json` printed around it."""
+    inner = document.get("invitation")
+    return inner if isinstance(inner, dict) and "invite" not in document else document
 
 
 def _value(invitation: InvitationView) -> dict[str, Any]:
