@@ -59,9 +59,17 @@ class Copier:
                 self._ended.recv(4096)
                 self._tell()
             if sys.stdin in ready:
+                self._end_all()
                 return
             if self._listener in ready:
                 self._copy(self._listener.accept()[0])
+
+    def _end_all(self) -> None:
+        """A test run that was broken off leaves nothing behind."""
+        self._tell()
+        for pid in self._asked:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def _tell(self) -> None:
         while self._asked:
