@@ -51,6 +51,13 @@ class Printer:
         for value in values:
             self.raw(dump_json(value))
 
+    def parts(self, whole: Any, lines: Iterable[Any]) -> None:
+        """One JSON value, or as lines what it lists."""
+        if self.output == "json":
+            self.value(whole)
+        else:
+            self.values(lines)
+
     def raw(self, content: bytes) -> None:
         """Bytes as they are, as one or more whole lines, at once."""
         sys.stdout.flush()

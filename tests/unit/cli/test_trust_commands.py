@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from support.shell import Shell
@@ -106,3 +107,12 @@ def test_a_domain_that_nobody_could_be_asked_for_is_to_be_tried_again(shell: She
     for command in ("resolve", "verify"):
         ran = shell(command, "alice.example.test", "--resolver", "127.0.0.1:1", "-o", "json")
         assert (ran.code, ran.json["code"]) == (75, "dns_failed")
+
+
+def test_keys_and_findings_as_lines_are_one_line_each(shell: Shell, agent: dict[str, Any]) -> None:
+    bound(shell, agent)
+    keys = [json.loads(line) for line in shell("keys", "list", "-o", "jsonl").out.splitlines()]
+    assert agent["id"] in {key.get("agent_id") for key in keys}
+    findings = [json.loads(line) for line in shell("doctor", "-o", "jsonl").out.splitlines()]
+    assert findings
+    assert all({"layer", "severity", "message"} <= finding.keys() for finding in findings)

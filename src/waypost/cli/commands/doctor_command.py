@@ -39,7 +39,7 @@ def command(session: Session, *, everything: bool) -> int:
         for line in _lines(diagnosis, everything=everything):
             printer.line(line)
     else:
-        printer.value(diagnosis)
+        printer.parts(diagnosis, diagnosis["findings"])
     return EXIT_FAILED if diagnosis["counts"]["danger"] or diagnosis["counts"]["warning"] else 0
 
 

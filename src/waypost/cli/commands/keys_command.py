@@ -158,12 +158,9 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
             return
         store = client.keys_list(agent_id)
     if not printer.is_human:
-        printer.value(
-            {
-                "keys": [without_none(msgspec.to_builtins(key)) for key in store.keys],
-                "revoked": [without_none(msgspec.to_builtins(row)) for row in store.revoked],
-            }
-        )
+        keys = [without_none(msgspec.to_builtins(key)) for key in store.keys]
+        gone = [without_none(msgspec.to_builtins(row)) for row in store.revoked]
+        printer.parts({"keys": keys, "revoked": gone}, [*keys, *gone])
         return
     printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
     printer.rows(("revoked", clean(row.what), row.revoked_at, clean(row.reason or "")) for row in store.revoked)
