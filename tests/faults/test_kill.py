@@ -1,4 +1,4 @@
-"""kill -9 at random moments under eight writers (F01): through the front door, with a thousand agents beside them.
+"""kill -9 at random moments under eight writers (F01): through the front door, with ten thousand agents beside them.
 
 How soon a service with many agents is ready again is measured by `python -m bench.registry`.
 """
@@ -30,8 +30,8 @@ from waypost.stores.sqlite import SqliteStore
 from waypost.trust.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
 from waypost.trust.merkle import is_consistent
 
-ROUNDS = 25
-OTHERS = 1000
+ROUNDS = 60
+OTHERS = 10_000
 
 
 async def _fill(data: Path) -> None:
