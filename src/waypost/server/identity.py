@@ -20,15 +20,18 @@ def fingerprint(key: Ed25519PublicKey) -> str:
     return "ed25519:" + base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
 
 
+_DESCRIPTION = (
+    "Agent discovery service. Give it a task in words; it answers with the agents that fit, "
+    "the evidence for why they match and how far they can be trusted."
+)
+
+
 def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: float) -> AgentRecord:
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     return AgentRecord(
         id=f"agent:{host}",
         name="Waypost",
-        description=(
-            "Agent discovery service. Give it a task in words; it answers with the agents that fit, "
-            "the evidence for why they match and how far they can be trusted."
-        ),
+        description=_DESCRIPTION,
         bindings=(
             Binding(
                 protocol="https" if base_url.startswith("https:") else "http",
@@ -56,15 +59,17 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
                     "discovery": f"{base_url}/",
                     "chat": f"ws{base_url.removeprefix('http')}/agent/chat",
                 },
-                "capabilities": [
+                "capabilities": [  # the tags and the description above in ADP's words: they are told while both agree
                     {
                         "id": "discover",
                         "name": "Discover agents",
-                        "description": "Takes a Discovery Request, answers with ranked candidates and evidence.",
+                        "description": _DESCRIPTION,
                         "input": ["application/json", "text"],
                         "output": ["application/json", "text"],
                         "interfaces": ["api", "chat"],
-                    }
+                    },
+                    {"id": "agent-discovery", "name": "Agent discovery"},
+                    {"id": "registry", "name": "Registry of agents"},
                 ],
             }
         },

@@ -48,7 +48,12 @@ async def test_the_service_describes_itself_in_every_document(tmp_path: Path) ->
         assert adp.headers["content-type"] == "application/vnd.adp+json"
         jsonschema.validate(adp.json(), CODECS["adp"].schema())
         assert adp.json()["identity"]["publicKey"]["fingerprint"].startswith("ed25519:")
-        assert adp.json()["capabilities"][0]["id"] == "discover"
+        discover = adp.json()["capabilities"][0]
+        assert (discover["id"], discover["name"], discover["interfaces"]) == (
+            "discover",
+            "Discover agents",
+            ["api", "chat"],
+        )
         card = await anyone.get("/.well-known/agent-card.json")
         jsonschema.validate(card.json(), CODECS["a2a"].schema())
         assert card.json()["name"] == "Waypost"
