@@ -289,6 +289,7 @@ async def test_of_several_protocols_in_one_record_the_first_is_taken_with_a_warn
     assert len([warning for warning in found.warnings if "AID-15" in warning]) == warned
 
 
+@pytest.mark.req("AIDTXT-2")
 @pytest.mark.parametrize(
     ("proto", "uri", "server"),
     [
