@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,7 +94,7 @@ def knot(
     def command(port: int) -> list[str]:
         config = folder / "knot.conf"
         config.write_text(
-            f"server:\n    listen: {HOST}@{port}\n    rundir: {folder}\n    udp-workers: 1\n    tcp-workers: 1\n"
+            f"server:\n    listen: {HOST}@{port}\n    rundir: {runs_in}\n    udp-workers: 1\n    tcp-workers: 1\n"
             f"    background-workers: 1\ndatabase:\n    storage: {folder}\n"
             "log:\n  - target: stderr\n    any: warning\n"
             + (f"policy:\n  - id: own\n{rules}" if policy is not None else "")
@@ -103,7 +104,12 @@ def knot(
         )
         return [program("knotd"), "-c", str(config)]
 
-    with _running(folder, command, next(iter(zones))) as server:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="knot-", dir="/tmp"
+        ) as runs_in,  # its socket has a name of at most 107 bytes
+        _running(folder, command, next(iter(zones))) as server,
+    ):
         yield server
 
 
