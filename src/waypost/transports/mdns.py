@@ -200,9 +200,11 @@ class MdnsTransport(RecordUpdateListener):
     # --- What comes in ---------------------------------------------------------------------------
 
     def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
-        """Called by zeroconf for each packet, with what it holds."""
+        """Called by zeroconf for each packet, with what it holds; and for what its memory lets go of, which nobody said."""
         for update in records:
             record = update.new
+            if record.ttl and record.is_expired(now):
+                continue
             if isinstance(record, DNSText) and record.name.lower().endswith(f".{self._service}"):
                 self._take_text(record.name.lower(), record.text, int(record.ttl))
 

@@ -14,6 +14,7 @@ import pytest
 from zeroconf import (
     DNSOutgoing,  # type: ignore[attr-defined]
     DNSText,  # type: ignore[attr-defined]
+    RecordUpdate,
     ServiceInfo,
 )
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
@@ -137,6 +138,25 @@ async def test_a_goodbye_that_anybody_can_send_only_makes_suspect(
     assert watched.kinds() == ["added", "suspect"]
     clock.advance(2)
     await eventually(lambda: watched.kinds() == ["added", "suspect", "expired"])
+
+
+async def test_a_record_that_zeroconf_forgets_is_not_taken_for_news(
+    make: Callable[..., Any], service: str, clock: ManualClock
+) -> None:
+    """zeroconf tells of what it drops as of what it hears: an agent that was killed would come back once more."""
+    bob = await make()
+    watched = Watched()
+    await bob.subscribe(watched)
+    now = time.time() * 1000
+    old, fresh = (
+        DNSText(f"{name}.{service}", _TXT, _IN, 10, text_of(signed(clock)), created)
+        for name, created in (("old", now - 20_000), ("fresh", now))
+    )
+    bob.async_update_records(None, now, [RecordUpdate(old, old)])
+    await quietly()
+    assert watched.kinds() == []
+    bob.async_update_records(None, now, [RecordUpdate(fresh, None)])
+    await eventually(lambda: watched.kinds() == ["added"])
 
 
 async def test_a_record_that_wants_to_live_for_ever_lives_an_hour(
