@@ -63,6 +63,7 @@ class Line:
         self.reason = ""  # why it was lost
         self._attempt = 0
         self._is_closing = False
+        self._is_inside = False  # the connection was made
         self.task = asyncio.create_task(self._stay(), name=f"line to {peer}")
 
     @property
@@ -99,14 +100,19 @@ class Line:
                     return
             except WaypostError as error:
                 reason = error.message
-                if isinstance(error, (Unauthorized, Forbidden)) or not self._first.done():
+                if self._is_turned_away(error) or not self._first.done():
                     self._give_up(error)
                     return
             if self._is_closing:
                 return
             await self._wait(reason)
 
+    def _is_turned_away(self, error: WaypostError) -> bool:
+        """Whether the door stays shut. What we have to refuse once we are in may be better on the next line."""
+        return not self._is_inside and isinstance(error, (Unauthorized, Forbidden))
+
     async def _converse(self) -> None:
+        self._is_inside = False
         contact = await self._find(self.peer)
         if contact.url is None:
             raise Unavailable(
@@ -115,6 +121,7 @@ class Line:
                 hint="Its ADP document names no endpoints.chat; give an address with --url.",
             )
         link: Link = await dial(contact.url, token=contact.token, tls=self._tls, address=contact.address)
+        self._is_inside = True
         if self._wrap is not None:
             link = self._wrap(link)
         await self._correspondent.converse(

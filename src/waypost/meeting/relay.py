@@ -51,6 +51,7 @@ RELAYED = "agp.relayed"
 RESTART = 1012
 _REASON = "the agent came back; call again"
 _AWAY = "the agent went away; call again"
+_SPOKEN = frozenset(("chat", "task", "ack"))
 
 
 class RelayedLink:
@@ -87,6 +88,7 @@ class Guest:
         self.name = hello.agent
         self.key = key
         self.live = live  # the agent was there when it called
+        self.is_greeted = False  # the agent has answered its hello
 
 
 class Relay:
@@ -160,6 +162,8 @@ class Relay:
         if guest is None:
             _, conversation = self._lines[agent]
             await conversation.control("gone", agent=to)
+            return
+        if not _is_due(guest, document):
             return
         try:
             async with asyncio.timeout(limits.AGP_STALL_SECONDS):
@@ -288,3 +292,12 @@ class Relay:
             at=self._clock.now(),
             content=write_action(action, **members),
         )
+
+
+def _is_due(guest: Guest, document: JsonObject) -> bool:
+    """Whoever calls hears a hello first. What the agent still said to an earlier line of the same caller, or of letters that
+    waited, is not of this conversation; what was not acknowledged in it is said again."""
+    if document.get("type") in _SPOKEN:
+        return guest.is_greeted
+    guest.is_greeted = guest.is_greeted or find_hello(document) is not None
+    return True

@@ -253,6 +253,29 @@ async def test_messages_wait_for_an_agent_that_is_away_and_stay_until_it_has_the
         assert json.loads(await line.receive())["from"] == OWN
 
 
+async def test_a_caller_hears_the_hello_of_the_agent_before_anything_else_of_it(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with await attach(bench):
+        pass
+    async with call(bench) as guest:
+        guest.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
+        guest.send(signed(ALICE, BOB, "while you were away", at=now, id="mail-1"))
+        while action_of(await guest.receive()).get("action") != "kept":
+            pass
+    async with await attach(bench) as line, call(bench) as guest:
+        assert json.loads(await line.receive())["id"] == "mail-1"
+        guest.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
+        await line.receive()
+        line.send(signed(BOB, ALICE, "mail-1", kind="ack", at=now))  # of the mailbox, not of this conversation
+        line.send(signed(BOB, ALICE, "to the line that you had before", at=now))
+        answer = signed(BOB, ALICE, hello_text(BOB, echo="n" * 32), kind="system", at=now)
+        line.send(answer)
+        assert await guest.receive() == answer
+        said = signed(BOB, ALICE, "to this one", at=now)
+        line.send(said)
+        assert await guest.receive() == said
+
+
 async def test_only_an_agent_with_a_record_and_a_bound_key_holds_a_line(bench: Bench) -> None:
     now = bench.clock.now()
     attaching = json.dumps({"action": "attach"})
