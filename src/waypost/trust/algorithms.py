@@ -1,4 +1,5 @@
-"""How each algorithm verifies, one function for each, over keys of cryptography. Nothing here chooses.
+"""How each algorithm verifies, one function for each, over keys of cryptography; Ed25519 in `ed25519.py`. Nothing here
+chooses.
 
 `JOSE` names the algorithms of RFC 7518 and RFC 8037 that are read, each with the one kind of key that it belongs to.
 `announced` lists what an announcement may be signed with, in the order in which it is tried (announce.md P-9).
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
-from waypost.trust import edwards
+from waypost.trust import ed25519 as sodium
 
 NativeKey: TypeAlias = Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 Check: TypeAlias = Callable[[NativeKey, bytes, bytes], bool]
@@ -24,11 +25,8 @@ COORDINATE_BYTES = {"p-256": 32, "p-384": 48, "p-521": 66}
 
 
 def ed25519(key: NativeKey, signature: bytes, data: bytes) -> bool:
-    """RFC 8032 without its leeway: a small-order R is refused as a small-order key is (s ≥ L the library refuses)."""
     assert isinstance(key, Ed25519PublicKey)  # noqa: S101 — the tables below pair algorithms with kinds
-    if len(signature) != 64 or edwards.is_small_order(signature[:32]):
-        return False
-    return _holds(lambda: key.verify(signature, data))
+    return sodium.verify(key.public_bytes_raw(), signature, data)
 
 
 def ecdsa_der(digest: HashAlgorithm) -> Check:

@@ -13,11 +13,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from waypost import limits
 from waypost.errors import BadSignature, InvalidDocument, InvalidKey
+from waypost.trust import ed25519
 from waypost.trust.merkle import HASH_BYTES
 
 _ED25519 = b"\x01"  # the kind of key, in a note's key id and in a verifier key
@@ -80,10 +78,8 @@ def verify_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
     text, signatures = _split(note)
     for name, key_id, signature in signatures:
         if (name, key_id) == (key.name, key.key_id):
-            try:
-                Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, text.encode())
-            except InvalidSignature:
-                raise BadSignature("The signature of the checkpoint does not hold.", path="checkpoint") from None
+            if not ed25519.verify(key.raw, signature, text.encode()):
+                raise BadSignature("The signature of the checkpoint does not hold.", path="checkpoint")
             return parse_checkpoint(note)
     raise BadSignature(f"The checkpoint is not signed by {key.name}.", path="checkpoint")
 

@@ -7,7 +7,6 @@ agent. It decides on encodings only; it never computes with points.
 from __future__ import annotations
 
 _PRIME = 2**255 - 19
-_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
 _SIGN_BIT = 1 << 255
 _ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER_Y = frozenset({0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y})
@@ -21,9 +20,3 @@ def is_small_order(encoded: bytes) -> bool:
 def is_canonical(encoded: bytes) -> bool:
     """Whether these 32 bytes are the one way to write their point. (That 0 has no sign is asked of small orders only.)"""
     return int.from_bytes(encoded, "little") & ~_SIGN_BIT < _PRIME
-
-
-def is_point(encoded: bytes) -> bool:
-    """Whether the curve has a point with this y: x² is (y² - 1) / (dy² + 1), a square exactly when their product is one."""
-    y = int.from_bytes(encoded, "little") & ~_SIGN_BIT
-    return pow((y * y - 1) * (_D * y * y + 1), (_PRIME - 1) // 2, _PRIME) == 1

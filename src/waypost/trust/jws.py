@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.trust import ed25519
 from waypost.trust.encodings import decode_base64url, encode_base64url
 from waypost.trust.jose import JoseKey, NotSigned, jose_key, verify_compact
 from waypost.trust.keys import of_native
@@ -22,7 +23,7 @@ __all__ = ["ALGORITHM", "NotSigned", "own_key", "peek", "sign", "verify"]
 def sign(key: Ed25519PrivateKey, payload: JsonObject, *, key_id: str) -> str:
     header = {"alg": ALGORITHM, "kid": key_id, "typ": "JWT"}
     signed = f"{encode_base64url(dump_json(header))}.{encode_base64url(dump_json(payload))}"
-    return f"{signed}.{encode_base64url(key.sign(signed.encode()))}"
+    return f"{signed}.{encode_base64url(ed25519.sign(key, signed.encode()))}"
 
 
 def own_key(key: Ed25519PublicKey) -> JoseKey:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from waypost import limits
 from waypost.errors import InvalidKey
 from waypost.model.json import JsonObject, dump_json
-from waypost.trust import algorithms, edwards, roca
+from waypost.trust import algorithms, ed25519, edwards, roca
 from waypost.trust.encodings import decode_base64, decode_base64url, encode_base64, encode_base64url
 
 KEY_ID = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -177,11 +177,11 @@ def of_native(native: object, path: str = "public_key") -> PublicKey:
 
 
 def require_point(key: PublicKey, path: str = "public_key") -> PublicKey:
-    """The key, if there is such a point. It costs as much as a signature; one that is no point verifies nothing anyway.
+    """The key, if there is such a point. It costs a quarter of a signature; one that is no point verifies nothing anyway.
 
     So this is asked where a key is taken on its word. Keys on other curves were checked when they were loaded.
     """
-    if key.raw is not None and not edwards.is_point(key.raw):
+    if key.raw is not None and not ed25519.is_point(key.raw):
         raise _refused("This Ed25519 key is not the encoding of a point on its curve.", path)
     return key
 

@@ -13,6 +13,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.errors import InvalidKey
+from waypost.trust import ed25519
 
 _SEED, _USER = 18 << 3, 20 << 3  # the letters S and U
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END \1-{3,}")
@@ -26,7 +27,7 @@ class Nkey(msgspec.Struct, frozen=True):
 
     def sign(self, nonce: str) -> bytes:
         """In Base64, as the bus wants it."""
-        return base64.b64encode(self.private.sign(nonce.encode()))
+        return base64.b64encode(ed25519.sign(self.private, nonce.encode()))
 
 
 def parse_seed(text: str) -> Nkey:

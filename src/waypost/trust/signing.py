@@ -20,6 +20,7 @@ from waypost import limits
 from waypost.errors import InvalidKey
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
+from waypost.trust import ed25519
 from waypost.trust.algorithms import COORDINATE_BYTES
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.canonical import canonical
@@ -85,7 +86,7 @@ class PrivateKey:
         native: Ed25519PrivateKey | rsa.RSAPrivateKey, data: bytes, salt: int | padding._MaxLength
     ) -> bytes:
         if isinstance(native, Ed25519PrivateKey):
-            return native.sign(data)
+            return ed25519.sign(native, data)
         return native.sign(data, padding.PSS(padding.MGF1(SHA256()), salt), SHA256())
 
 

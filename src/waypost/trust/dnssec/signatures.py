@@ -1,5 +1,5 @@
-"""One set of records and its signatures (RFC 4035 §5.3). The cryptography of one signature is dnspython's, everything that
-makes it count is here.
+"""One set of records and its signatures (RFC 4035 §5.3). The cryptography of one signature is dnspython's, or `ed25519.py`'s;
+everything that makes it count is here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import dns.rrset
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from dns.dnssecalgs import get_algorithm_cls_from_dnskey
+from dns.dnssectypes import Algorithm
 from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.ANY.RRSIG import RRSIG
 from dns.rdtypes.dnskeybase import Flag
 
+from waypost.trust import ed25519
 from waypost.trust.dnssec.judgement import Judgement, bogus
 from waypost.trust.dnssec.rules import Effort, Rules
 
@@ -123,6 +125,8 @@ def _is_later(one: float, other: float) -> bool:
 
 
 def _holds(rrset: dns.rrset.RRset, signature: RRSIG, key: DNSKEY) -> bool:
+    if key.algorithm == Algorithm.ED25519:
+        return ed25519.verify(key.key, signature.signature, _covered(rrset, signature))
     try:
         public = get_algorithm_cls_from_dnskey(key).public_cls.from_dnskey(key)
         public.verify(signature.signature, _covered(rrset, signature))

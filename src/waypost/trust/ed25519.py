@@ -1,0 +1,44 @@
+"""Ed25519 by libsodium: the one place where such signatures are made and verified (docs/decisions/0020).
+
+RFC 8032 without its leeway: s is reduced, neither the key nor R is of small order, the key is the one encoding of its
+point, and the equation is the one without the cofactor. Keys are raw bytes or keys of cryptography, which reads and
+writes their files. The library does not look at lengths, so everything that it is handed is measured here.
+"""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+# The module under nacl.bindings: of its hundred functions four are needed, and loading the others takes 30 ms.
+from nacl._sodium import ffi, lib
+
+from waypost.trust import edwards
+
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+_NULL = ffi.NULL
+_open, _sign, _add = lib.crypto_sign_open, lib.crypto_sign, lib.crypto_core_ed25519_add
+
+if lib.sodium_init() < 0:  # it draws from the system's randomness once
+    raise ImportError("libsodium cannot be used on this machine: it finds no source of randomness.")
+
+
+def verify(key: bytes, signature: bytes, data: bytes) -> bool:
+    """Whether the key of these 32 bytes signed `data`."""
+    if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES or edwards.is_small_order(signature[:32]):
+        return False
+    signed = signature + data
+    return bool(_open(_NULL, _NULL, signed, len(signed), key) == 0)
+
+
+def sign(key: Ed25519PrivateKey, data: bytes) -> bytes:
+    """Deterministic, so the same bytes as any other library makes."""
+    secret = key.private_bytes_raw() + key.public_key().public_bytes_raw()
+    signed = ffi.new("unsigned char[]", SIGNATURE_BYTES + len(data))
+    if _sign(signed, _NULL, data, len(data), secret) != 0:
+        raise ValueError("libsodium refused to sign")
+    return bytes(ffi.buffer(signed, SIGNATURE_BYTES))
+
+
+def is_point(key: bytes) -> bool:
+    """Whether the curve has a point with this y, of whatever order: only points can be added."""
+    return len(key) == KEY_BYTES and _add(ffi.new("unsigned char[32]"), key, key) == 0

@@ -1,0 +1,71 @@
+"""Ed25519 by libsodium, beside another library and beside the arithmetic of the curve."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from waypost.trust import ed25519, edwards
+
+PRIME = 2**255 - 19
+D = -121665 * pow(121666, -1, PRIME) % PRIME
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+RAW = KEY.public_key().public_bytes_raw()
+
+
+def drawn(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+def has_point(encoded: bytes) -> bool:
+    """x² is (y² - 1) / (dy² + 1), a square exactly when their product is one."""
+    y = int.from_bytes(encoded, "little") & ~(1 << 255)
+    return pow((y * y - 1) * (D * y * y + 1), (PRIME - 1) // 2, PRIME) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 1000, 100_000])
+def test_signatures_are_the_same_bytes_as_those_of_another_library(size: int) -> None:
+    data = b"w" * size
+    signature = ed25519.sign(KEY, data)
+    assert signature == KEY.sign(data)
+    assert ed25519.verify(RAW, signature, data)
+    assert not ed25519.verify(RAW, signature, data + b"w")
+
+
+def test_the_same_forgeries_fall_in_both_libraries() -> None:
+    data, signature = b"waypost", bytearray(KEY.sign(b"waypost"))
+    for bit in range(8 * 64):
+        forged = bytearray(signature)
+        forged[bit // 8] ^= 1 << bit % 8
+        assert not ed25519.verify(RAW, bytes(forged), data)
+        with pytest.raises(InvalidSignature):
+            Ed25519PublicKey.from_public_bytes(RAW).verify(bytes(forged), data)
+
+
+@pytest.mark.parametrize("size", [0, 31, 33, 64])
+def test_a_key_of_another_length_verifies_nothing_and_is_no_point(size: int) -> None:
+    key = (RAW + RAW)[:size]
+    assert not ed25519.verify(key, KEY.sign(b"waypost"), b"waypost")
+    assert not ed25519.is_point(key)
+
+
+@pytest.mark.parametrize("size", [0, 63, 65, 128])
+def test_a_signature_of_another_length_never_holds(size: int) -> None:
+    signature = KEY.sign(b"waypost")
+    assert not ed25519.verify(RAW, (signature + signature)[:size], b"waypost")
+
+
+def test_half_of_all_encodings_are_points_and_the_arithmetic_says_the_same() -> None:
+    encodings = [drawn(number) for number in range(200)]
+    assert all(edwards.is_canonical(encoded) for encoded in encodings)
+    found = [ed25519.is_point(encoded) for encoded in encodings]
+    assert found == [has_point(encoded) for encoded in encodings]
+    assert 50 < sum(found) < 150
+
+
+def test_a_point_of_mixed_order_is_a_point() -> None:
+    """Speccheck's fourth case has such a key; it is odd, but nobody else can sign for it."""
+    assert ed25519.is_point(bytes.fromhex("cdb267ce40c5cd45306fa5d2f29731459387dbf9eb933b7bd5aed9a765b88d4d"))
