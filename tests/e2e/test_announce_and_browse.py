@@ -18,9 +18,9 @@ import pytest
 from support.announce import agent
 from support.bus import nats_server
 from support.jsonl import Reading, reading
+from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
-from support.transports import free_udp_port
 from waypost.client.key_files import read_key
 
 TTL_SECONDS = 10
@@ -57,7 +57,7 @@ def server() -> Iterator[RunningServer]:
 def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_ends_after_a_kill(folder: Path) -> None:
     agent_id = str(uuid.uuid4())  # mDNS on loopback has one port for the whole machine, and others may be there
     (folder / "agent.json").write_bytes(msgspec.json.encode(agent(agent_id)))
-    port = ("--udp-port", str(free_udp_port()))
+    port = ("--udp-port", str(free_port()))
     where = ("--mdns", "--udp", "--interface", "lo", *port)
     with (
         running_server("--udp", "--udp-interface", "lo", *port, "--trust-mode", "tofu") as server,
@@ -88,7 +88,7 @@ def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_en
 
 
 def test_an_agent_that_is_stopped_says_goodbye(folder: Path) -> None:
-    where = ("--udp", "--interface", "lo", "--udp-port", str(free_udp_port()))
+    where = ("--udp", "--interface", "lo", "--udp-port", str(free_port()))
     with running(folder, "browse", *where) as (_, seen):
         with running(folder, "announce", "agent.json", *where):
             assert seen.next()["type"] == "added"
@@ -96,7 +96,7 @@ def test_an_agent_that_is_stopped_says_goodbye(folder: Path) -> None:
 
 
 def test_a_file_that_changes_is_announced_anew(folder: Path) -> None:
-    where = ("--udp", "--interface", "lo", "--udp-port", str(free_udp_port()))
+    where = ("--udp", "--interface", "lo", "--udp-port", str(free_port()))
     with running(folder, "browse", *where) as (_, seen), running(folder, "announce", "agent.json", *where):
         assert seen.next()["type"] == "added"
         (folder / "agent.json").write_bytes(msgspec.json.encode(agent(capabilities={"logs": "1.0"})))
@@ -140,7 +140,7 @@ def test_a_bus_has_a_topic_and_a_bare_agent_is_given_an_id_that_stays(folder: Pa
 
 
 def test_a_key_that_browse_saw_is_the_only_one_that_counts_the_next_time(folder: Path) -> None:
-    where = ("--udp", "--interface", "lo", "--udp-port", str(free_udp_port()))
+    where = ("--udp", "--interface", "lo", "--udp-port", str(free_port()))
     honest, forged = (folder / name for name in ("honest.pem", "forged.pem"))
     shell = Shell(folder, clean_environment({"WAYPOST_DATA": str(folder / "data")}))
     for path in (honest, forged):
@@ -168,7 +168,7 @@ def public_pem(path: Path) -> str:
 
 def test_browsing_ends_by_itself(folder: Path) -> None:
     shell = Shell(folder, clean_environment({"WAYPOST_DATA": str(folder / "data")}))
-    ran = shell("browse", "--udp", "--interface", "lo", "--udp-port", str(free_udp_port()), "--timeout", "0.5")
+    ran = shell("browse", "--udp", "--interface", "lo", "--udp-port", str(free_port()), "--timeout", "0.5")
     assert (ran.code, ran.out) == (0, "")
 
 

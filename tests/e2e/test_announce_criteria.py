@@ -21,8 +21,8 @@ from support.announce import announcement, key
 from support.announce_end import End
 from support.bus import nats_server
 from support.places import Place, place
+from support.ports import free_port
 from support.server import RunningServer, running_server
-from support.transports import free_udp_port
 from waypost.app import mint_locally
 from waypost.model.json import dump_json
 from waypost.settings import Settings
@@ -93,7 +93,7 @@ def world() -> Iterator[World]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="waypost-test-")))
         far = where.far_address(REGISTRY)
         bus = stack.enter_context(nats_server(address=far, before=where.command(REGISTRY)))
-        port = free_udp_port()
+        port = free_port()
         lan = ("--mdns", "--mdns-interfaces", where.interface, "--udp", "--udp-interface", where.interface)
         carried = (*lan, "--udp-port", str(port), "--bus", bus.url)
         server = stack.enter_context(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -16,19 +15,13 @@ import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
+from support.ports import free_port
 from support.server import RunningServer, start_server, stop_server
 from waypost.meeting.signatures import sign_request
 from waypost.trust.signing import PrivateKey, load_private_key
 
 NAMES = ("ada.test", "bob.test")
 WAIT_SECONDS = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Pair:
@@ -39,7 +32,7 @@ class Pair:
         server = self.servers[name]
         headers = {"Host": name, **(server.headers if token else {})}
         address = server.url.replace(name, "127.0.0.1")
-        return httpx.AsyncClient(base_url=address, headers=headers, verify=False, timeout=30)
+        return httpx.AsyncClient(base_url=address, headers=headers, verify=False, timeout=60)
 
     def key(self, name: str) -> PrivateKey:
         return identity(self.servers[name].data)

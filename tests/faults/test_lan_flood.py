@@ -13,8 +13,8 @@ import httpx
 import psutil
 
 from support.places import Place, place
+from support.ports import free_port
 from support.server import RunningServer, running_server
-from support.transports import free_udp_port
 
 FLOOD = Path(__file__).parents[1] / "support" / "flood.py"
 SECONDS, RATE = 10.0, 20_000
@@ -28,7 +28,7 @@ def test_twenty_thousand_packets_a_second_leave_memory_and_answers_within_bounds
 
 
 def flooded(where: Place) -> None:
-    port = free_udp_port()
+    port = free_port()
     flags = ("--udp", "--udp-interface", "lo", "--udp-port", str(port), "--mdns", "--mdns-interfaces", "lo")
     with running_server(*flags, "--trust-mode", "tofu", before=where.command(0)) as server:
         before = memory(server)

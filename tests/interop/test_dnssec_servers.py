@@ -16,8 +16,9 @@ import dns.rrset
 import pytest
 
 from support.authority import Authority
-from support.dns_servers import NameServer, bind, free_port, knot, nsd, unbound
+from support.dns_servers import NameServer, bind, knot, nsd, unbound
 from support.dnssec_cases import ANCHORS, DATE, zone_texts
+from support.ports import free_port
 from support.signed_zones import NOW, SignedZone, key
 from waypost import limits
 from waypost.domains.ports import RecordType

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from support.ports import free_port
 
 _PATIENCE_SECONDS = 60.0
 
@@ -23,7 +24,7 @@ class NatsServer:
         self._address = address
         self._before = before
         self._config = [] if config is None else ["-c", str(config)]
-        self.port = _free_port()
+        self.port = free_port()
         self._was_started = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -38,7 +39,7 @@ class NatsServer:
                 if self._is_ready(log):
                     return
             assert not self._was_started, "the server ended at once"
-            self.port = _free_port()
+            self.port = free_port()
         raise AssertionError("no port is free")
 
     def _is_ready(self, log: IO[bytes]) -> bool:
@@ -76,12 +77,6 @@ def nats_server(
         yield server
     finally:
         server.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
 
 
 def _program() -> str:

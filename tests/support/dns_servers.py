@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,10 +18,11 @@ import dns.name
 import dns.query
 import dns.rcode
 
-HOST = "127.0.0.1"
-READY_SECONDS = 30.0
-STOP_SECONDS = 20.0
-ASK_SECONDS = 20.0
+from support.ports import HOST, free_port
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 60.0
+ASK_SECONDS = 60.0
 _TRIES = 5
 
 
@@ -163,7 +163,7 @@ def unbound(
 
 @contextmanager
 def _running(folder: Path, command: object, zone: str) -> Iterator[NameServer]:
-    """The process, once it answers. A port that was free may be taken a moment later, so there are several tries."""
+    """The process, once it answers. Several tries: what is free here may be taken from outside."""
     assert callable(command)
     for _ in range(_TRIES):
         port = free_port()
@@ -196,19 +196,6 @@ def _is_ready(process: subprocess.Popen[bytes], port: int, zone: str) -> bool:
             except subprocess.TimeoutExpired:
                 continue
     return False
-
-
-def free_port() -> int:
-    """Free for both UDP and TCP, a moment ago."""
-    while True:
-        with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
-            stream.bind((HOST, 0))
-            port: int = stream.getsockname()[1]
-            try:
-                datagrams.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 def _write_zones(folder: Path, zones: Mapping[str, str]) -> None:

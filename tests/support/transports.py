@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +16,7 @@ import httpx
 
 from support.announce import announcement, key
 from support.bus import nats_server
+from support.ports import free_port
 from waypost.app import build
 from waypost.model.json import JsonObject
 from waypost.server.listening import Server, bind
@@ -126,18 +126,12 @@ async def memory_bed() -> AsyncIterator[Bed]:
 async def udp_bed() -> AsyncIterator[Bed]:
     """Broadcast on the loopback interface, on a port of its own."""
     clock = ManualClock(time.time())
-    port = free_udp_port()
+    port = free_port()
     bed = Bed(clock, lambda name: UdpTransport(["lo"], clock, port=port, random=random.Random(name)))
     try:
         yield bed
     finally:
         await bed.close()
-
-
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.bind(("", 0))
-        return int(asked.getsockname()[1])
 
 
 @asynccontextmanager
@@ -192,7 +186,9 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
 
 
 def http_bed() -> AbstractAsyncContextManager[Bed]:
-    return registry_bed(lambda url, clock: HttpTransport(httpx.AsyncClient(base_url=url), clock))
+    return registry_bed(
+        lambda url, clock: HttpTransport(httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS), clock)
+    )
 
 
 def socket_bed() -> AbstractAsyncContextManager[Bed]:

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.announce import AGENT_ID, agent, announcement, key
+from support.ports import free_port
 from support.signing import key_of
-from support.transports import BEDS, A, B, Bed, Watched, eventually, free_udp_port, quietly, said, signed
+from support.transports import BEDS, A, B, Bed, Watched, eventually, quietly, said, signed
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
 from waypost.testing import ManualClock
@@ -185,7 +186,7 @@ async def test_another_minor_is_processed_and_warned_of_once(bed: Bed, caplog: p
 
 @pytest.mark.req("ANN-50")
 async def test_a_higher_major_on_udp_is_ignored_and_sent_the_own_major_once_a_minute() -> None:
-    clock, port = ManualClock(time.time()), free_udp_port()
+    clock, port = ManualClock(time.time()), free_port()
     ours = UdpTransport(["lo"], clock, port=port)
     await ours.open()
     watched = await watching(ours)

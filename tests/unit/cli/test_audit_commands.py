@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
 from support.website import website
@@ -48,7 +48,7 @@ def test_new_entries_are_followed(shell: Shell, server: RunningServer, agent: Do
     )
     shell("register", shell.write("agent.json", agent))
     shell("withdraw", agent["id"])
-    out, _ = following.communicate(timeout=30)
+    out, _ = following.communicate(timeout=120)
     assert [json.loads(line)["action"] for line in out.splitlines()] == ["register", "withdraw"]
 
 
@@ -56,12 +56,6 @@ def test_without_the_right_the_trail_stays_closed(shell: Shell) -> None:
     token = shell("token", "mint", "--sub", "reader", "--scope", "discover:read").out.strip()
     assert shell("audit", "--token", token).code == 77
     assert shell("verify", "--log", "--token", token).code == 77
-
-
-def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def _rewrite(data: Path, number: int) -> None:
@@ -75,7 +69,7 @@ def _rewrite(data: Path, number: int) -> None:
 
 
 def test_a_trail_that_only_grew_passes_and_one_that_was_rewritten_fails(tmp_path: Path, agent: Document) -> None:
-    port, data = _free_port(), tmp_path / "data"
+    port, data = str(free_port()), tmp_path / "data"
     mine = {"WAYPOST_SERVER": f"http://127.0.0.1:{port}", "WAYPOST_DATA": str(tmp_path / "mine")}
     with running_server("--port", port, data=data) as server:
         shell = Shell(tmp_path, clean_environment({**mine, "WAYPOST_TOKEN": server.admin_token}))
@@ -99,7 +93,7 @@ def test_a_trail_that_only_grew_passes_and_one_that_was_rewritten_fails(tmp_path
 
 
 def test_a_service_with_another_key_or_a_shorter_trail_fails(tmp_path: Path, agent: Document) -> None:
-    port = _free_port()
+    port = str(free_port())
     mine = {"WAYPOST_SERVER": f"http://127.0.0.1:{port}", "WAYPOST_DATA": str(tmp_path / "mine")}
     for folder in ("first", "second"):
         with running_server("--port", port, data=tmp_path / folder) as server:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from support.announce import AGENT_ID, announce, announcement, key
+from support.ports import free_port
 from support.service import NOW, service
-from support.transports import Watched, asked, eventually, free_udp_port, said
+from support.transports import Watched, asked, eventually, said
 from waypost import limits
 from waypost.errors import ConfigurationError, RateLimited
 from waypost.server.lan import Lan
@@ -25,7 +26,7 @@ METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
 
 
 def lan(**more: Any) -> dict[str, Any]:
-    return {"udp": True, "udp_interface": "lo", "udp_port": free_udp_port(), **more}
+    return {"udp": True, "udp_interface": "lo", "udp_port": free_port(), **more}
 
 
 def end(settings: dict[str, Any], clock: ManualClock) -> UdpTransport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
+from support.ports import free_port
 from support.service import Bench, service
 from support.zones import Identity, Site, site
 from waypost import limits
@@ -41,13 +41,6 @@ async def bench(tmp_path: Path, names: DnsServer, authority: Authority) -> Async
         tmp_path, allow_cidrs=("127.0.0.1/32",), resolver=names.address, fetch_ca=authority.file
     ) as made:
         yield made
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def publish(names: DnsServer, web: Site) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.announce import key
-from support.transports import A, B, eventually, free_udp_port, quietly, signed
+from support.ports import free_port
+from support.transports import A, B, eventually, quietly, signed
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.json import JsonObject, dump_json
@@ -60,7 +61,7 @@ class Stranger:
 
 @pytest.fixture
 def port() -> int:
-    return free_udp_port()
+    return free_port()
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""Ports for servers that must be told theirs before they start.
+
+A port that the system has just given away is one that it may give to the next connection of anybody on the machine, before the
+server has it. These are below those it gives by itself, and each belongs to one process of a test run until that ends.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+HOST = "127.0.0.1"
+_LOWEST, _HIGHEST = 15_000, 32_767
+_TRIES = 1000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_held: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """Free for TCP and for UDP, and nobody else's."""
+    drawn = random.SystemRandom().sample(range(_LOWEST, _lowest_given() or _HIGHEST), _TRIES)
+    return next(port for port in drawn if _is_mine(port) and _is_free(port))
+
+
+def _lowest_given() -> int:
+    """The first port that the system gives by itself, where that leaves some; else 0."""
+    if not _RANGE.exists():
+        return 0
+    lowest = int(_RANGE.read_text().split()[0])
+    return lowest if lowest > _LOWEST + 1000 else 0
+
+
+def _is_mine(port: int) -> bool:
+    """A name without a file, which the system takes back when this process ends."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0waypost-test-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    _held.append(mark)
+    return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        try:
+            stream.bind((HOST, port))
+            datagrams.bind(("", port))
+        except OSError:
+            return False
+    return True
