@@ -1,6 +1,6 @@
 """`LiveAgent`: an agent in a program of one's own that others can talk to, and that talks to others.
 
-The parts of a conversation are put together here for a program, as `app.py` does it for the service.
+The parts of a conversation are put together here for a program, as `app/` does it for the service.
 """
 
 from __future__ import annotations

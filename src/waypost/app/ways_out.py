@@ -1,0 +1,71 @@
+"""The one way out of this process, and what goes it: fetching, domains, their proofs and their agents."""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.app.core import Core
+from waypost.app.ground import Ground
+from waypost.domains.organisation import OrganisationReader
+from waypost.domains.rechecking import Rechecks
+from waypost.domains.registering import DomainImporter, publications
+from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.net.urls import origin_of
+from waypost.registry.domains import DomainOptions, Domains
+from waypost.registry.importing import Importer
+
+_RECHECK_SECONDS = 60.0  # how often it is asked whether a proof of a domain is due
+
+
+class WaysOut(msgspec.Struct, frozen=True, kw_only=True):
+    outgoing: Outgoing
+    resolver: DomainResolver  # from domains to agents
+    organisations: OrganisationReader
+    importer: Importer
+    domains: Domains  # proofs of them
+
+
+def make_ways_out(ground: Ground, core: Core) -> WaysOut:
+    settings, clock = ground.settings, ground.clock
+    outgoing = _make_outgoing(ground)
+    resolver = DomainResolver(outgoing, outgoing, clock, ResolveOptions(legacy_names=settings.legacy_names))
+    return WaysOut(
+        outgoing=outgoing,
+        resolver=resolver,
+        organisations=OrganisationReader(outgoing, outgoing, clock, follow_signed=settings.foreign_index),
+        importer=_make_importer(ground, core, outgoing, resolver),
+        domains=_make_domains(ground, core, outgoing),
+    )
+
+
+def _make_outgoing(ground: Ground) -> Outgoing:
+    settings, port = ground.settings, ground.port
+    return Outgoing(
+        OutgoingOptions(
+            allow_cidrs=settings.allow_cidrs,
+            resolver=settings.resolver,
+            ca_file=settings.fetch_ca,
+            trust_anchors=settings.trust_anchors,
+            trust_ad=settings.trust_ad,
+            insecure_domains=settings.insecure_domains,
+            own=((settings.host, settings.port if port is None else port),),
+            own_origin=origin_of(ground.base_url),
+        )
+    )
+
+
+def _make_importer(ground: Ground, core: Core, outgoing: Outgoing, resolver: DomainResolver) -> Importer:
+    """Documents at addresses, and agents of domains, which the process that writes looks up again from time to time."""
+    settings, registry = ground.settings, core.registry
+    rechecks = Rechecks(registry, resolver, publications, seconds=settings.agent_recheck_seconds)
+    registry.chore(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), rechecks.recheck)
+    return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.foreign_index)
+
+
+def _make_domains(ground: Ground, core: Core, outgoing: Outgoing) -> Domains:
+    """Proofs of domains, which the process that writes looks at again from time to time."""
+    seconds = ground.settings.domain_recheck_seconds
+    domains = Domains(core.registry, outgoing, DomainOptions(service=ground.host, recheck_seconds=seconds))
+    core.registry.chore(min(_RECHECK_SECONDS, seconds / 8), domains.recheck)
+    return domains
