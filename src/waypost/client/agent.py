@@ -18,6 +18,8 @@ class Agent(dict[str, Any]):
     'Translator'
     """
 
+    health: str | None = None  # healthy, suspect or unhealthy, in lists of a service that checks endpoints
+
     def __init__(
         self,
         id: str,  # noqa: A002 - the profile's own word

@@ -262,11 +262,15 @@ def document_of(response: httpx.Response, dialect: str) -> Document:
         last_modified=response.headers.get("last-modified"),
         losses=_losses(response.headers.get("waypost-losses")),
         trust=response.headers.get("waypost-trust"),
+        health=response.headers.get("waypost-health"),
     )
 
 
 def page_of(document: Mapping[str, Any]) -> Page:
     agents = tuple(Agent.from_document(item) for item in document.get("agents", ()))
+    health = document.get("health", {})
+    for agent in agents:
+        agent.health = health.get(agent.get("id"))
     return msgspec.structs.replace(msgspec.convert({**document, "agents": ()}, Page), agents=agents)
 
 

@@ -121,6 +121,18 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     last_modified: str | None = None
     losses: tuple[Loss, ...] = ()
     trust: str | None = None  # verified, self_asserted or failed
+    health: str | None = None  # healthy, suspect or unhealthy, where the service checks it
+
+
+class AgentHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the endpoint of an agent answers. `status` is the one under which it is listed, or not."""
+
+    id: str
+    state: str  # unknown healthy suspect unhealthy
+    status: str
+    since: str | None = None
+    endpoint: str | None = None
+    reason: str | None = None  # for its owner
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

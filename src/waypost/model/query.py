@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from waypost import limits
+from waypost.model.health import Health
 from waypost.model.record import AgentRecord
 
 Detail = Literal["minimal", "summary", "full"]
@@ -80,6 +81,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     redacted: bool = False
     trust: dict[str, Any] = msgspec.field(default_factory=dict)
+    health: Health | None = None
 
 
 class FacetValue(msgspec.Struct, frozen=True):

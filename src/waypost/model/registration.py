@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
 from waypost.model.verdict import Level, Verdict
 
 TRUST_FACT = "trust"
 VERIFIED_FACT = "trust:verified"
+_HEALTH_PREFIX = f"{HEALTH_FACT}:"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Source, ...] = ()  # newest first
     announce_id: str | None = None  # a stable UUIDv4 for records that were never announced
     hosted: str | None = None  # the domain under which the service answers for this agent by `Host`
+    health: Health | None = None  # how its endpoint answers, where it is checked
 
     @property
     def id(self) -> str:
@@ -55,6 +58,15 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scopes(self) -> tuple[str, ...]:
         return record_scopes(self.owner, self.visibility, self.invitees)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        return self.health is not None and self.health.state == UNHEALTHY
+
+    @property
+    def status(self) -> str:
+        """What it says of itself, unless its endpoint is dead."""
+        return SUSPENDED if self.is_unhealthy else self.record.effective_status
 
     def source(self, dialect: str) -> Source | None:
         for source in self.sources:
@@ -100,6 +112,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
             if fact.startswith("trust:"):
                 return "verified" if fact == VERIFIED_FACT else "failed"
         return "self_asserted"
+
+    @property
+    def health(self) -> str:
+        """As its endpoint answers: a state of `model.health`."""
+        for fact in self.facts or ():
+            if fact.startswith(_HEALTH_PREFIX):
+                return fact[len(_HEALTH_PREFIX) :]
+        return UNKNOWN
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ within bounds of size and time, and follows redirects only within a site. No pro
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +21,8 @@ import msgspec
 
 from waypost import __version__, limits
 from waypost.domains.ports import Check
-from waypost.errors import FetchFailed, RateLimited
+from waypost.errors import FetchFailed, InvalidParameter, RateLimited
+from waypost.model.health import is_bare, is_socket, scheme_of
 from waypost.net.addresses import Address, AddressPolicy, denied
 from waypost.net.authorities import client_context
 from waypost.net.guarding import Allowance, GuardedNetwork, too_large
@@ -77,9 +79,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
+    connection: str = "close"
 
 
 _PLAIN: Final = Asked()
+_UPGRADE: Final = Asked(
+    headers=(
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", base64.b64encode(b"waypost asks you").decode()),  # whoever answers is not held to it
+    ),
+    connection="Upgrade",
+)
+_AS_WEB: Final = {"ws": "http", "wss": "https", "grpc": "http", "grpcs": "http", "tcp": "http"}
 
 
 @lru_cache(maxsize=_CONTEXTS)
@@ -92,7 +104,7 @@ def _context(ca_file: Path | None, *, newest: bool = False) -> ssl.SSLContext:
 
 
 class SafeFetcher:
-    """`Fetcher` and `Sender` of registry/fetching.py. One for a process: it holds who is being asked now."""
+    """`Fetcher`, `Sender` and `Prober` of registry/fetching.py. One for a process: it holds who is being asked now."""
 
     def __init__(
         self,
@@ -112,6 +124,7 @@ class SafeFetcher:
         if ca_file is not None:
             _ = self._tls  # a mistake in the settings is told at the start
         self._all = asyncio.Semaphore(limits.FETCH_AT_ONCE)
+        self._checks = asyncio.Semaphore(limits.HEALTH_AT_ONCE)  # dead endpoints take no place of others
         self._waiting = 0
         self._crowd: Crowd[str] = Crowd(limits.FETCH_PER_ADDRESS)
         self._pace: Pace[tuple[str, int]] = Pace(limits.FETCH_PACE_TARGETS, clock)
@@ -135,6 +148,47 @@ class SafeFetcher:
                     return await self._follow(target, purpose, bounds, check)
             except TimeoutError:
                 raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
+
+    async def probe(self, endpoint: str) -> int | None:
+        """Whether somebody answers: the status of an answer whose body is not read, or that a connection was made."""
+        scheme = scheme_of(endpoint)
+        target = _target_of(endpoint)
+        bounds = msgspec.structs.replace(self._bounds["health"], body_bytes=0)
+        async with self._checks:
+            try:
+                async with asyncio.timeout(bounds.total_seconds):
+                    if is_bare(scheme):
+                        await self._reach(target, bounds)
+                        return None
+                    asked = _UPGRADE if is_socket(scheme) else _PLAIN
+                    return (await self._hop(target, "health", bounds, asked=asked)).status
+            except TimeoutError:
+                raise _failed("timed_out", "The other server took too long.", "Try again later.") from None
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """AddressDenied, where the endpoint names a number that is not asked."""
+        try:
+            target = _target_of(endpoint)
+        except InvalidParameter:
+            return
+        if target.address is not None and target.origin != self._own_origin:
+            self._policy.check(target.address, target.port)
+
+    async def _reach(self, target: Target, bounds: Bounds) -> None:
+        """A connection and nothing more."""
+        if target.origin == self._own_origin:
+            raise denied("own")
+        addresses = await self._addresses(target)
+        for address in addresses:
+            self._policy.check(address, target.port)
+        self._keep_pace(addresses, target, "health")
+        async with AsyncExitStack() as stack:
+            network = GuardedNetwork(addresses, Allowance(0), self._crowd, stack)
+            try:
+                stream = await network.connect_tcp(target.host, target.port, timeout=bounds.connect_seconds)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError):
+                raise _failed("refused", "The other server cannot be reached.", "Does it run?") from None
+            await stream.aclose()
 
     def check(self, url: str, purpose: Purpose) -> None:
         """What can be said of an address without asking anybody: how it is written, and the number that it names."""
@@ -256,9 +310,15 @@ class SafeFetcher:
         stack.push_async_callback(response.aclose)
         headers = _headers(response)
         body = b""
-        if 200 <= response.status < 300:
+        if 200 <= response.status < 300 and bounds.body_bytes:
             body = await _body(response, headers, bounds.body_bytes)
         return Fetched(url=str(target), status=response.status, headers=headers, body=body)
+
+
+def _target_of(endpoint: str) -> Target:
+    """An endpoint of an agent as an address of the web: a WebSocket is asked there, and others have a host and a port."""
+    scheme = scheme_of(endpoint)
+    return parse_url(_AS_WEB.get(scheme, scheme) + endpoint[len(scheme) :])
 
 
 def _request(target: Target, bounds: Bounds, asked: Asked) -> httpcore.Request:
@@ -275,7 +335,7 @@ def _request(target: Target, bounds: Bounds, asked: Asked) -> httpcore.Request:
             (b"Accept", bounds.accept.encode()),
             (b"Accept-Encoding", b"identity"),
             (HOP_HEADER, b"1"),
-            (b"Connection", b"close"),
+            (b"Connection", asked.connection.encode()),
             *length,
             *((name.encode("ascii"), value.encode("ascii")) for name, value in asked.headers),
         ],

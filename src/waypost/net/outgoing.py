@@ -58,6 +58,12 @@ class Outgoing:
     async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
         return await self._parts[0].fetch(url, purpose, check=check)
 
+    async def probe(self, endpoint: str) -> int | None:
+        return await self._parts[0].probe(endpoint)
+
+    def check_endpoint(self, endpoint: str) -> None:
+        self._parts[0].check_endpoint(endpoint)
+
     def check(self, url: str, purpose: Purpose) -> None:
         self._parts[0].check(url, purpose)
 

@@ -217,11 +217,16 @@ class Catalogue:
 
     def renew(self, entry: Entry) -> None:
         """A new deadline and nothing else: order, filters and change times stay."""
+        before = self._entries.get(entry.id, entry)
         self._entries[entry.id] = entry
         self._watch_deadline(entry)
         ordinal = self._tags.ordinal(entry.id)
-        if ordinal is not None:
-            self._stated.touch(ordinal, entry)
+        if ordinal is None:
+            return
+        if before.facts != entry.facts:  # its endpoint answers otherwise, which is nothing new to who reads its list
+            self._stated.remove(ordinal, before)
+            self._stated.put(ordinal, entry)
+        self._stated.touch(ordinal, entry)
 
     def remove(self, agent_id: str, at: float) -> None:
         entry = self._entries.pop(agent_id, None)
@@ -342,9 +347,10 @@ class Catalogue:
         return agent_id in self._entries
 
     def is_reachable(self, agent_id: str) -> bool:
-        """Alive, and with a place where it can be called: without one an agent is no answer (PRO-3)."""
+        """Alive, and with a place where it can be called: without one an agent is no answer (PRO-3). Nor is one whose
+        place is known to be dead."""
         entry = self._entries.get(agent_id)
-        return entry is not None and bool(entry.protocols)
+        return entry is not None and bool(entry.protocols) and entry.status in LISTED
 
     def ids(self) -> Iterator[str]:
         return iter(self._entries)
@@ -464,7 +470,8 @@ def _may_be_hashed(agent_id: str) -> bool:
 
 def _mark_of(entry: Entry) -> int:
     """A number made of the content: marks of a set add up to the same sum in whatever order it came about."""
-    return int.from_bytes(entry.etag[:12].encode("ascii", "replace"))
+    mark = int.from_bytes(entry.etag[:12].encode("ascii", "replace"))
+    return mark if entry.status in LISTED else ~mark  # who is dead leaves the list without a change of its content
 
 
 def position_of(entry: Entry) -> Position:

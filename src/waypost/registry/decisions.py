@@ -20,6 +20,7 @@ from waypost.errors import (
 )
 from waypost.model.facts import facts_of
 from waypost.model.freshness import Marks, Staleness, staleness
+from waypost.model.health import HEALTH_FACT
 from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
 from waypost.model.merge import merge_records
@@ -50,7 +51,7 @@ def entry_of(registration: Registration) -> Entry:
         record.name,
         registration.owner,
         registration.visibility,
-        record.effective_status,
+        registration.status,
         registration.etag,
         registration.revision,
         registration.changed_at,
@@ -61,8 +62,12 @@ def entry_of(registration: Registration) -> Entry:
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration)),
+        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration), *_health_fact(registration)),
     )
+
+
+def _health_fact(registration: Registration) -> tuple[str, ...]:
+    return () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
 
 
 def _trust_fact(registration: Registration) -> tuple[str, ...]:

@@ -113,6 +113,7 @@ class Registry(Confirming):
         self.trust = TrustBook(store, clock)
         self.proofs = ProofBook()
         self._chores: list[tuple[float, Callable[[], Any]]] = []
+        self._admit_endpoint: Callable[[Publication], None] | None = None
         self._gate = Gate(self.trust, self.options.announcements, NoAuthorities(), self.catalogue.resolve)
         self.ready = False
 
@@ -231,6 +232,10 @@ class Registry(Confirming):
         """Let `certificates` say what those are worth that agents announce."""
         self._gate.certificates = certificates
 
+    def judge_endpoints(self, admit: Callable[[Publication], None]) -> None:
+        """Let `admit` raise for what names an endpoint that is never asked."""
+        self._admit_endpoint = admit
+
     def observe(self, observer: Callable[[Committed], None]) -> None:
         """Tell `observer` of every committed change, on the event loop. For caches of faces."""
         self._observers.append(observer)
@@ -311,6 +316,8 @@ class Registry(Confirming):
         now = self.clock.now()
         decoded = publication.decoded
         require_bound(publication.principal, decoded.record.id, decoded.source_id)
+        if self._admit_endpoint is not None:
+            self._admit_endpoint(publication)
         if self.options.confusable_names == "refuse":
             check_name(publication, self.catalogue)
         keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
@@ -389,7 +396,7 @@ class Registry(Confirming):
             id=registration.id,
             dialect=dialect,
             outcome=answer.outcome,
-            etag=shown_etag(registration.etag, ends),
+            etag=shown_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy),
             aliases=registration.aliases,
             losses=decoded.losses if decoded else (),
             warnings=tuple(warnings),

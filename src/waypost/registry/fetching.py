@@ -30,6 +30,19 @@ class Fetcher(Protocol):
         ...
 
 
+class Prober(Protocol):
+    """Whether somebody answers at an endpoint of an agent. Nothing of the answer is read but its status."""
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Raises AddressDenied for an endpoint at a number that is not asked. Asks nobody."""
+        ...
+
+    async def probe(self, endpoint: str) -> int | None:
+        """The status that came; None where a connection is all that can be tried. Raises as `Fetcher.fetch`, and RateLimited
+        when this endpoint was asked a moment ago."""
+        ...
+
+
 class Sender(Protocol):
     """What is sent to an address that a stranger named: a result, a task. Nobody follows a redirect with it."""
 

@@ -196,6 +196,7 @@ class Search:
             expires_at=expiry_of(registration),
             evidence=self._evidence(hit, share, registration.record) if told else None,
             trust=trust(registration) if told else self._level_of(hit.id),
+            health=registration.health,
         )
 
     def _evidence(self, hit: Hit, share: float, record: AgentRecord) -> Evidence:

@@ -591,6 +591,15 @@ OPERATIONS: dict[str, Operation] = {
             method="history",
         ),
         Operation(
+            name="agent_health",
+            summary="How the endpoint of an agent answers.",
+            scope=SCOPE_READ,
+            idempotent=True,
+            errors=(*_READ_ERRORS, errors.NotFound),
+            command="get",
+            method="agent_health",
+        ),
+        Operation(
             name="diff",
             summary="How two versions of an agent differ.",
             scope=SCOPE_READ,

@@ -13,6 +13,7 @@ from waypost.model.verdict import Verdict
 from waypost.registry.drift import HeldChange
 
 DOMAIN_VIA: Final = "domain"  # how a document came that a domain led to
+IMPORT_VIA: Final = "import"  # how one came that was fetched from an address
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +66,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-def shown_etag(etag: str, expires_at: float | None, representation: str = "") -> str:
+def shown_etag(etag: str, expires_at: float | None, representation: str = "", *, is_unhealthy: bool = False) -> str:
     """The entity tag of a representation: the content's hash, then what else makes the bytes differ.
 
     If-Match compares only the part before the first dot, so that a tag read from any dialect guards a write.
     """
     lease = f".e{int(expires_at):x}" if expires_at is not None else ""
-    return f"{etag}{lease}{'.' + representation if representation else ''}"
+    health = ".unhealthy" if is_unhealthy else ""  # its status is another one, in whatever is written of it
+    return f"{etag}{lease}{health}{'.' + representation if representation else ''}"
 
 
 def content_part(tag: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from waypost import limits
 from waypost.dialects import CODECS
 from waypost.errors import InvalidParameter, RateLimited, WaypostError
+from waypost.model.health import UNKNOWN
 from waypost.model.json import dump_json, parse_object
 from waypost.model.lease import parse_ttl
 from waypost.model.names import parse_domain, slug
@@ -386,6 +387,9 @@ class OwnFace:
             owner=filters.owner,
         )
         body = await self.list_body([entry.id for entry in page.entries], dialect, page.next_cursor)
+        health = {entry.id: state for entry in page.entries if (state := entry.health) != UNKNOWN}
+        if health:
+            body = body[:-1] + b',"health":' + dump_json(health) + b"}"
         if filters.tags and not page.total:
             body = body[:-1] + suggestions_tail(self._registry.suggest(call.principal, filters.tags)) + b"}"
         return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))

@@ -39,6 +39,7 @@ _OURS = (
     "redacted",
     "freshness",
     "trust",
+    "health",
     "untrusted",
     "self_asserted",
     TRUST_MEMBER,
@@ -288,7 +289,7 @@ class ResponseWriter:
     """Discovery Responses as bytes. What a candidate shows apart from its score is written once and kept, bounded."""
 
     def __init__(self) -> None:
-        self._kept: Lru[tuple[str, str, bool], tuple[str, float, float | None, bytes]] = Lru(limits.CANDIDATE_CACHE)
+        self._kept: Lru[tuple[str, str, bool], tuple[tuple[Any, ...], bytes]] = Lru(limits.CANDIDATE_CACHE)
 
     def response(
         self, findings: Findings, query: Query, notes: list[str], request_id: str, *, authorised: bool
@@ -308,11 +309,11 @@ class ResponseWriter:
             return dump_json({**candidate_json(candidate, query, oldest, redact=redact), "score": score})
         key = (candidate.record.id, query.detail, redact)
         kept = self._kept.get(key)
-        if kept is None or kept[:3] != (candidate.etag, candidate.changed_at, candidate.expires_at):
-            core = dump_json(candidate_json(candidate, query, None, redact=redact))[:-1]
-            kept = (candidate.etag, candidate.changed_at, candidate.expires_at, core)
+        mark = (candidate.etag, candidate.changed_at, candidate.expires_at, candidate.health)
+        if kept is None or kept[0] != mark:
+            kept = (mark, dump_json(candidate_json(candidate, query, None, redact=redact))[:-1])
             self._kept.put(key, kept)
-        return b'%s,"score":%s}' % (kept[3], repr(score).encode())
+        return b'%s,"score":%s}' % (kept[1], repr(score).encode())
 
 
 def _response_head(findings: Findings, notes: list[str], request_id: str, *, redact: bool) -> JsonObject:
@@ -379,6 +380,8 @@ def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, 
     if query.detail != "minimal":
         shown["freshness"] = _freshness(candidate, oldest)
         shown["trust"] = {"level": candidate.trust["level"]}
+        if candidate.health is not None:  # a state and since when: why, is its owner's to know
+            shown["health"] = {"state": candidate.health.state, "since": to_rfc3339(candidate.health.since)}
     if candidate.evidence is not None:
         shown.update(_evidence_json(candidate.evidence))
         shown["trust"] = candidate.trust

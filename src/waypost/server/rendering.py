@@ -13,6 +13,7 @@ from waypost import limits
 from waypost.dialects import CODECS
 from waypost.dialects.codec import DERIVED, EncodeContext, Loss
 from waypost.errors import NotFound, WaypostError
+from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
@@ -23,6 +24,7 @@ from waypost.registry.publication import shown_etag
 from waypost.server.conditional import http_date
 
 TRUST_HEADER = b"waypost-trust"
+HEALTH_HEADER = b"waypost-health"
 _TOLD = frozenset(("af", "ard"))  # formats with free metadata, where what was verified can stand
 # These have no form for an agent that says nowhere how to be reached.
 _NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
@@ -72,16 +74,20 @@ class Renderer:
         body, losses = self._body(registration, dialect, now)
         ends = expiry_of(registration)
         changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
-        tag = shown_etag(registration.etag, ends, _representation(dialect))
+        is_unhealthy = registration.is_unhealthy
+        tag = shown_etag(registration.etag, ends, _representation(dialect), is_unhealthy=is_unhealthy)
         trust = level_of(verdicts_of(registration))
-        rendering = _rendering(registration.revision, dialect, body, losses, tag, changed_at, trust)
+        health = None if registration.health is None else registration.health.state
+        rendering = _rendering(registration.revision, dialect, body, losses, tag, changed_at, trust, health)
         self._keep((registration.id, dialect), rendering)
         return rendering
 
     def render_received(self, entry: Entry, dialect: str, document: bytes) -> Rendering:
         """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
-        tag = shown_etag(entry.etag, None, _representation(dialect))
-        rendering = _rendering(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust)
+        health = entry.health
+        tag = shown_etag(entry.etag, None, _representation(dialect), is_unhealthy=health == UNHEALTHY)
+        told = None if health == UNKNOWN else health
+        rendering = _rendering(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust, told)
         self._keep((entry.id, dialect), rendering)
         return rendering
 
@@ -108,6 +114,8 @@ class Renderer:
         record = registration.record
         if registration.lease_expires_at is not None and record.expires_at is None:
             record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
+        if registration.is_unhealthy:
+            record = msgspec.structs.replace(record, status=registration.status)
         if dialect == "profile":
             record = _dated(record, registration)
         if TRUST_MEMBER in record.extra:  # ours to say, in what is ours to write
@@ -148,9 +156,16 @@ def _representation(dialect: str) -> str:
 
 
 def _rendering(
-    revision: int, dialect: str, body: bytes, losses: tuple[Loss, ...], tag: str, changed_at: float, trust: Level
+    revision: int,
+    dialect: str,
+    body: bytes,
+    losses: tuple[Loss, ...],
+    tag: str,
+    changed_at: float,
+    trust: Level,
+    health: str | None,
 ) -> Rendering:
-    """How far the agent was verified stands beside the document, which is its publisher's alone."""
+    """How far the agent was verified, and whether it answers, stand beside the document, which is its publisher's alone."""
     content_type = _CONTENT_TYPES[dialect]
     headers = (
         (b"etag", b'"%s"' % tag.encode()),
@@ -159,6 +174,7 @@ def _rendering(
         (b"cache-control", b"private, no-cache"),
         (b"waypost-losses", losses_header(losses) if losses else b"[]"),
         (TRUST_HEADER, trust.encode()),
+        *(((HEALTH_HEADER, health.encode()),) if health is not None else ()),
         (b"content-type", content_type),
     )
     return Rendering(revision, body, f'"{tag}"', losses, content_type, headers, changed_at, trust)

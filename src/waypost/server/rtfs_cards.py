@@ -10,6 +10,7 @@ from waypost.dialects.rtfs_card import modern
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_envelope import CARD, is_envelope
 from waypost.dialects.rtfs_profile import read_profile
+from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject
 from waypost.model.registration import Registration, Source
 from waypost.model.times import to_rfc3339
@@ -39,7 +40,8 @@ def card_to_show(registration: Registration, now: float, score: float | None) ->
     else:
         context = EncodeContext(now=now, updated_at=registration.changed_at, created_at=registration.created_at)
         card = RTFS.encode(registration.record, context).document
-    known: JsonObject = {"health": "unknown", "registered_at": to_rfc3339(registration.created_at)}
+    health = UNKNOWN if registration.health is None else registration.health.state
+    known: JsonObject = {"health": health, "registered_at": to_rfc3339(registration.created_at)}
     ends = expiry_of(registration)
     if ends is not None:
         known["expires_at"] = to_rfc3339(ends)

@@ -32,6 +32,28 @@ def document_schema(dialect: str | None = None) -> dict[str, Any]:
     return {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in CODECS]}
 
 
+_HEALTH_STATE: dict[str, Any] = {"enum": ["unknown", "healthy", "suspect", "unhealthy"]}
+
+HEALTH: dict[str, Any] = {
+    "type": "object",
+    "description": "how its endpoint answers, where it is checked",
+    "required": ["state"],
+    "properties": {"state": _HEALTH_STATE, "since": _TIME},
+}
+
+AGENT_HEALTH: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "state", "status"],
+    "properties": {
+        "id": {"type": "string"},
+        "state": _HEALTH_STATE,
+        "status": {"type": "string", "description": "under which it is listed, or not"},
+        "since": _TIME,
+        "endpoint": {"type": "string", "description": "the one that is asked"},
+        "reason": {"type": "string", "description": "why it fails, in a word; for its owner and admins"},
+    },
+}
+
 TRUST: dict[str, Any] = {
     "type": "object",
     "required": ["level"],
@@ -217,6 +239,11 @@ AGENT_LIST: dict[str, Any] = {
     "properties": {
         "agents": {"type": "array", "items": {"type": "object"}},
         "next_cursor": _TEXT,
+        "health": {
+            "type": "object",
+            "additionalProperties": _HEALTH_STATE,
+            "description": "by id, how the endpoints of these agents answer, where they are checked",
+        },
         "suggestions": _SUGGESTIONS,
         "warnings": _TEXTS,
     },
@@ -363,6 +390,7 @@ _CANDIDATE: dict[str, Any] = {
             },
         },
         "trust": TRUST,
+        "health": HEALTH,
     },
 }
 

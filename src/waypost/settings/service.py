@@ -53,6 +53,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trust_anchors: Path | None = None
     insecure_domains: tuple[str, ...] = ()
     trust_ad: bool = False
+    health_checks: bool = False
+    health_check_seconds: int = limits.HEALTH_SECONDS
+    health_evict_seconds: int = limits.HEALTH_EVICT_SECONDS
     fetch_ca: Path | None = None
     legacy_names: bool = False
     foreign_index: bool = False

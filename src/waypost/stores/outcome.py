@@ -46,7 +46,9 @@ def _event_of(change: Change, revision: int) -> Event:
 def _shown_etag(registration: Registration) -> str | None:
     """The entity tag that a reader is given, or None when it is the content's."""
     ends = expiry_of(registration)
-    return None if ends is None else shown_etag(registration.etag, ends)
+    if ends is None and not registration.is_unhealthy:
+        return None
+    return shown_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy)
 
 
 def logged_event(event: Event) -> Event:

@@ -6,6 +6,7 @@ import click
 
 from waypost.cli.badges import word
 from waypost.cli.cards import agent_card
+from waypost.cli.health import show_health
 from waypost.cli.history import show_history
 from waypost.cli.options import example
 from waypost.cli.output import Printer
@@ -20,29 +21,36 @@ from waypost.client.results import Document
         "waypost get weather-reporter --as a2a > agent-card.json",
         "waypost get weather-reporter -o json | jq .bindings",
         "waypost get weather-reporter --history",
+        "waypost get weather-reporter --health",
     )
 )
 @click.argument("id")
 @click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
 @click.option("--history", is_flag=True, help="List the versions of it that are kept, the newest first.")
+@click.option("--health", is_flag=True, help="How its endpoint answers, where the service checks it.")
 @with_session
-def command(session: Session, id: str, as_: str | None, *, history: bool) -> None:  # noqa: A002
+def command(session: Session, id: str, as_: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
     """Show the agent with this id or alias.
 
     With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
     """
     printer = session.printer()
-    if history:
-        if as_ is not None:
-            raise click.UsageError("--history lists versions; it has no --as.")
+    if history or health:
+        if as_ is not None or (history and health):
+            raise click.UsageError("--history, --health and --as are three questions: ask one.")
         with session.client() as client:
-            show_history(printer, client.history(id))
+            if history:
+                show_history(printer, client.history(id))
+            else:
+                show_health(printer, client.agent_health(id))
         return
     with session.client() as client:
         document = client.document(id, as_ or "profile")
     _show(printer, document, card=as_ is None)
     if printer.is_human and document.trust is not None:
         printer.note(f"trust: {word(document.trust)}  (`waypost verify` tells why)")
+    if printer.is_human and document.health is not None:
+        printer.note(f"health: {document.health}  (`waypost get ID --health` tells more)")
     for loss in document.losses:
         printer.note(f"lost in {document.dialect}: {loss.path} ({loss.reason})")
 

@@ -16,6 +16,7 @@ from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
 from waypost.client.agent import Agent
 
+TOLD = ("suspect", "unhealthy")  # instead of what an agent says of itself
 TERMINAL_ROWS = 100
 GAP = 2  # between columns
 TAGS_LEAST = 14  # characters below which a column of tags says nothing
@@ -76,7 +77,7 @@ def _cells(agent: Agent) -> Cells:
         clean(agent.name),
         clean(", ".join(agent.protocols)),
         clean(", ".join(agent.tags)),
-        clean(agent.status),
+        clean(agent.health if agent.health in TOLD else agent.status),
     )
 
 

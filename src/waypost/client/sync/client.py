@@ -43,6 +43,7 @@ from waypost.client.calls import (
 )
 from waypost.client.history import Comparison, History, comparison_of, history_of
 from waypost.client.results import (
+    AgentHealth,
     Change,
     Document,
     DomainClaim,
@@ -246,6 +247,11 @@ class SyncClient(TrustCalls, MeetingCalls, ZoneCalls):
         """The versions of an agent that are kept and that the caller could see, the newest first."""
         call = Call(method="GET", path=agent_path(id, ":history"), params=present(limit=limit))
         return history_of(json_of(self._connection.send(call)))
+
+    def agent_health(self, id: str) -> AgentHealth:  # noqa: A002
+        """How the endpoint of an agent answers, where the service checks it; why it fails is told to its owner."""
+        call = Call(method="GET", path=agent_path(id, ":health"))
+        return msgspec.convert(json_of(self._connection.send(call)), AgentHealth)
 
     def diff(self, id: str, from_: str | None = None, to: str | None = None) -> Comparison:  # noqa: A002
         """How two versions differ, by their etags; without them the current one and the one before it."""

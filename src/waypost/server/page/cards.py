@@ -103,11 +103,13 @@ def _labels(record: AgentRecord) -> Content:
 
 
 def liveness(registration: Registration) -> Html:
-    """Whether it is alive, as far as the registry can know: its own word, and its lease."""
-    status = registration.record.effective_status
+    """Whether it is alive, as far as the registry can know: its own word, how its endpoint answers, and its lease."""
+    status, health = registration.status, registration.health
     ends = expiry_of(registration)
+    answers: Content = (f" · {health.state} since ", moment(health.since)) if health is not None else None
     lease: Content = (" · lease until ", moment(ends)) if ends is not None else None
-    return el("span", el("span", status, class_="word"), lease, class_=f"live {status}")
+    word = f"live {status}" if health is None else f"live {status} {health.state}"
+    return el("span", el("span", status, class_="word"), answers, lease, class_=word)
 
 
 def source_line(registration: Registration) -> Content:

@@ -88,7 +88,7 @@ def connect_form(label: str) -> Html:
 def landing(registration: Registration, document: JsonObject, trust: dict[str, Any]) -> Sheet:
     """The page of an agent under its own domain: about it and nothing else."""
     record = registration.record
-    status = record.effective_status
+    status = registration.status
     card = el(
         "agent-card",
         el(

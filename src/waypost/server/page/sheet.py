@@ -194,6 +194,7 @@ def _facts(registration: Registration, visitor: Visitor) -> Html:
         ("Registered", moment(registration.created_at)),
         ("Last change", moment(registration.changed_at)),
         ("Lease", _lease(registration)),
+        ("Its endpoint", _health(registration, told=may)),
         ("Renewed", moment(registration.renewed_at) if registration.lease_expires_at is not None else None),
         ("Served at", el("code", registration.hosted) if registration.hosted else None),
         ("Owner", registration.owner if may else None),
@@ -202,6 +203,15 @@ def _facts(registration: Registration, visitor: Visitor) -> Html:
         ("Sources", [_source_line(source) for source in registration.sources]),
     ]
     return section("Facts", facts(rows), name="facts")
+
+
+def _health(registration: Registration, *, told: bool) -> Content:
+    """Why it does not answer is for its owner: anybody else could map a network by it."""
+    health = registration.health
+    if health is None:
+        return None
+    why = f" ({health.reason})" if told and health.reason else None
+    return (f"{health.state} since ", moment(health.since), why)
 
 
 def _lease(registration: Registration) -> Content:

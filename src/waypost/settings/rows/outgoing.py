@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from waypost import limits
 from waypost.settings.row import Setting
 
 OUTGOING = (
@@ -39,6 +40,28 @@ OUTGOING = (
         kind="switch",
         default=False,
         doc="Take the resolver's word (the AD bit) instead of validating. Only for one on this machine, or over TLS or HTTPS.",
+    ),
+    Setting(
+        name="health_checks",
+        kind="switch",
+        default=False,
+        doc="Ask the endpoints of agents from time to time whether they live. Whoever fails three times is not listed until it "
+        "answers twice.",
+    ),
+    Setting(
+        name="health_check_seconds",
+        kind="whole",
+        default=limits.HEALTH_SECONDS,
+        least=limits.FETCH_HEALTH_PAUSE_SECONDS,
+        doc="How often each endpoint is asked, a fifth more or less; what stays dead is asked up to "
+        f"{limits.HEALTH_BACKOFF} times more seldom.",
+    ),
+    Setting(
+        name="health_evict_seconds",
+        kind="whole",
+        default=limits.HEALTH_EVICT_SECONDS,
+        least=0,
+        doc="After how long an agent is removed that is unhealthy and whose owner was not heard of; 0: never.",
     ),
     Setting(
         name="fetch_ca",
