@@ -16,6 +16,7 @@ import msgspec
 
 from waypost import limits
 from waypost.domains.descriptors import DNS_AID, Descriptor
+from waypost.domains.listing import Listing
 from waypost.domains.naming import is_domain, parse_asked
 from waypost.domains.organisation import Index, OrganisationReader
 from waypost.domains.outcome import Found
@@ -29,6 +30,8 @@ from waypost.model.verdict import Verdict
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetcher
 from waypost.registry.importing import FoundAgent, FoundDocuments, Importer, Wanted
+from waypost.registry.joining import told_of
+from waypost.registry.kinship import Home, home_of
 from waypost.registry.publication import DOMAIN_VIA, Publication
 from waypost.wire.companion_txt import Companion
 
@@ -107,14 +110,22 @@ class DomainImporter(Importer):
         url = told.document.url if told.document is not None else told.agent
         return FoundDocuments(url=url, digest=digest, agents=tuple(agents))
 
-    async def _agents(self, principal: Principal, wanted: Wanted, found: Found) -> list[FoundAgent]:
+    async def _agents(
+        self, principal: Principal, wanted: Wanted, found: Found, listed: Sequence[Publication] = ()
+    ) -> list[FoundAgent]:
+        """The documents of a domain, then what its organisation lists of the same agent: one record."""
         take = self._save if wanted.save else self._preview
+        home = home_of_domain(self._registry, found)
+        own = publications(self._registry, principal, found, wanted)
+        joined = await self._joining.at_home(home, own)
         agents: list[FoundAgent] = []
-        for each in publications(self._registry, principal, found, wanted):
+        for each in (*joined.publications, *listed):
             if agents and agents[0].receipt is not None and agents[0].receipt.created:
                 each = msgspec.structs.replace(each, confirmed_by=principal)  # it joins what came to be just now
             agents.append(msgspec.structs.replace(await _taken(take, each), url=each.source_url or ""))
         if wanted.save and any(agent.receipt is not None for agent in agents):
+            if joined.others and not any(agent.error or _waits(agent) for agent in agents):
+                await self._joining.fold(joined)
             ids = [agent.receipt.id for agent in agents if agent.receipt is not None]
             await self._rechecks.remember(found.resolution.domain, principal.subject or "", ids)
         return agents
@@ -127,23 +138,38 @@ class DomainImporter(Importer):
         index, own = await asyncio.gather(self._organisations.read(domain), self._resolver.find(domain))
         if index.told.outcome == "failed":
             raise _failed(index.told.code, f"The index of {domain} cannot be used: {index.told.reason}.")
-        names = [entry.domain for entry in index.told.entries if entry.domain][: limits.ORGANISATION_AGENTS]
         if index.told.outcome == "not_found" and not own.resolution.is_resolved:
             return await self._elsewhere(principal, msgspec.structs.replace(wanted, organisation=False), own.resolution)
-        agents = await self._of_index(principal, wanted, index)
-        for found in [*([own] if own.resolution.is_resolved else []), *await self._resolved(names)]:
+        listing = Listing(domain, index, self._listed(principal, wanted, index))
+        resolved = [own, *await self._resolved(listing.domains(domain))]
+        agents: list[FoundAgent] = []
+        for found in resolved:
             if found.resolution.is_resolved:
-                agents += await self._agents(principal, wanted, found)
-            else:
+                home = home_of_domain(self._registry, found)
+                listed = listing.take_tied(home) if self._joining.may_join(principal, home) else ()
+                agents += await self._agents(principal, wanted, found, listed)
+            elif found is not own and found.resolution.domain in listing.named:
                 agents.append(FoundAgent(document=b"", error=_refused(found.resolution)))
+        agents += await self._others(wanted, listing)
         digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(each.document).digest() for each in agents))).hexdigest()
         return FoundDocuments(url=index.url or f"agent:{domain}", digest=digest, agents=tuple(agents))
 
-    async def _of_index(self, principal: Principal, wanted: Wanted, index: Index) -> list[FoundAgent]:
+    def _listed(self, principal: Principal, wanted: Wanted, index: Index) -> list[Publication | FoundAgent]:
+        """The documents in an index, in their order; what cannot be read of them with the reason."""
+        listed: list[Publication | FoundAgent] = []
+        for document in index.documents[: limits.ORGANISATION_AGENTS]:
+            try:
+                listed.append(self._fetched(principal, wanted, index.url, document))
+            except WaypostError as error:
+                listed.append(FoundAgent(document=document, error=error))
+        return listed
+
+    async def _others(self, wanted: Wanted, listing: Listing) -> list[FoundAgent]:
+        """What is listed of agents that no domain was found of."""
         take = self._save if wanted.save else self._preview
         return [
-            await self._one(principal, wanted, index.url, document, take)
-            for document in index.documents[: limits.ORGANISATION_AGENTS]
+            each if isinstance(each, FoundAgent) else await _taken(take, await self._joining.beside(each))
+            for each in listing.left
         ]
 
     async def _resolved(self, names: Sequence[str]) -> list[Found]:
@@ -152,6 +178,10 @@ class DomainImporter(Importer):
             part = names[start : start + limits.INDEX_AT_ONCE]
             found += await asyncio.gather(*map(self._resolver.find, part))
         return found
+
+
+def _waits(agent: FoundAgent) -> bool:
+    return agent.receipt is not None and agent.receipt.outcome == "held"
 
 
 async def _taken(take: Callable[[Publication], Awaitable[FoundAgent]], publication: Publication) -> FoundAgent:
@@ -190,6 +220,12 @@ def publications(
             )
         )
     return made
+
+
+def home_of_domain(registry: Registry, found: Found) -> Home:
+    """What the domain's own documents say of where it is."""
+    nobody = Principal(subject=None)
+    return home_of(found.resolution.domain, map(told_of, publications(registry, nobody, found)))
 
 
 def kept_verdicts(told: Resolution) -> tuple[Verdict, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.registry import decisions
 from waypost.registry.drift import HeldChange, held_name, load_held
@@ -35,7 +37,7 @@ class Confirming(Judging):
         entry = self.resolve(principal, key)
         require_owner(principal, entry.owner, entry.scopes, key)
         waiting = need_held(await self._noted(entry.id), etag, self.clock.now())
-        return await self.publish(self._publication(waiting, principal))
+        return await self.publish(self._publication(waiting, entry.id, principal))
 
     async def reject(self, principal: Principal, key: str, etag: str) -> Receipt:
         """Forget the change that waits under this etag."""
@@ -56,9 +58,12 @@ class Confirming(Judging):
         name = held_name(agent_id)
         return dict(await self.store.notes(name)).get(name)
 
-    def _publication(self, waiting: HeldChange, confirmed_by: Principal) -> Publication:
-        """The write as it was asked for, by whom it was asked for; and who confirms it."""
-        document = decisions.decoded_again(waiting.document, waiting.dialect, waiting.source_url, self.clock.now())
+    def _publication(self, waiting: HeldChange, agent_id: str, confirmed_by: Principal) -> Publication:
+        """The write as it was asked for, by whom it was asked for; and who confirms it. It may have another id of its own than
+        the agent that it was taken for."""
+        decoded = decisions.decoded_again(waiting.document, waiting.dialect, waiting.source_url, self.clock.now())
+        record = msgspec.structs.replace(decoded.record, id=agent_id)
+        document = msgspec.structs.replace(decoded, record=record, aliases=(decoded.record.id, *decoded.aliases))
         return Publication(
             dialect=waiting.dialect,
             document=waiting.document,

@@ -23,7 +23,7 @@ from waypost.model.freshness import Marks, Staleness, staleness
 from waypost.model.health import HEALTH_FACT
 from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
-from waypost.model.merge import merge_records
+from waypost.model.merge import merge_sources, only_points
 from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
@@ -220,19 +220,26 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
     decoded = publication.decoded
     same_dialect = current.source(publication.dialect)
     visibility = _visibility(publication, current.visibility)
+    aliases = _aliases(current.id, (*current.aliases, *decoded.aliases), decoded.record.id, decoded.source_id)
     unchanged = False
     if same_dialect is not None:
-        unchanged = visibility == current.visibility and not _judged_otherwise(publication, same_dialect)
+        unchanged = (
+            visibility == current.visibility
+            and aliases == current.aliases
+            and not _judged_otherwise(publication, same_dialect)
+        )
         if unchanged and _same_document(publication.document, same_dialect):
             return renew_decision(current, now, publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
         held_marks = Marks(same_dialect.sequence, same_dialect.updated_at, same_dialect.version)
+    elif only_points(decoded.record) or only_points(current.record):
+        held_marks = Marks()  # a pointer and what it points at are of different times, and neither replaces the other
     else:
         held_marks = Marks(updated_at=find_instant(current.record.updated_at))
     found = None if publication.is_news else staleness(_marks_of(publication), held_marks)
     if found is not None:
         raise _stale(found, "held")
     others = [source for source in current.sources if source.dialect != publication.dialect]
-    record = merge_records(decoded.record, (_decode_again(source, now) for source in others))
+    record = merge_sources((decoded.record, *(_decode_again(source, now) for source in others)))
     if record.id != current.id:
         record = msgspec.structs.replace(record, id=current.id)
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect) or current.ttl_seconds
@@ -246,7 +253,7 @@ def _update(publication: Publication, current: Registration, held: Held, now: fl
         renewed_at=now,
         ttl_seconds=ttl,
         lease_expires_at=None if ttl is None else float(int(now) + ttl),
-        aliases=_aliases(current.id, (*current.aliases, *decoded.aliases), decoded.record.id, decoded.source_id),
+        aliases=aliases,
         sources=(_source_of(publication, now), *others),
         hosted=current.hosted or _hosted(publication),
     )

@@ -32,8 +32,9 @@ from waypost.model.record import record_to_json
 from waypost.model.verdict import Verdict, summary
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetched, Fetcher, Purpose
+from waypost.registry.joining import Joining
 from waypost.registry.proofs import judge_domain, proof_notes
-from waypost.registry.publication import Publication, Receipt
+from waypost.registry.publication import IMPORT_VIA, Publication, Receipt
 from waypost.trust.policy import may_see
 
 WELL_KNOWN = (
@@ -89,6 +90,7 @@ class Importer:
         self._registry = registry
         self._fetcher = fetcher
         self._discreet_seconds = discreet_seconds
+        self._joining = Joining(registry)
 
     async def find(self, principal: Principal, wanted: Wanted) -> FoundDocuments:
         """Fetch and look; with `save` register what was found. One document of a catalogue that is refused stops no other."""
@@ -169,20 +171,23 @@ class Importer:
         take: Callable[[Publication], Awaitable[FoundAgent]],
     ) -> FoundAgent:
         try:
-            dialect, decoded = self._registry.decode(document, dialect=wanted.dialect, source_url=url)
-            publication = Publication(
-                dialect=dialect,
-                document=document,
-                decoded=decoded,
-                principal=principal,
-                via="import" if url is not None else "page",
-                visibility=wanted.visibility,
-                ttl_seconds=wanted.ttl_seconds,
-                source_url=url,
-            )
-            return await take(publication)
+            publication = self._fetched(principal, wanted, url, document)
+            return await take(await self._joining.beside(publication) if url is not None else publication)
         except WaypostError as error:
             return FoundAgent(document=document, error=error)
+
+    def _fetched(self, principal: Principal, wanted: Wanted, url: str | None, document: bytes) -> Publication:
+        dialect, decoded = self._registry.decode(document, dialect=wanted.dialect, source_url=url)
+        return Publication(
+            dialect=dialect,
+            document=document,
+            decoded=decoded,
+            principal=principal,
+            via=IMPORT_VIA if url is not None else "page",
+            visibility=wanted.visibility,
+            ttl_seconds=wanted.ttl_seconds,
+            source_url=url,
+        )
 
     async def _save(self, publication: Publication) -> FoundAgent:
         receipt = await self._registry.publish(publication)
@@ -195,7 +200,7 @@ class Importer:
         return msgspec.structs.replace(
             _found(publication),
             trust=summary((*publication.verdicts, *verdicts, *proof)),
-            existing=self._existing(publication.principal, record_id),
+            existing=self._existing(publication.principal, record_id, *publication.decoded.aliases),
         )
 
     async def _proof(self, publication: Publication) -> tuple[Verdict, ...]:
@@ -207,8 +212,9 @@ class Importer:
         verdict = judge_domain(subject, record, notes, registry.clock.now())
         return () if verdict is None else (verdict,)
 
-    def _existing(self, principal: Principal, record_id: str) -> dict[str, Any] | None:
-        agent_id = self._registry.catalogue.resolve(record_id)
+    def _existing(self, principal: Principal, *names: str) -> dict[str, Any] | None:
+        resolve = self._registry.catalogue.resolve
+        agent_id = next((found for name in names if (found := resolve(name)) is not None), None)
         entry = self._registry.catalogue.find(agent_id) if agent_id is not None else None
         if entry is None or not may_see(principal, entry.scopes):
             return None

@@ -1,0 +1,42 @@
+"""Who registers by domains, over the bench of one zone and one site. Shared by the tests of registering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.resolving import Bench
+from support.service import Bench as Service
+from waypost.domains.rechecking import Rechecks
+from waypost.domains.registering import DomainImporter, publications
+from waypost.model.principal import Principal
+from waypost.registry.importing import FoundDocuments, Wanted
+
+ALICE = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
+BOB = Principal(subject="bob", scopes=frozenset(("discover:read", "discover:write")))
+ADMIN = Principal(subject="root", scopes=frozenset(("admin",)))
+
+
+class Registering:
+    def __init__(self, made: Service, bench: Bench) -> None:
+        self.service = made
+        self.registry = made.registry
+        self.rechecks = Rechecks(made.registry, bench.resolver, publications, seconds=1000.0, chance=lambda: 0.5)
+        self.importer = DomainImporter(
+            made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0
+        )
+
+    async def take(self, name: str, principal: Principal = ALICE, **how: Any) -> FoundDocuments:
+        return await self.importer.find(principal, Wanted(url=name, **{"save": True, **how}))
+
+    async def level(self, agent_id: str) -> str:
+        held = await self.registry.get(ADMIN, agent_id)
+        level: str = self.registry.trust_of(held)["level"]
+        return level
+
+    async def checks(self, agent_id: str) -> dict[str, str]:
+        held = await self.registry.get(ADMIN, agent_id)
+        return {each.check: each.state for source in held.sources for each in source.verdicts}
+
+    async def later(self, seconds: float) -> None:
+        self.service.clock.advance(seconds)
+        await self.rechecks.recheck()

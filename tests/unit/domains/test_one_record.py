@@ -1,0 +1,325 @@
+"""One agent, one record: what an organisation lists, what is fetched from addresses and what a domain leads to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.domain_imports import ADMIN, ALICE, BOB, Registering
+from support.resolving import Bench
+from support.service import service
+from support.zones import Identity
+from waypost.model.json import dump_json
+from waypost.model.registration import Registration
+from waypost.registry.importing import FoundDocuments
+from waypost.registry.publication import Publication
+
+ORG = "example.com"
+AGENT = "agent:alice.example.com"
+URN = "urn:air:example.com:agents:alice"
+CATALOGUE = "/.well-known/ai-catalog.json"
+DOCUMENT = "/.well-known/agent.json"
+CARD = "/.well-known/agent-card.json"
+
+
+@pytest.fixture
+async def registering(tmp_path: Path, bench: Bench) -> AsyncIterator[Registering]:
+    async with service(tmp_path) as made:
+        yield Registering(made, bench)
+
+
+def entry(url: str, identifier: str = URN, **members: Any) -> dict[str, Any]:
+    return {
+        "identifier": identifier,
+        "displayName": "Alice of the catalogue",
+        "type": "application/a2a-agent-card+json",
+        "url": url,
+        "tags": ["listed"],
+        **members,
+    }
+
+
+def card(bench: Bench, path: str = "/a2a") -> dict[str, Any]:
+    return {
+        "name": "Alice's card",
+        "description": "Talks",
+        "version": "1.0.0",
+        "supportedInterfaces": [{"url": bench.url(path), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "talk", "name": "Talk", "description": "Talks", "tags": ["talk"]}],
+    }
+
+
+def catalogue(bench: Bench, *entries: dict[str, Any]) -> None:
+    bench.zones.set(
+        f"_index._agents.{ORG}",
+        "SVCB",
+        f'1 agent-index.example.com. alpn=h2 port={bench.web.port} key65409="ai-catalog.json"',
+    )
+    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": list(entries)})
+
+
+def receipts(found: FoundDocuments) -> list[tuple[str, str]]:
+    return [(each.receipt.id, each.receipt.outcome) for each in found.agents if each.receipt is not None]
+
+
+async def held(registering: Registering, name: str) -> Registration:
+    return await registering.registry.get(ADMIN, name)
+
+
+async def post(registering: Registering, document: dict[str, Any]) -> str:
+    """As a caller who sends it would."""
+    body = dump_json(document)
+    dialect, decoded = registering.registry.decode(body)
+    publication = Publication(dialect=dialect, document=body, decoded=decoded, principal=ALICE)
+    return (await registering.registry.publish(publication)).id
+
+
+# --- An organisation ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [DOCUMENT, CARD])
+@pytest.mark.parametrize("listed", [True, False], ids=["in the DNS too", "in the catalogue alone"])
+async def test_an_agent_in_the_catalogue_and_at_its_domain_is_one_record(
+    bench: Bench, registering: Registering, path: str, listed: bool
+) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(path)))
+    if listed:
+        bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.")
+    found = await registering.take(ORG, organisation=True)
+    assert receipts(found) == [(AGENT, "created"), (AGENT, "updated")]
+    record = await held(registering, URN)
+    assert (record.id, len(registering.registry.catalogue)) == (AGENT, 1)
+    assert {source.dialect: source.url for source in record.sources} == {
+        "ard": bench.url(CATALOGUE, "agent-index.example.com"),
+        "adp": bench.url(DOCUMENT),
+    }
+    assert record.record.name == bench.alice.document()["identity"]["name"]
+    assert record.record.bindings[0].endpoint == "wss://alice.example.com/agent/chat"
+    assert await registering.level(AGENT) == "verified"
+
+
+async def test_an_import_that_is_repeated_changes_nothing(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(DOCUMENT)), entry("https://other.example.net/card", "urn:air:example.net:a:b"))
+    await registering.take(ORG, organisation=True)
+    before = registering.registry.changes.revision
+    found = await registering.take(ORG, organisation=True)
+    assert {outcome for _, outcome in receipts(found)} == {"unchanged"}
+    assert (registering.registry.changes.revision, len(registering.registry.catalogue)) == (before, 2)
+
+
+async def test_a_catalogue_that_changes_takes_nothing_from_what_the_agent_says_itself(
+    bench: Bench, registering: Registering
+) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(DOCUMENT)))
+    await registering.take(ORG, organisation=True)
+    catalogue(bench, entry(bench.url(DOCUMENT), displayName="Another", updatedAt="2020-01-01T00:00:00Z"))
+    found = await registering.take(ORG, organisation=True)
+    assert receipts(found) == [(AGENT, "unchanged"), (AGENT, "updated")]
+    record = (await held(registering, AGENT)).record
+    assert record.name == bench.alice.document()["identity"]["name"]
+    assert record.bindings[0].endpoint == "wss://alice.example.com/agent/chat"
+
+
+async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(DOCUMENT)))
+    shown = await registering.take(ORG, organisation=True, save=False)
+    listed = next(each.decoded for each in shown.agents if each.dialect == "ard")
+    assert listed is not None
+    assert AGENT in listed.aliases
+    assert "points at the document of alice.example.com" in listed.warnings[-1]
+    assert len(registering.registry.catalogue) == 0
+
+
+async def test_two_entries_for_one_agent_do_not_take_turns(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url(CARD), f"{URN}-2"))
+    await registering.take(ORG, organisation=True)
+    assert len(registering.registry.catalogue) == 2
+    found = await registering.take(ORG, organisation=True)
+    assert {outcome for _, outcome in receipts(found)} == {"unchanged"}
+
+
+async def test_entries_of_agents_that_share_a_host_stay_apart(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url("/a/card.json")), entry(bench.url("/b/card.json"), f"{URN}-b"))
+    bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.")
+    await registering.take(ORG, organisation=True)
+    assert {AGENT, URN, f"{URN}-b"} == set(registering.registry.catalogue.ids())
+
+
+# --- What ties nothing ----------------------------------------------------------------------------
+
+
+async def test_a_catalogue_of_somebody_else_joins_nothing(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    bench.web.put("/catalogue", {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT), "urn:air:evil.net:a:b")]})
+    await registering.take(bench.url("/catalogue", "host.provider.net"))
+    assert len((await held(registering, AGENT)).sources) == 1
+    assert (await held(registering, "urn:air:evil.net:a:b")).id == "urn:air:evil.net:a:b"
+
+
+async def test_what_another_owner_holds_is_joined_by_nothing(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain, BOB)
+    catalogue(bench, entry(bench.url(DOCUMENT)))
+    found = await registering.take(ORG, organisation=True)
+    assert receipts(found) == [(URN, "created")]
+    assert (await held(registering, AGENT)).owner == "bob"
+    assert len((await held(registering, AGENT)).sources) == 1
+
+
+async def test_what_a_caller_says_of_a_document_ties_nothing(bench: Bench, registering: Registering) -> None:
+    """An entry that was sent, not fetched, may point where it likes."""
+    sent = await post(registering, entry(bench.url(DOCUMENT)))
+    bench.publish()
+    await registering.take(bench.domain)
+    assert (await held(registering, sent)).id == sent == URN
+    assert len((await held(registering, AGENT)).sources) == 1
+
+
+async def test_a_name_that_another_owner_took_stops_no_document_of_the_domain(
+    bench: Bench, registering: Registering
+) -> None:
+    body = dump_json(card(bench))
+    dialect, decoded = registering.registry.decode(body)
+    await registering.registry.publish(Publication(dialect=dialect, document=body, decoded=decoded, principal=BOB))
+    bench.web.put("/cap.json", card(bench))
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    found = await registering.take(bench.domain)
+    assert receipts(found) == [(AGENT, "created"), (AGENT, "updated")]
+    assert (await held(registering, bench.url("/a2a"))).owner == "bob"
+
+
+# --- A domain whose agent is known otherwise ------------------------------------------------------
+
+
+async def test_a_domain_joins_the_card_that_was_fetched_from_it(bench: Bench, registering: Registering) -> None:
+    bench.web.put(CARD, card(bench))
+    await registering.take(bench.url(CARD))
+    bench.publish()
+    found = await registering.take(bench.domain)
+    assert receipts(found) == [(bench.url(CARD), "updated")]
+    record = await held(registering, AGENT)
+    assert {source.dialect for source in record.sources} == {"a2a", "adp"}
+    assert len(registering.registry.catalogue) == 1
+
+
+async def test_a_card_that_is_fetched_joins_its_domain(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    bench.web.put(CARD, card(bench, "/agent/tasks"))
+    found = await registering.take(bench.url(CARD))
+    assert [each[0] for each in receipts(found)] == [AGENT]
+    assert len(registering.registry.catalogue) == 1
+
+
+async def test_a_domain_joins_the_entry_of_its_organisations_catalogue(bench: Bench, registering: Registering) -> None:
+    bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT))]})
+    await registering.take(bench.url(CATALOGUE, ORG))
+    assert set(registering.registry.catalogue.ids()) == {URN}
+    bench.publish()
+    found = await registering.take(bench.domain)
+    assert receipts(found) == [(URN, "updated")]
+    record = await held(registering, AGENT)
+    assert record.record.bindings[0].endpoint == "wss://alice.example.com/agent/chat"
+    assert await registering.level(URN) == "verified"
+    again = await registering.take(bench.domain)
+    assert receipts(again) == [(URN, "unchanged")]
+
+
+async def test_a_domain_joins_the_card_that_its_caller_sent_when_its_own_document_names_it(
+    bench: Bench, registering: Registering
+) -> None:
+    sent = await post(registering, card(bench))
+    bench.web.put("/cap.json", card(bench))
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    found = await registering.take(bench.domain)
+    assert {agent_id for agent_id, _ in receipts(found)} == {sent}
+    assert len(registering.registry.catalogue) == 1
+
+
+async def test_two_records_that_turn_out_to_be_one_agent_become_one(bench: Bench, registering: Registering) -> None:
+    sent = await post(registering, card(bench))
+    bench.publish(txt=False, tlsa=False)
+    await registering.take(bench.domain)
+    assert set(registering.registry.catalogue.ids()) == {sent, AGENT}
+    bench.web.put("/cap.json", card(bench))
+    bench.publish(txt=False, tlsa=False, params=f'key65400="{bench.url("/cap.json")}"')
+    await registering.take(bench.domain)
+    assert set(registering.registry.catalogue.ids()) == {AGENT}
+    record = await held(registering, sent)
+    assert {source.dialect: source.via for source in record.sources} == {"a2a": "domain", "adp": "domain"}
+
+
+async def test_they_become_one_only_when_what_changes_of_a_verified_agent_is_confirmed(
+    bench: Bench, registering: Registering
+) -> None:
+    sent = await post(registering, card(bench))
+    bench.publish()
+    await registering.take(bench.domain)
+    bench.web.put("/cap.json", card(bench))
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    assert receipts(await registering.take(bench.domain))[-1] == (AGENT, "held")
+    assert set(registering.registry.catalogue.ids()) == {sent, AGENT}
+    waiting = await registering.registry.find_held(AGENT)
+    assert waiting is not None
+    assert (await registering.registry.confirm(ALICE, AGENT, waiting.etag)).id == AGENT
+    await registering.take(bench.domain)
+    assert set(registering.registry.catalogue.ids()) == {AGENT}
+    assert (await held(registering, sent)).id == AGENT
+
+
+async def test_a_private_record_is_not_shown_by_joining(bench: Bench, registering: Registering) -> None:
+    sent = await post(registering, {**card(bench)})
+    bench.publish()
+    await registering.take(bench.domain, visibility="private")
+    bench.web.put("/cap.json", card(bench))
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    await registering.take(bench.domain)
+    assert (await held(registering, AGENT)).visibility == "private"
+    assert (await held(registering, sent)).visibility == "public"
+
+
+async def test_agent_framework_joins_by_the_endpoints_that_the_domain_gives(
+    bench: Bench, registering: Registering
+) -> None:
+    document = bench.alice.document()
+    document["endpoints"]["tasks"] = bench.url("/agent/tasks")
+    del document["endpoints"]["chat"]
+    bench.publish()
+    bench.web.put(DOCUMENT, document)
+    await registering.take(bench.domain)
+    known = {
+        "id": "alice",
+        "name": "Alice",
+        "summary": "Talks",
+        "endpoints": [{"method": "POST", "path": "/agent/tasks", "description": "work"}],
+        "capabilities": {},
+    }
+    listing = "/.well-known/agentframework/v1/agents/alice"
+    bench.web.put(listing, known)
+    found = await registering.take(bench.url(listing))
+    assert [each[0] for each in receipts(found)] == [AGENT]
+
+
+async def test_bob_is_not_alice(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    bob = Identity("bob.example.com", bytes([7] * 32))
+    bench.set_svcb('key65409="/bob.json"', name="bob.example.com")
+    bench.web.put("/bob.json", bob.document())
+    catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url("/bob.json", "bob.example.com"), f"{URN}-bob"))
+    bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.", "0 bob.example.com.")
+    await registering.take(ORG, organisation=True)
+    assert set(registering.registry.catalogue.ids()) == {AGENT, "agent:bob.example.com"}
+    assert (await held(registering, f"{URN}-bob")).id == "agent:bob.example.com"
