@@ -107,7 +107,7 @@ async def test_an_agent_that_is_not_heard_of_again_expires_once(bed: Bed) -> Non
     await quietly()
     assert "expired" not in watched.kinds()
     bed.clock.advance(2)
-    await eventually(lambda: watched.kinds()[-1] == "expired", seconds=1.0)
+    await eventually(lambda: watched.kinds()[-1] == "expired")
     await quietly()
     assert watched.kinds().count("expired") == 1
 
@@ -116,9 +116,11 @@ async def test_an_announcement_again_in_time_keeps_an_agent(bed: Bed) -> None:
     alice, bob = await bed.open("alice"), await bed.open("bob")
     watched = Watched()
     await bob.subscribe(watched)
-    for _ in range(3):
+    for turn in range(1, 4):
         await alice.announce(bed.message(), 10)
         await eventually(lambda: watched.kinds() == ["added"])
+        await alice.announce(bed.message(B, metadata={"turn": turn}), 30)  # what is told after it, and is news
+        await eventually(lambda turn=turn: len(watched.kinds(B)) == turn)
         await quietly(0.3)
         bed.clock.advance(7)
     await quietly(0.3)
@@ -191,7 +193,7 @@ async def test_a_callback_may_close_its_subscription_and_ask_again(bed: Bed) -> 
     def callback(sighting: Sighting) -> None:
         calls.append(sighting.kind)
         subscription.close()
-        asked.append(asyncio.ensure_future(bob.query(AgentQuery(agent_id=A), timeout=5.0)))
+        asked.append(asyncio.ensure_future(bob.query(AgentQuery(agent_id=A), timeout=20.0)))
 
     subscription = await bob.subscribe(callback)
     await alice.announce(bed.message(), 30)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from support.netns import INTERFACE, Lan, lan, left_over
-from support.transports import A, B, Bed, Watched, asked, eventually, quietly, said, signed
+from support.transports import PATIENCE_SECONDS, A, B, Bed, Watched, asked, eventually, quietly, said, signed
 from waypost.model.json import dump_json
 from waypost.testing import ManualClock
 from waypost.transports.mdns import MdnsTransport
@@ -102,7 +102,7 @@ async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, n
     hosts.clock.advance(2)
     await eventually(lambda: watched.kinds() == ["added", "expired"])
     net.heal(0)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (await alice.announce(hosts.message(), 10)).accepted:
         assert time.monotonic() < deadline, "the link is back"
     await eventually(lambda: watched.kinds()[:3] == ["added", "expired", "added"])
@@ -110,7 +110,7 @@ async def test_an_agent_whose_cable_is_cut_is_gone_after_its_ttl(hosts: Hosts, n
 
 async def eventually_refused(end: Transport, hosts: Hosts) -> None:
     """A cut is told to who announces, once the system has noticed."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (await end.announce(hosts.message(), 10)).accepted:
         assert time.monotonic() < deadline, "the link is down"
         await quietly(0.05)

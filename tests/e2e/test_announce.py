@@ -34,8 +34,8 @@ def shell(server: RunningServer, folder: Path) -> Shell:
 
 def subject(server: RunningServer, name: str) -> httpx.Client:
     asked = {"sub": name, "scopes": ["discover:read", "discover:write"]}
-    token = httpx.post(f"{server.url}/api/v1/tokens", json=asked, headers=server.headers).json()["token"]
-    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=20)
+    token = httpx.post(f"{server.url}/api/v1/tokens", json=asked, headers=server.headers, timeout=60).json()["token"]
+    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 def fresh_id(number: int) -> str:

@@ -24,7 +24,7 @@ from support.shell import Shell
 from waypost.client.key_files import read_key
 
 TTL_SECONDS = 10
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
@@ -75,7 +75,9 @@ def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_en
             assert set(first) == {"mdns", "udp"}
 
             def found() -> Any:
-                return httpx.get(f"{server.url}/agents?capability=metrics", headers=server.headers).json()["agents"]
+                return httpx.get(f"{server.url}/agents?capability=metrics", headers=server.headers, timeout=60).json()[
+                    "agents"
+                ]
 
             wait_until(found)
             assert agent_id in Shell(folder, server.environment())("find", "metrics", "-o", "jsonl").out
@@ -117,9 +119,9 @@ def test_an_agent_is_announced_to_a_registry_alone_and_withdrawn_at_the_end(
             assert (state["transport"], state["state"]) == (scheme, "announced")
             first = seen.next()
             assert (first["type"], first["via"], first["agent_id"]) == ("added", scheme, agent_id)
-            answer = httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers)
+            answer = httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60)
             assert answer.json()["agent"]["metadata"]["description"] == "Collects."
-        assert httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers).status_code == 404
+        assert httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60).status_code == 404
         assert seen.next()["type"] == "removed"
 
 

@@ -27,7 +27,7 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture
 def admin(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         yield client
 
 
@@ -238,7 +238,7 @@ def test_a_watcher_that_never_reads_does_not_stop_the_others(server: RunningServ
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         _until(lambda: any("watching" in line for line in heard))
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as writer:
+        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as writer:
             for number in range(20):
                 writer.post("/api/v1/agents", json=profile("noisy", description="x" * 4000, version=f"1.{number}.0"))
             writer.post("/api/v1/agents", json=profile("the-last-one"))

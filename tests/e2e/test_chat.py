@@ -119,7 +119,7 @@ def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedPr
 
 
 def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) -> None:
-    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False).json()["identity"]["id"]
+    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
     found = run(server, own, said="echo one\n\ntranslate an invoice\n")
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith("one\n")
@@ -133,7 +133,7 @@ def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be
     unknown = run(server, "agent:nobody.example", said="hello\n")
     assert unknown.returncode == 77
     assert "Nothing is known of agent:nobody.example" in unknown.stderr
-    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False).json()["identity"]["id"]
+    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
     other = run(server, own, "--fingerprint", fingerprint(BOB), said="hello\n")
     assert other.returncode == 77
     assert "the one that is known is" in other.stderr

@@ -33,7 +33,7 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture
 def admin(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         yield client
 
 
@@ -41,7 +41,7 @@ def caller(server: RunningServer, subject: str, *scopes: str, now: float | None 
     wanted = scopes or ("discover:read", "discover:write")
     clock = None if now is None else ManualClock(now)
     token, _ = mint_locally(Settings(data=server.data), subject, wanted, 3600, clock=clock)
-    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_a_token_from_the_future_is_refused(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer x.y.z", "Basic YTpi", "Bearer " + "a" * 9000, "nonsense"])
 def test_a_credential_that_is_none_is_refused(server: RunningServer, header: str) -> None:
-    answer = httpx.get(f"{server.url}/api/v1/agents", headers={"Authorization": header})
+    answer = httpx.get(f"{server.url}/api/v1/agents", headers={"Authorization": header}, timeout=60)
     problem(answer, 401, "unauthorized")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
@@ -170,7 +170,7 @@ def test_a_missing_scope_is_named(server: RunningServer) -> None:
 
 
 def test_nobody_is_told_how_to_get_a_token(server: RunningServer) -> None:
-    told = problem(httpx.post(f"{server.url}/api/v1/agents", json=profile("x")), 401, "unauthorized")
+    told = problem(httpx.post(f"{server.url}/api/v1/agents", json=profile("x"), timeout=60), 401, "unauthorized")
     assert "waypost token mint" in told["hint"]
 
 
@@ -236,7 +236,7 @@ def test_an_open_service_is_refused_beyond_loopback(tmp_path: Path) -> None:
 def test_a_signal_ends_the_service_and_its_watch_streams(tmp_path: Path) -> None:
     running = start_server(folder=tmp_path)
     try:
-        with httpx.Client(base_url=running.url, headers=running.headers, timeout=30) as client:
+        with httpx.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
             client.post("/api/v1/agents", json=profile("kept"))
             with client.stream("GET", "/api/v1/watch", params={"from": "0"}) as stream:
                 lines = stream.iter_lines()
@@ -252,7 +252,7 @@ def test_a_signal_ends_the_service_and_its_watch_streams(tmp_path: Path) -> None
 def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
     running = start_server(folder=tmp_path)
     documents = [profile(f"agent-{number}", tags=["kept"], name=f"Kestrel {number}") for number in range(20)]
-    with httpx.Client(base_url=running.url, headers=running.headers, timeout=30) as client:
+    with httpx.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
         for document in documents:
             assert client.post("/api/v1/agents", json=document).status_code == 201
         client.post("/api/v1/agents", json=profile("leased", name="Leased"), params={"ttl_seconds": 3600})
@@ -264,7 +264,7 @@ def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
     again = start_server(folder=tmp_path, data=running.data)
     try:
         assert again.admin_token == token
-        with httpx.Client(base_url=again.url, headers=again.headers, timeout=30) as client:
+        with httpx.Client(base_url=again.url, headers=again.headers, timeout=60) as client:
             listed = client.get("/api/v1/agents", params={"tag": "kept", "limit": 200}).json()["agents"]
             assert sorted(agent["id"] for agent in listed) == sorted(f"agent-{number}" for number in range(1, 20))
             assert {agent["id"]: agent for agent in listed} == {d["id"]: d for d in documents[1:]}

@@ -174,7 +174,7 @@ async def figures(home: Home) -> dict[str, float]:
 
 def _metrics(home: Home) -> str:
     tls = ssl.create_default_context(cafile=home.ca)
-    return httpx.get(f"{home.server.url}/metrics", headers=home.server.headers, verify=tls).text
+    return httpx.get(f"{home.server.url}/metrics", headers=home.server.headers, verify=tls, timeout=60).text
 
 
 async def they_are_told_what_is_said_in_their_swarm(

@@ -47,7 +47,9 @@ def run_against(server: RunningServer, folder: Path, *options: str) -> None:
 def server() -> Iterator[RunningServer]:
     with running_server("--store", "memory") as running:
         for name in ("a", "b", "c"):
-            httpx.post(f"{running.url}/api/v1/agents", json=profile(name), headers=running.headers).raise_for_status()
+            httpx.post(
+                f"{running.url}/api/v1/agents", json=profile(name), headers=running.headers, timeout=60
+            ).raise_for_status()
         yield running
 
 

@@ -76,7 +76,7 @@ def _first_output(trial: str, folder: Path, environment: dict[str, str]) -> bool
         start_new_session=True,
     )
     try:
-        output, _ = typed.communicate(timeout=5 if " watch" in trial else 30)
+        output, _ = typed.communicate(timeout=5 if " watch" in trial else 120)
     except subprocess.TimeoutExpired:
         os.killpg(typed.pid, 15)
         typed.communicate(timeout=STOP_SECONDS)

@@ -64,7 +64,7 @@ async def test_a_client_comes_back_after_a_restart_and_announces_again(tmp_path:
             lambda: start_server("--trust-mode", "tofu", "--port", str(port), folder=tmp_path)
         )
         third = announcement(key(A), seq=3, at=time.time(), agent_id=A, capabilities={"metrics": "3.0"})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (await alice.announce(third, 120)).accepted:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
@@ -99,7 +99,7 @@ async def test_a_subscription_goes_on_by_itself_over_a_restart(tmp_path: Path) -
         alice = transport(server, "alice")
         await alice.open()
         assert (await alice.announce(announcement(key(A), seq=1, at=time.time(), agent_id=A), 120)).accepted
-        await eventually(lambda: watched.kinds(A) == ["added"], seconds=20)
+        await eventually(lambda: watched.kinds(A) == ["added"])
         await alice.withdraw(A)
         await eventually(lambda: watched.kinds(A) == ["added", "removed"])
         await alice.close()
@@ -141,7 +141,7 @@ async def test_with_several_processes_every_session_knows_what_any_other_announc
 
 
 async def vias(url: str, headers: dict[str, str]) -> set[str]:
-    async with httpx.AsyncClient(base_url=url, headers=headers) as http:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
         entries = (await http.get("/api/v1/audit", params={"action": "register"})).json()
     return {entry["via"] for entry in entries["entries"] if entry["action"] == "register"}
 

@@ -20,7 +20,7 @@ from support.worker_processes import PATIENCE_SECONDS, all_ready, both, children
 from waypost.errors import ConfigurationError
 from waypost.stores.folder_lock import FolderLock
 
-ENDS_SECONDS = 60.0
+ENDS_SECONDS = 120.0
 
 
 def document(agent: str, text: str = "does something") -> dict[str, Any]:
@@ -87,11 +87,11 @@ def test_every_process_shows_the_same_history_and_the_same_trail(server: Running
 
 
 def test_every_connection_may_ask_anew(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers) as http:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         register(http, "anew", "knows the word obstreperous")
     answered: Counter[str] = Counter()
     for _ in range(200):
-        with httpx.Client(base_url=server.url, headers=server.headers, verify=False) as http:
+        with httpx.Client(base_url=server.url, headers=server.headers, verify=False, timeout=60) as http:
             answer = http.post("/profile/v1/discover", json={"query": "obstreperous", "limit": 1})
             assert [each["id"] for each in answer.json()["candidates"]] == ["anew"]
             answered[process_of(answer)] += 1
@@ -194,7 +194,7 @@ def _without_ids(answer: httpx.Response) -> Any:
 
 def test_figures_speak_for_all_processes(server: RunningServer) -> None:
     def counted() -> int:
-        text = httpx.get(f"{server.url}/metrics", headers=server.headers).text
+        text = httpx.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
         (line,) = [line for line in text.splitlines() if 'route="/healthz"' in line] or ["0"]
         return int(line.rsplit(" ", 1)[-1])
 
@@ -236,7 +236,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_started_anew(tmp_path: Path) -> None:
     with running_server("--workers", "2") as server:
-        with httpx.Client(base_url=server.url, headers=server.headers) as http:
+        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             register(http, "before", "stays through everything")
         for place in (1, 0, 1):
             victim = workers(server)[place]["pid"]
@@ -286,7 +286,7 @@ def test_a_writer_that_cannot_be_started_anew_ends_the_service_with_its_reason(t
     lock = FolderLock(server.data)
     wait_for(lambda: _is_taken(lock))
     supervisor.resume()
-    assert server.process.wait(60) == 78
+    assert server.process.wait(ENDS_SECONDS) == 78
     lock.release()
     stop_server(server)
     assert not any(process.is_running() for process in processes)
@@ -306,7 +306,7 @@ def _is_taken(lock: FolderLock) -> bool:
 
 def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
     arguments = [sys.executable, "-m", "waypost", "serve", *flags]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=30, env=clean_environment(), check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=clean_environment(), check=False)
 
 
 def test_a_store_in_memory_cannot_be_shared(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def flooded(where: Place) -> None:
             )
             for kind in ("udp", "mdns")
         ]
-        with where.entered(0), httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
+        with where.entered(0), httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
             while any(flood.poll() is None for flood in floods):
                 assert client.get("/api/v1/agents", params={"limit": 5}).status_code == 200
                 time.sleep(0.1)

@@ -204,7 +204,7 @@ async def test_under_a_real_server_encoded_ids_and_conditional_requests_work(lif
         return JSONResponse(["mine"])
 
     app.add_middleware(Discovery, agents=HELD, options={"legacy": True})
-    async with under_uvicorn(app, lifespan=lifespan) as url, httpx.AsyncClient(base_url=url) as client:
+    async with under_uvicorn(app, lifespan=lifespan) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         listed = await client.get(AGENTS)
         fresh = await client.get(AGENTS, headers={"If-None-Match": listed.headers["etag"]})
         encoded = await client.get(ENCODED)

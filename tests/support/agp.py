@@ -25,7 +25,7 @@ from waypost.wire.agp import Content
 from waypost.wire.agp_hello import Party
 from waypost.wire.agp_signing import sign
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 _SEEDS = itertools.count(1)  # no two draw the same
 ALICE, BOB, CAROL = "agent:alice.example.com", "agent:bob.example.com", "agent:carol.example.com"
 

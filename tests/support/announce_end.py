@@ -32,7 +32,7 @@ from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
 from waypost.wire.announce import AgentQuery, parse_wanted
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 90.0
 
 
 class MovedClock:
@@ -149,17 +149,17 @@ class End:
     def kill(self) -> None:
         """As a power cut would."""
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(60)
 
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(20)
+            self._process.wait(60)
         self._process.stdout.close()
 
     def _line(self) -> Any:

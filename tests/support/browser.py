@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MAKES_IMAGES = bool(os.environ.get("MAKE_IMAGES"))  # else a run changes nothing in the tree
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 WIDE = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
 
@@ -23,7 +23,7 @@ def chromium() -> Iterator[Browser]:
     path = shutil.which("chromium") or "/usr/bin/chromium"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout=60_000
+            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout=120_000
         )
         try:
             yield browser

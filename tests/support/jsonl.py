@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-STOP_SECONDS = 30.0
+STOP_SECONDS = 60.0
 
 
 class Reading:

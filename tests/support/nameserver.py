@@ -16,7 +16,7 @@ from waypost.net.nameserver.folder import ZoneFolder
 from waypost.net.nameserver.serving import Nameserver
 from waypost.net.nameserver.zone import SignedZone
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 EXAMPLE = """
 alice 60 IN SVCB 1 . alpn="a2a,h2" port=443 key65409="agent.json"
 alice 60 IN A 127.0.0.1

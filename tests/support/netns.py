@@ -28,7 +28,7 @@ _RUN = Path("/run/netns")
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 

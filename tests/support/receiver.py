@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 class Taken(msgspec.Struct, kw_only=True):

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.ports import free_port
 from support.processes import Process, start
 
-READY_SECONDS = 90.0  # also on a machine with much else to do
+READY_SECONDS = 120.0  # also on a machine with much else to do
 STOP_SECONDS = 60.0
 
 
@@ -83,10 +84,10 @@ def start_server(
     before: Sequence[str] = (),
 ) -> RunningServer:
     """Start without stopping: for tests that kill. `folder` holds the log, and the data unless it is named. `before`: words
-    that start it elsewhere, as in a namespace."""
+    that start it elsewhere, as in a namespace. Its port stays its own: it can be started there again."""
     data = data or folder / "data"
     log = folder / f"stderr-{time.monotonic_ns()}.log"
-    arguments = [command, "--port", "0", "--data", str(data), *flags]
+    arguments = [command, "--port", str(free_port()), "--data", str(data), *flags]
     with log.open("wb") as stderr:
         process = (_started_elsewhere if before else _started)(arguments, before, folder, environment, stderr.fileno())
     try:

@@ -23,7 +23,7 @@ from waypost.server.listening import Server, bind
 from waypost.server.socket_frames import SocketProtocol
 from waypost.server.websocket import Sockets
 
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
 
 

@@ -20,7 +20,7 @@ from support.signing import key_of
 from waypost.meeting.signatures import sign_request
 from waypost.trust.signing import PrivateKey
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 TASKS = "/agent/tasks"
 BOB = "agent:bob.example.com"
 

@@ -25,7 +25,7 @@ class PatientClient(Client):
         while not stop.is_set() and not self.complaints:
             try:
                 # A new connection now and then ends up with either process.
-                with httpx.Client(base_url=url, headers=headers, timeout=20, verify=False) as http:
+                with httpx.Client(base_url=url, headers=headers, timeout=60, verify=False) as http:
                     while not stop.is_set() and not self.complaints and self._choice.random() < 0.9:
                         self._write(http)
             except httpx.TransportError:
@@ -46,7 +46,7 @@ class PatientClient(Client):
 
     def _recover(self, url: str, headers: dict[str, str]) -> None:
         self.interruptions += 1
-        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=20, verify=False).status_code == 200)
+        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=60, verify=False).status_code == 200)
         found: dict[str, int] = {}
         for agent in self.agents:
             answer = wait_for(lambda agent=agent: _read(f"{url}/profile/v1/agents/{agent}", headers))  # type: ignore[misc]
@@ -58,5 +58,5 @@ class PatientClient(Client):
 
 
 def _read(url: str, headers: dict[str, str]) -> httpx.Response | None:
-    answer = httpx.get(url, headers=headers, timeout=20, verify=False)
+    answer = httpx.get(url, headers=headers, timeout=60, verify=False)
     return answer if answer.status_code in (200, 404) else None

@@ -15,7 +15,7 @@ from support.server import RunningServer
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 _CONNECTIONS = 128  # the system deals them out by chance; so many never end up in one place
 
 
@@ -57,7 +57,7 @@ def both(server: RunningServer) -> Iterator[tuple[httpx.Client, httpx.Client]]:
         writer = process_of(httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
         for _ in range(_CONNECTIONS):
             http = stack.enter_context(
-                httpx.Client(base_url=server.url, headers=server.headers, timeout=20, verify=False)
+                httpx.Client(base_url=server.url, headers=server.headers, timeout=60, verify=False)
             )
             found.setdefault(process_of(http.get("/healthz")), http)
             if len(found) == 2:

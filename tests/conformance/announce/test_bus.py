@@ -13,8 +13,8 @@ import pytest
 from support.announce import AGENT_ID, announce, announcement, key
 from support.bus import NatsServer, nats_server
 from support.service import NOW, service
-from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, eventually, quietly, said
-from waypost.client.finder import Finder
+from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, asked, eventually, quietly, said
+from waypost.client.finder import Finder, FoundAgent
 from waypost.model.json import dump_json, parse_object
 from waypost.testing import ManualClock
 from waypost.transports.bus import BusTransport
@@ -46,7 +46,7 @@ async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None
     await alice.announce(first, 60)
     await bob.announce(second, 60)
     await bob.announce(bed.message(C, capabilities={"logs": "1.0"}), 60)
-    found = {each["agent"]["agent_id"]: each for each in await carol.query(METRICS, timeout=1.0)}
+    found = {each["agent"]["agent_id"]: each for each in await asked(carol, METRICS, {A, B})}
     assert {agent_id: said(message) for agent_id, message in found.items()} == {A: first, B: second}
     assert canonical(found[A]["agent"]) == canonical(first["agent"])
     assert await carol.query(ANYTHING_ELSE, timeout=0.5) == []
@@ -61,7 +61,7 @@ async def test_who_falls_silent_is_there_until_its_ttl_ends_and_not_after(bed: B
     await alice.announce(bed.message(), 30)
     await eventually(lambda: watched.kinds() == ["added"])
     bed.clock.advance(29)
-    assert len(await bob.query(METRICS, timeout=0.5)) == 1
+    assert len(await asked(bob, METRICS, {A})) == 1
     await alice.close()
     bed.clock.advance(60)
     await eventually(lambda: watched.kinds() == ["added", "expired"])
@@ -87,18 +87,18 @@ async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: Nat
     assert said(parse_object(published.data)) == message
     assert published.headers is not None
     assert published.headers["Agent-Id"] == AGENT_ID
-    asked = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q7"}
-    await client.publish(subject, dump_json({**asked, "reply_to": "_INBOX.mine"}))
+    question = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q7"}
+    await client.publish(subject, dump_json({**question, "reply_to": "_INBOX.mine"}))
     answers = [
         await inbox.next_msg(PATIENCE_SECONDS),
-        await client.request(subject, dump_json(asked), timeout=PATIENCE_SECONDS),
+        await client.request(subject, dump_json(question), timeout=PATIENCE_SECONDS),
     ]
     for answer in answers:
         told = parse_object(answer.data)
         assert (said(told), told["matched"], told["query_id"]) == (message, True, "q7")
     await topic.unsubscribe()
     topic = await client.subscribe(subject)
-    await client.publish(subject, dump_json(asked))
+    await client.publish(subject, dump_json(question))
     await topic.next_msg(PATIENCE_SECONDS)
     assert parse_object((await topic.next_msg(PATIENCE_SECONDS)).data)["matched"] is True
     await client.close()
@@ -134,10 +134,19 @@ async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
         await transport.close()
         asking = BusTransport(server.url, bench.clock)
         async with Finder([asking], clock=bench.clock) as finder:
-            found = await finder.find("metrics", seconds=1.0)
+            found = await found_by(finder, bench.clock)
             assert [(each.agent_id, each.transports, each.trust) for each in found] == [(AGENT_ID, ("bus",), "signed")]
         bench.clock.advance(31)
         assert (await ada.get(f"/agents/{AGENT_ID}")).status_code == 404
+
+
+async def found_by(finder: Finder, clock: ManualClock) -> list[FoundAgent]:
+    """Once more while nothing is found, because a busy machine answers late; that nothing was is forgotten by then."""
+    for seconds in (1.0, 5.0, 20.0):
+        if found := await finder.find("metrics", seconds=seconds):
+            return found
+        clock.advance(6)
+    return []
 
 
 @pytest.mark.req("ANN-38")

@@ -172,7 +172,7 @@ async def test_a_caller_has_a_bounded_number_of_sessions(tmp_path: Path) -> None
         await bench.session("bob")
         await opened[0].connection.close()
         token = bench.bench.token("alice")
-        for _ in range(100):
+        for _ in range(1200):
             try:
                 await bench.session_with(token)
                 return

@@ -23,7 +23,7 @@ RPC = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover"}
 
 def _ask(server: RunningServer) -> list[int]:
     """The same word through every door that takes a query, well and badly asked."""
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=30) as http:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         answers = [
             http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "include_evidence": True}),
             http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "limit": "many"}),
@@ -50,7 +50,7 @@ def _traces(server: RunningServer) -> list[Path]:
 @pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["one process", "several"])
 def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) -> None:
     with running_server(*workers, data=tmp_path / "data") as server:
-        with httpx.Client(base_url=server.url, headers=server.headers) as http:
+        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             assert http.post("/api/v1/agents", json=profile("urn:agent:1")).status_code == 201
         statuses = _ask(server)
         assert all(status < 500 for status in statuses)
@@ -77,7 +77,7 @@ def _wire(server: RunningServer) -> Iterator[tuple[int, list[bytes]]]:
 
         def serve() -> None:
             near, _ = listening.accept()
-            with near, socket.create_connection((address.hostname, address.port), timeout=20) as far:
+            with near, socket.create_connection((address.hostname, address.port), timeout=60) as far:
                 back = threading.Thread(target=pump, args=(far, near))
                 back.start()
                 pump(near, far)
@@ -97,7 +97,9 @@ def test_a_query_cannot_be_read_on_its_way(tmp_path: Path) -> None:
     with running_server("--tls-cert", certificate, "--tls-key", key, data=tmp_path / "data") as server:
         with (
             _wire(server) as (port, heard),
-            httpx.Client(base_url=f"https://127.0.0.1:{port}", headers=server.headers, verify=trusted) as http,
+            httpx.Client(
+                base_url=f"https://127.0.0.1:{port}", headers=server.headers, verify=trusted, timeout=60
+            ) as http,
         ):
             answer = http.post("/profile/v1/discover", json={"query": f"translate {SECRET}"})
             assert answer.status_code == 200

@@ -19,7 +19,7 @@ from waypost.client.worker import serve_tasks
 from waypost.errors import BadSignature, Conflict, InvalidParameter, NotFound, Timeout, Unauthorized
 
 AGENT = "https://agents.example.net/id/minimal"
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 @pytest.fixture

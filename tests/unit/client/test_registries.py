@@ -67,7 +67,7 @@ async def test_a_pointer_is_followed_to_a_registry_that_was_named_and_to_no_othe
         with pytest.raises(Unavailable):
             await fetch(pointer_to(address)("7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"))
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(follower([])("https://a.example/agents/x"), 20)
+        await asyncio.wait_for(follower([])("https://a.example/agents/x"), 60)
 
 
 def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Path) -> None:

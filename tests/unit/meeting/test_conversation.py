@@ -93,7 +93,7 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
                 await asyncio.sleep(0)
             meeting.ends[0].cut()
         clock.advance(2)
-    async with Meeting(alice, bob), asyncio.timeout(20):
+    async with Meeting(alice, bob), asyncio.timeout(WAIT_SECONDS):
         while len(heard) < 75 or len(late) < 75:
             await asyncio.sleep(0)
     assert sorted(heard, key=int) == [str(number) for number in range(75)]

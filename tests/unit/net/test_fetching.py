@@ -14,6 +14,7 @@ import pytest
 from support.authority import Authority
 from support.dns_server import DnsServer
 from support.outside import Outside, answer, outside
+from support.ports import free_port
 from unit.net.conftest import MakeFetcher
 from waypost import limits
 from waypost.errors import ConfigurationError, FetchFailed, InvalidParameter, RateLimited
@@ -75,9 +76,7 @@ async def test_names_without_an_address_and_closed_ports_are_failures_with_a_wor
     fetcher = make_fetcher()
     assert await failing(fetcher, "http://nobody.test/") == "no_address"
     assert await failing(fetcher, "http://empty.test/") == "no_address"
-    async with outside() as gone:
-        pass
-    assert await failing(fetcher, f"http://127.0.0.1:{gone.port}/") == "refused"
+    assert await failing(fetcher, f"http://127.0.0.1:{free_port()}/") == "refused"
     names.silent = True
     assert await failing(fetcher, "http://agents.test/") == "no_address"
 

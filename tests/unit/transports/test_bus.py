@@ -261,11 +261,13 @@ async def test_of_a_group_one_answers_and_all_hear(server: NatsServer, clock: Ma
         await alice.announce(signed(clock, metadata={"query": "a word that questions have, too"}), 60)
         await eventually(lambda: sorted(heard) == [(number, A) for number in range(4)])
         for _ in range(3):
-            answered.clear()
-            found = await alice.query(METRICS, timeout=1.0)
-            assert {message["agent"]["agent_id"] for message in found} == {A, B}
-            assert len(answered) == 2
-            assert 3 in answered
+            found: set[str] = set()
+            while found != {A, B}:  # a busy machine answers late, and the test ends some time
+                answered.clear()
+                found = {message["agent"]["agent_id"] for message in await alice.query(METRICS, timeout=1.0)}
+                await eventually(lambda: len(answered) >= 2)
+                assert len(answered) == 2
+                assert 3 in answered
 
 
 async def test_what_is_too_large_is_not_sent(server: NatsServer, clock: ManualClock) -> None:

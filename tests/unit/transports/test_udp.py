@@ -6,14 +6,14 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from support.announce import key
 from support.ports import free_port
-from support.transports import A, B, eventually, quietly, signed
+from support.transports import PATIENCE_SECONDS, A, B, asked, eventually, quietly, signed
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.json import JsonObject, dump_json
@@ -42,6 +42,15 @@ class Stranger:
 
     def say_to(self, data: bytes, to: tuple[str, int]) -> None:
         self._socket.sendto(data, to)
+
+    async def hear_until(self, is_enough: Callable[[list[bytes]], Any]) -> list[bytes]:
+        """What comes until it is enough, however long that takes on a busy machine, and what comes right after it."""
+        heard: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_enough(heard):
+            assert time.monotonic() < deadline, heard
+            heard += await self.hear(0.1)
+        return heard + await self.hear(0.3)
 
     async def hear(self, seconds: float = 0.6) -> list[bytes]:
         """Everything that comes within the time."""
@@ -96,12 +105,8 @@ async def test_an_answer_goes_to_who_asked_after_a_moment_and_only_when_there_is
     """P-24."""
     await agent.announce(small(clock), 30)
     await stranger.hear(0.1)
-    asked_at = time.monotonic()
     stranger.say(padded(QUERY))
-    heard = await stranger.hear(0.15)
-    while not heard:
-        heard = await stranger.hear(0.1)
-        assert time.monotonic() < asked_at + 60
+    heard = await stranger.hear_until(bool)
     answer = json.loads(heard[0])
     assert (answer["matched"], answer["query_id"], answer["agent"]["agent_id"]) == (True, "q", A)
     stranger.say(padded(dump_json({"protocol_version": "v1.0", "query": {"capability": "no-such-thing"}})))
@@ -115,12 +120,12 @@ async def test_an_answer_is_never_larger_than_the_question_unless_the_source_is_
     await agent.announce(signed(clock), 30)
     await agent.announce(signed(clock, B, metadata={"description": "d" * 900}), 30)
     stranger.say(QUERY)
-    heard = await stranger.hear()
+    heard = await stranger.hear_until(bool)
     assert sum(map(len, heard)) <= len(QUERY)
     shown = parse_datagram(heard[0])
     assert isinstance(shown, Challenge)
     stranger.say_to(proved(shown.cookie, QUERY), stranger.last)
-    answers = await stranger.hear()
+    answers = await stranger.hear_until(lambda heard: set(_agents(heard)) == {A, B})
     assert sum(map(len, answers)) > len(QUERY)
     assert all(len(data) <= limits.DATAGRAM_BYTES for data in answers)
     assert set(_agents(answers)) == {A, B}
@@ -132,7 +137,7 @@ async def test_a_cookie_of_another_source_proves_nothing(
     """L5."""
     await agent.announce(signed(clock), 30)
     stranger.say(QUERY)
-    shown = parse_datagram((await stranger.hear())[0])
+    shown = parse_datagram((await stranger.hear_until(bool))[0])
     assert isinstance(shown, Challenge)
     other = Stranger(port)
     other.say_to(proved(shown.cookie, QUERY), stranger.last)
@@ -190,8 +195,15 @@ async def test_a_flood_of_one_process_is_cut_off_and_others_are_heard(
             stranger.say(flood)
         await quietly(0.01)
     other = Stranger(port)
-    other.say(dump_json(signed(clock, B)))
-    await eventually(lambda: B in heard)
+
+    def is_heard() -> bool:  # said again, as agents do: the system may have no room left for a datagram
+        if time.monotonic() > began + 0.2 * (said.count(B) + 1):
+            said.append(B)
+            other.say(dump_json(signed(clock, B)))
+        return B in heard
+
+    said: list[str] = []
+    await eventually(is_heard)
     other.close()
     assert heard.count(A) <= limits.HEARD_BURST + limits.HEARD_PER_SECOND * (time.monotonic() - began)
 
@@ -200,7 +212,7 @@ async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, c
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("", port))
-        listener.settimeout(5)
+        listener.settimeout(PATIENCE_SECONDS)
         message = signed(clock, metadata={"description": "d" * 700})
         assert (await agent.announce(message, 30)).accepted
         reassembly, whole = Reassembly(), None
@@ -242,7 +254,7 @@ async def test_many_agents_behind_one_source_are_found_by_proving_oneself(port: 
         return known
 
     registry.serve(answer, None)
-    found = await client.query(AgentQuery(), timeout=2.0)
+    found = await asked(client, AgentQuery(), {message["agent"]["agent_id"] for message in known}, 2.0)
     assert len(found) == 8
     await registry.close()
     await client.close()
