@@ -266,9 +266,12 @@ async def test_a_name_that_is_taken_is_left_to_who_has_it(
     await bob.subscribe(watched)
     assert (await alice.announce(signed(clock), 10)).accepted
     await eventually(lambda: watched.kinds() == ["added"])
-    names = {getattr(record, "alias", "") for record in other.zeroconf.cache.async_entries_with_name(service)}
-    assert taken in names
-    assert len(names) == 2
+
+    def names() -> set[str]:
+        return {getattr(record, "alias", "") for record in other.zeroconf.cache.async_entries_with_name(service)}
+
+    await eventually(lambda: len(names()) == 2)
+    assert taken in names()
 
 
 async def test_a_record_that_is_not_repeated_is_asked_for_before_it_ends(
