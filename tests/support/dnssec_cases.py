@@ -17,6 +17,8 @@ USUAL = """
 www TXT "hello"
 www A 192.0.2.1
 *.wild TXT "any"
+starred CNAME *.wild
+starry CNAME *.sky.wild
 deep.er.name TXT "far"
 alias CNAME www
 elsewhere CNAME www.plain.test.
@@ -129,6 +131,9 @@ CASES: list[Case] = [
             (f"name.{zone}", "TXT", "nodata"),
             (f"no.er.name.{zone}", "TXT", "nxdomain"),
             (f"alias.{zone}", "TXT", "found"),
+            (f"starred.{zone}", "TXT", "found"),
+            (f"*.wild.{zone}", "TXT", "found"),
+            (f"starry.{zone}", "MX", "nodata"),
             (f"nowhere.{zone}", "TXT", "nxdomain"),
             (f"_agents.{zone}", "SVCB", "found"),
             (f"_443._tcp.www.{zone}", "TLSA", "found"),
@@ -137,6 +142,13 @@ CASES: list[Case] = [
             (f"www.{zone}", "DS", "nodata"),
         )
     ),
+    *(
+        (f"{name}.{zone}.test", "TXT", "failed", "bogus")
+        for zone in ("nsec", "nsec3")
+        for name in ("starry", "*.sky.wild")
+    ),
+    ("starry.optout.test", "TXT", "failed", "bogus"),
+    ("starry.plain.test", "TXT", "found", "insecure"),
     ("www.tree.nsec.test", "TXT", "found", "secure"),
     ("www.sub.nsec3.test", "TXT", "found", "secure"),
     ("plain.test", "DS", "nodata", "secure"),

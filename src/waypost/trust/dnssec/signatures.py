@@ -109,6 +109,8 @@ def _fault(rrset: dns.rrset.RRset, signature: RRSIG, now: float, rules: Rules) -
         return "the signature is for something else"
     if signature.labels > owner_labels(rrset.name) or signature.labels < len(signature.signer) - 1:
         return "the signature counts more labels than the name has"
+    if rrset.name.is_wild() and signature.labels < owner_labels(rrset.name):
+        return "it is made of a wildcard, and named like one itself"  # refused by decision, not by RFC 4035: see 0017
     if signature.algorithm not in rules.algorithms:
         return f"the signature is of an unknown algorithm ({int(signature.algorithm)})"
     if _is_later(int(now), signature.expiration):
