@@ -24,7 +24,7 @@ from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, Unkn
 from waypost.trust.signing import adp_public_key, new_key
 
 TESTS = Path(__file__).parents[1]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from support.served_zone import served_zone
 from support.server import clean_environment, running_server
 from support.service import profile
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 120.0
 NAMES = ("alice.example.test", "bob.example.test")
 
 
@@ -63,7 +63,10 @@ def test_two_agents_found_by_dns_are_peer_verified_by_their_domains_on_both_side
                 return out.decode() + err.decode()
 
             with httpx.Client(
-                base_url=server.url, headers=server.headers, verify=ssl.create_default_context(cafile=cert)
+                base_url=server.url,
+                headers=server.headers,
+                verify=ssl.create_default_context(cafile=cert),
+                timeout=PATIENCE_SECONDS,
             ) as http:
                 for name in NAMES:
                     agent = f"urn:agent:{name.partition('.')[0]}"
