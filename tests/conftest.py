@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from waypost.embedders.choice import choose
 from waypost.search.embedding import Space
@@ -25,8 +25,9 @@ sys.dont_write_bytecode = False
 
 # The same examples in every run, however busy the machine is: a test fails because of a change. New examples are looked for
 # with `pytest tests/property --hypothesis-profile=exploring`.
-settings.register_profile("steady", deadline=None, derandomize=True, database=None)
-settings.register_profile("exploring", deadline=None, max_examples=1000, print_blob=True)
+_UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("steady", derandomize=True, database=None, **_UNHURRIED)
+settings.register_profile("exploring", max_examples=1000, print_blob=True, **_UNHURRIED)
 settings.load_profile("steady")
 
 
