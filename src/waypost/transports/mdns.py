@@ -126,6 +126,8 @@ class MdnsTransport(RecordUpdateListener):
         zeroconf, self._zeroconf, self._publisher = self._zeroconf, None, None
         if self._sweep is not None:
             self._sweep.cancel()
+        if self._guard is not None:
+            self._guard.step_aside()
         zeroconf.zeroconf.async_remove_listener(self)
         self._listening.close()
         for task in tuple(self._working):
@@ -195,7 +197,7 @@ class MdnsTransport(RecordUpdateListener):
         return self._echoed_at
 
     def tally(self) -> Tally:
-        return Tally(dropped=self._guard.refused if self._guard is not None else 0)
+        return Tally(dropped=self._guard.refused() if self._guard is not None else 0)
 
     # --- What comes in ---------------------------------------------------------------------------
 

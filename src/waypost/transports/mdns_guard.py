@@ -8,12 +8,9 @@ read, `source` says whose it is.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import socket
-import struct
 import sys
-from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -23,6 +20,9 @@ from zeroconf import Zeroconf
 from waypost import limits
 from waypost.transports.interfaces import Interface
 from waypost.transports.pace import Door
+from waypost.transports.sieve import Sieve
+from waypost.transports.socket_filter import Source, source_of
+from waypost.transports.turns import Turns
 
 log = logging.getLogger("waypost.transports")
 
@@ -30,34 +30,19 @@ _HOPS = 255  # RFC 6762 §11
 _FLAGS_AT = 2  # of the header of a DNS message; their first bit says that it is an answer
 _BUFFER_BYTES = 4 << 20  # a thousand agents that answer one question; the system may grant less
 _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # Linux: not what other sockets of the machine joined
-_SO_ATTACH_FILTER = 26
-
-# A filter of the kernel, read as: of IPv4 the byte 8 of the header, else the byte 7, is 255, or the packet is dropped.
-_NETWORK_HEADER = 0xFFF00000
-_LOAD_BYTE, _AND, _JUMP_IF_EQUAL, _JUMP, _RETURN = 0x30, 0x54, 0x15, 0x05, 0x06
-_FILTER = (
-    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER),
-    (_AND, 0, 0, 0xF0),
-    (_JUMP_IF_EQUAL, 0, 2, 0x40),
-    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER + 8),
-    (_JUMP, 0, 0, 1),
-    (_LOAD_BYTE, 0, 0, _NETWORK_HEADER + 7),
-    (_JUMP_IF_EQUAL, 0, 1, _HOPS),
-    (_RETURN, 0, 0, 0xFFFFFFFF),
-    (_RETURN, 0, 0, 0),
-)
 
 
 class Guard:
-    """Between the sockets and the reader: what is let in waits for its turn, a few packets in each turn of the event loop."""
+    """Between the sockets and the reader: what is let in waits for its turn."""
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.source = ""
-        self.refused = 0  # packets that were dropped unread
+        self._refused = 0
         self._interfaces = interfaces
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(self._find_neighbour)
         self._doors = (Door(), Door())  # of questions, which are cheap, and of answers: neither keeps the other out
-        self._waiting: deque[tuple[_Guarded, str, bytes, tuple[Any, ...]]] = deque()
+        self._turns = Turns()
+        self._sieve: Sieve | None = None
         self._asked = -1  # a socket, by which the state of links is asked for
 
     def is_cut(self) -> bool:
@@ -66,38 +51,52 @@ class Guard:
 
     def stand_before(self, zeroconf: Zeroconf) -> None:
         """Once its sockets are open."""
+        sockets: list[Any] = []
         for reader, protocol in zip(zeroconf.engine.readers, zeroconf.engine.protocols, strict=True):
-            narrow(reader.transport.get_extra_info("socket"))
-            self._asked = reader.transport.get_extra_info("socket").fileno()
+            sockets.append(reader.transport.get_extra_info("socket"))
+            narrow(sockets[-1])
+            self._asked = sockets[-1].fileno()
             reader.transport.set_protocol(_Guarded(self, protocol))
+        self._sieve = Sieve(sockets, self._forget, hops=_HOPS)
 
-    def lets_in(self, address: str, data: bytes) -> bool:
+    def step_aside(self) -> None:
+        """Before its sockets are closed."""
+        self._asked = -1
+        self._turns.close()
+        if self._sieve is not None:
+            self._sieve.close()
+
+    def refused(self) -> int:
+        """Packets that were dropped unread, here or by the kernel."""
+        return self._refused + (self._sieve.count() if self._sieve is not None else 0)
+
+    def lets_in(self, source: Source, data: bytes) -> bool:
         door = self._doors[len(data) > _FLAGS_AT and data[_FLAGS_AT] >> 7]
+        is_loud = self._sieve is not None and self._sieve.is_loud(source)
         if (
-            len(self._waiting) < limits.HEARD_WAITING
-            and self._is_neighbour(address)
-            and door.lets_in(address, asyncio.get_running_loop().time())
+            self._turns.have_room()
+            and self._is_neighbour(source.host)
+            and door.lets_in(source, asyncio.get_running_loop().time(), is_loud=is_loud)
         ):
             return True
-        self.refused += 1
+        self._refused += 1
+        if self._sieve is not None:
+            self._sieve.drop(source)
         return False
 
-    def queue(self, reader: _Guarded, source: str, data: bytes, address: tuple[Any, ...]) -> None:
+    def queue(self, reader: _Guarded, source: Source, data: bytes, address: tuple[Any, ...]) -> None:
         """To be read in its turn."""
-        self._waiting.append((reader, source, data, address))
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._read_some)
+        self._turns.add(source, self._read, reader, source.host, data, address)
 
-    def _read_some(self) -> None:
-        for _ in range(min(limits.HEARD_AT_ONCE, len(self._waiting))):
-            reader, self.source, data, address = self._waiting[0]
-            try:
-                reader.read(data, address)
-            finally:
-                self.source = ""
-                self._waiting.popleft()
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._read_some)
+    def _forget(self, source: Source) -> None:
+        self._refused += self._turns.forget(source)
+
+    def _read(self, reader: _Guarded, source: str, data: bytes, address: tuple[Any, ...]) -> None:
+        self.source = source
+        try:
+            reader.read(data, address)
+        finally:
+            self.source = ""
 
     def _find_neighbour(self, address: str) -> bool:
         return any(interface.is_on_link(address) for interface in self._interfaces)
@@ -111,7 +110,7 @@ class _Guarded(asyncio.DatagramProtocol):
         self._inner = inner
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        source = addr[0].removeprefix("::ffff:")  # how a socket of both kinds tells of IPv4
+        source = source_of(addr)
         if self._guard.lets_in(source, data):
             self._guard.queue(self, source, data, addr)
 
@@ -127,7 +126,7 @@ class _Guarded(asyncio.DatagramProtocol):
 
 
 def narrow(each: Any) -> None:
-    """Only what was sent with a TTL of 255, to groups that this socket joined; and so do we send."""
+    """Only what was sent to groups that this socket joined; and we send with a TTL of 255."""
     _set(each, socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
     _set(each, socket.IPPROTO_IP, socket.IP_TTL, _HOPS)
     if each.family == socket.AF_INET6:
@@ -137,8 +136,6 @@ def narrow(each: Any) -> None:
     _set(each, socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
     if each.family == socket.AF_INET6:
         _set(each, socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
-    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in _FILTER))
-    _set(each, socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(program)))
 
 
 def _set(each: Any, level: int, option: int, value: int | bytes) -> None:

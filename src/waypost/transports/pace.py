@@ -18,6 +18,10 @@ class Pace:
     def __len__(self) -> int:
         return len(self._buckets)
 
+    def left(self, source: Hashable) -> float:
+        """Turns that a source had when it was last heard of."""
+        return self._buckets.get(source, (self._burst, 0.0))[0]
+
     def take(self, source: Hashable, now: float) -> bool:
         """Whether the source may go on; it has used one of its turns then."""
         left, since = self._buckets.get(source, (self._burst, now))
@@ -31,14 +35,22 @@ class Pace:
 
 
 class Door:
-    """What is let in from the network before anything is read: so much of one source, so much in all.
+    """What is let in from the network before anything is read: so much of one source, so much in all. Whoever uses up what
+    it has shares half of that in all with others of its kind: the rest is for those that say little.
 
     It counts load, not leases: its time is that of the event loop, whatever clock a test moves.
     """
 
     def __init__(self) -> None:
         self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)
+        self._loud = Pace(limits.HEARD_LOUD_PER_SECOND, limits.HEARD_LOUD_PER_SECOND)
+        self._pressing = Pace(limits.HEARD_ALL_PER_SECOND / 2, limits.HEARD_ALL_BURST / 2, sources=1)
         self._all = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
 
-    def lets_in(self, source: Hashable, now: float) -> bool:
-        return self._each.take(source, now) and self._all.take("", now)
+    def lets_in(self, source: Hashable, now: float, *, is_loud: bool = False) -> bool:
+        """`is_loud`: what it sends is a flood."""
+        own = self._loud if is_loud else self._each
+        if not own.take(source, now):
+            return False
+        is_pressing = is_loud or own.left(source) < limits.HEARD_BURST / 2
+        return (not is_pressing or self._pressing.take("", now)) and self._all.take("", now)

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.transports.directory import Directory
-from waypost.transports.interfaces import find_interfaces
+from waypost.transports.interfaces import Interface, find_interfaces
 from waypost.transports.listening import Subscriber
 from waypost.transports.pace import Door, Pace
 from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting, Tally
+from waypost.transports.socket_filter import source_of
 from waypost.transports.station import Station
+from waypost.transports.turns import Turns
 from waypost.transports.udp_sockets import Address, UdpSockets, open_sockets
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_message, query_message
 from waypost.wire.announce_udp import (
@@ -77,6 +79,7 @@ class UdpTransport:
         self._station = Station(self.name, clock, self._random, _directory() if directory is None else directory)
         self._reassembly = Reassembly()
         self._door = Door()
+        self._turns = Turns()
         self._pace = Pace(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
         self._sockets: list[UdpSockets] = []
         self._working: set[asyncio.Task[Any]] = set()
@@ -87,17 +90,21 @@ class UdpTransport:
     async def open(self) -> None:
         try:
             for interface in find_interfaces(self._interfaces):
-                self._sockets.append(open_sockets(interface, self._port, self._to, self._received))
+                self._sockets.append(self._opened(interface, self._to, ipv6=False))
                 if self._ipv6 and any(address.is_link_local for address in interface.v6):
-                    self._sockets.append(open_sockets(interface, self._port, "", self._received, ipv6=True))
+                    self._sockets.append(self._opened(interface, "", ipv6=True))
         except WaypostError:
             await self.close()
             raise
+
+    def _opened(self, interface: Interface, to: str, *, ipv6: bool) -> UdpSockets:
+        return open_sockets(interface, self._port, to, self._received, self._turns.forget, ipv6=ipv6)
 
     async def close(self) -> None:
         for each in self._sockets:
             each.close()
         self._sockets.clear()
+        self._turns.close()
         self._station.listening.close()
         for task in tuple(self._working):
             task.cancel()
@@ -137,18 +144,23 @@ class UdpTransport:
         return self._station.echoed_at
 
     def tally(self) -> Tally:
-        return Tally(dropped=sum(each.refused for each in self._sockets))
+        return Tally(dropped=sum(each.refused() for each in self._sockets))
 
     # --- What comes in ---------------------------------------------------------------------------
 
-    def _received(self, data: bytes, source: Address, via: UdpSockets) -> bool:
-        if not self._door.lets_in(_pace_name(source), asyncio.get_running_loop().time()):
+    def _received(self, data: bytes, address: Address, via: UdpSockets) -> bool:
+        source = source_of(address)
+        now = asyncio.get_running_loop().time()
+        if not self._turns.have_room() or not self._door.lets_in(source, now, is_loud=via.is_loud(source)):
             return False
+        self._turns.add(source, self._read, data, address, via)
+        return True
+
+    def _read(self, data: bytes, source: Address, via: UdpSockets) -> None:
         try:
             self._take(data, source, via, self._clock.now())
         except WaypostError as error:
             log.debug("udp: a datagram of %s came to nothing: %s", source[0], error)
-        return True
 
     def _take(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
         read = parse_datagram(data)
@@ -199,7 +211,7 @@ class UdpTransport:
     async def _may_answer(self, source: Address) -> bool:
         """Ten a second for each source. Whoever has more to say waits for its turn, some seconds at most."""
         for _ in range(int(QUERY_SECONDS * limits.ANSWERS_PER_SECOND)):
-            if self._pace.take(_pace_name(source), asyncio.get_running_loop().time()):
+            if self._pace.take(source_of(source), asyncio.get_running_loop().time()):
                 return True
             await asyncio.sleep(1 / limits.ANSWERS_PER_SECOND)
         return False
@@ -241,8 +253,3 @@ def _parts(reply: bytes) -> list[bytes]:
 
 def _text(source: Address) -> str:
     return f"[{source[0]}]:{source[1]}" if ":" in source[0] else f"{source[0]}:{source[1]}"
-
-
-def _pace_name(source: Address) -> Hashable:
-    """A machine is one source; of this one, every process."""
-    return source if source[0].startswith("127.") else str(source[0])

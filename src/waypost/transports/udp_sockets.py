@@ -17,29 +17,32 @@ from typing import Any
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.transports.interfaces import Interface
+from waypost.transports.sieve import Sieve
+from waypost.transports.socket_filter import Source, source_of
 
 Address = tuple[Any, ...]  # host and port; of IPv6 also its scope
 ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
-Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether there is work to do
+Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether it was let in
+Loud = Callable[[Source], object]
 _READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
 _READ_AT_ONCE = 32  # in one turn of the event loop, some 0.3 ms
-_FLOOD_PAUSE_SECONDS = (
-    0.001  # after a turn full of what is dropped: others come first; 20,000 a second are read all the same
-)
+_FLOOD_PAUSE_SECONDS = 0.001  # after a turn full of what is dropped; 20,000 a second are read all the same
 _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
 
 class UdpSockets:
     """The two sockets of one interface, of IPv4 or of IPv6."""
 
-    def __init__(self, interface: Interface, port: int, to: str, received: Received, *, ipv6: bool = False) -> None:
+    def __init__(
+        self, interface: Interface, port: int, to: str, received: Received, loud: Loud, *, ipv6: bool = False
+    ) -> None:
         self.interface = interface
         self._to: Address = (to or interface.broadcast, port)
         if ipv6:
             self._to = (ALL_NODES, port, 0, interface.index)
         self._received = received
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
-        self.refused = 0  # datagrams that were dropped unread
+        self._refused = 0
         self._listener = _bound6(interface, port) if ipv6 else _listening(interface, port)
         try:
             self._speaker = _bound6(interface, 0) if ipv6 else _speaking(interface)
@@ -47,9 +50,17 @@ class UdpSockets:
             self._listener.close()
             raise
         self.address: Address = self._speaker.getsockname()
+        self._sieve = Sieve((self._listener, self._speaker), loud)
         loop = asyncio.get_running_loop()
         for each in (self._listener, self._speaker):
             loop.add_reader(each.fileno(), self._read, each)
+
+    def is_loud(self, source: Source) -> bool:
+        return self._sieve.is_loud(source)
+
+    def refused(self) -> int:
+        """Datagrams that were dropped unread, here or by the kernel."""
+        return self._refused + self._sieve.count()
 
     def broadcast(self, data: bytes) -> None:
         """Raises OSError: the link is down, or there is no way."""
@@ -62,13 +73,14 @@ class UdpSockets:
         self._speaker.sendto(data, to)
 
     def close(self) -> None:
+        self._sieve.close()
         loop = asyncio.get_running_loop()
         for each in (self._listener, self._speaker):
             loop.remove_reader(each.fileno())
             each.close()
 
     def _read(self, each: socket.socket) -> None:
-        work = 0
+        is_flood = True
         for _ in range(_READ_AT_ONCE):
             try:
                 data, source = each.recvfrom(_READ_BYTES)
@@ -77,12 +89,11 @@ class UdpSockets:
             except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
                 continue
             if self._is_neighbour(source[0]) and self._received(data, source, self):
-                work += 1
-                if work >= limits.HEARD_AT_ONCE:
-                    return
+                is_flood = False
             else:
-                self.refused += 1
-        if not work:
+                self._refused += 1
+                self._sieve.drop(source_of(source))
+        if is_flood:
             self._rest(each)
 
     def _rest(self, each: socket.socket) -> None:
@@ -96,9 +107,12 @@ class UdpSockets:
             asyncio.get_running_loop().add_reader(each.fileno(), self._read, each)
 
 
-def open_sockets(interface: Interface, port: int, to: str, received: Received, *, ipv6: bool = False) -> UdpSockets:
+def open_sockets(
+    interface: Interface, port: int, to: str, received: Received, loud: Loud, *, ipv6: bool = False
+) -> UdpSockets:
+    """`received` is given what comes, `loud` a source that floods."""
     try:
-        return UdpSockets(interface, port, to, received, ipv6=ipv6)
+        return UdpSockets(interface, port, to, received, loud, ipv6=ipv6)
     except OSError as error:
         raise ConfigurationError(
             f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",

@@ -1,0 +1,126 @@
+"""A flood is thinned out by the kernel, source by source, so that reading it costs next to nothing.
+
+Whoever reads the sockets still decides what is let in, and says here what it had to drop. Of a source that sends far more than
+anybody has to say a part comes through, by chance: about twice as much as is let in of it, and what is dropped of
+the rest wakes nobody. A second after the end of a flood it is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from waypost import limits
+from waypost.transports.socket_filter import Source, attach, count_dropped, filter_lines
+
+_WINDOW_SECONDS = 0.25
+_LOUD = 200  # packets of a source that were dropped in a window
+_LOUD_SOURCES = 32  # each is a comparison for every packet; of more at once all are thinned alike
+_MARGIN = 2.0  # packets that come for each that is let in
+_LEAST_SHARE = 1e-4
+_EASING = 4.0  # how fast a source that fell silent is listened to again, in each window
+
+
+class Sieve:
+    def __init__(
+        self, sockets: Sequence[Any], found_loud: Callable[[Source], object], *, hops: int | None = None
+    ) -> None:
+        """`found_loud` is told whose packets are a flood. `hops`: what a packet must have left of them, where that is a rule."""
+        self._sockets = sockets
+        self._found_loud = found_loud
+        self._hops = hops
+        self._dropped: Counter[Source] = Counter()
+        self._dropped_in_all = 0
+        self._shares: dict[Source, float] = {}
+        self._share = 1.0  # of everybody else
+        self._began = 0.0
+        self._window: asyncio.TimerHandle | None = None
+        self._counted = 0  # by sockets that are closed
+        self._is_in_place = self._put_in_place()
+
+    def is_loud(self, source: Source) -> bool:
+        return source in self._shares
+
+    def drop(self, source: Source) -> None:
+        """A packet of this source was more than can be read."""
+        if not self._is_in_place:
+            return
+        if self._window is None:
+            self._begin_window()
+        self._dropped_in_all += 1
+        if source in self._dropped or len(self._dropped) < limits.ANSWER_SOURCES:
+            self._dropped[source] += 1
+        if self._dropped[source] == _LOUD and source not in self._shares:
+            self._turn()
+
+    def count(self) -> int:
+        """Packets that the kernel dropped."""
+        return self._counted + sum(count_dropped(each) for each in self._sockets)
+
+    def close(self) -> None:
+        """Before the sockets are: their numbers may be those of others afterwards."""
+        self._end_window()
+        self._counted, self._sockets, self._is_in_place = self.count(), (), False
+
+    def _begin_window(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._dropped, self._dropped_in_all, self._began = Counter(), 0, loop.time()
+        self._window = loop.call_later(_WINDOW_SECONDS, self._turn)
+
+    def _end_window(self) -> None:
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
+
+    def _turn(self) -> None:
+        self._end_window()
+        seconds = max(0.001, asyncio.get_running_loop().time() - self._began)
+        before = (dict(self._shares), self._share)
+        self._weigh(seconds)
+        if before != (self._shares, self._share):
+            self._is_in_place = self._put_in_place()
+        if self._shares or self._share < 1:
+            self._begin_window()
+
+    def _weigh(self, seconds: float) -> None:
+        others = self._dropped_in_all
+        found = [source for source, count in self._dropped.items() if count >= _LOUD and source not in self._shares]
+        for source in tuple(self._shares):
+            others -= self._dropped[source]
+            self._set(source, next_share(self._shares[source], self._dropped[source] / seconds))
+        for source in found[: _LOUD_SOURCES - len(self._shares)]:
+            others -= self._dropped[source]
+            self._set(source, next_share(1.0, self._dropped[source] / seconds))
+            self._found_loud(source)
+        if self._share < 1 or others >= _LOUD:
+            self._share = next_share(
+                self._share, others / seconds, limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_PER_SECOND
+            )
+
+    def _set(self, source: Source, share: float) -> None:
+        if share < 1:
+            self._shares[source] = share
+        else:
+            self._shares.pop(source, None)
+
+    def _put_in_place(self) -> bool:
+        lines = filter_lines(hops=self._hops, shares=list(self._shares.items()), share=self._share)
+        return all(attach(each, lines) for each in self._sockets)
+
+
+def next_share(
+    share: float,
+    dropped_per_second: float,
+    let_in: float = limits.HEARD_LOUD_PER_SECOND,
+    enough: float = limits.HEARD_PER_SECOND,
+) -> float:
+    """What part of a source comes through from now on, when that part came through, `let_in` of it were read in a second,
+    and so many were dropped all the same. 1: it sends no more than is `enough`."""
+    if not dropped_per_second:
+        return min(1.0, share * _EASING)
+    sent_per_second = (dropped_per_second + let_in) / share
+    if sent_per_second <= enough:
+        return 1.0
+    return min(1.0, max(_LEAST_SHARE, _MARGIN * let_in / sent_per_second))
