@@ -17,6 +17,7 @@ import pytest
 
 from support.authority import Authority
 from support.dns_servers import NameServer, knot
+from support.server import running_server
 from support.shell import Ran, Shell
 from support.zones import Identity, Site, site_in_thread, states
 from waypost.app import Application, build
@@ -84,6 +85,8 @@ def zone_text(zone: str, port: int, certificate: bytes, wrong: bytes) -> str:
                 f"_agent.{name} TXT {Identity(domain).txt(url)}",
             ]
     lines += ["_agents SVCB 0 alice", "_agents SVCB 0 dave"]
+    if zone == "plain.test":  # and a catalogue
+        lines.append(f"_catalog._agents SVCB 1 host alpn=h2 port={port}")
     return "\n".join(lines) + "\n"
 
 
@@ -222,3 +225,58 @@ async def test_a_domain_is_registered_with_its_verdicts_and_an_organisation_with
             verified = await client.verify("agent:alice.agents.test")
             assert verified.level == "verified"
             assert {"dns-verified", "dane-verified", "key-verified"} <= {check.check for check in verified.checks}
+
+
+def list_alice(world: World) -> None:
+    """In a catalogue of her organisation, beside an agent that has no domain of its own there."""
+    entries = [
+        {
+            "identifier": f"urn:air:plain.test:agents:{name}",
+            "displayName": name.capitalize(),
+            "type": "application/json",
+            "url": url,
+        }
+        for name, url in (
+            ("alice", f"https://alice.plain.test:{world.web.port}/alice.json"),
+            ("erin", "https://elsewhere.example.net/erin.json"),
+        )
+    ]
+    world.web.put("/.well-known/ai-catalog.json", {"specVersion": "1.0", "entries": entries})
+    for name in ("alice", "dave"):
+        world.web.put(f"/{name}.json", Identity(f"{name}.plain.test").document())
+
+
+async def test_an_agent_that_is_listed_and_has_a_domain_is_one_record_however_it_is_imported(world: World) -> None:
+    list_alice(world)
+    alice, urn = "agent:alice.plain.test", "urn:air:plain.test:agents:alice"
+    flags = ["--store", "memory", "--embedder", "none", *world.flags[:4], "--allow-cidrs", "127.0.0.0/8"]
+    flags += ["--fetch-ca", str(world.authority.file)]
+    with running_server(*flags) as server:
+        token = (server.data / "admin.token").read_text().strip()
+        reach = ["--server", server.url, "--token", token, "-o", "json"]
+        ran = await world.waypost("import", "plain.test", *reach)
+        assert ran.code == 0, ran.err
+        assert sorted((each["id"], each["outcome"]) for each in ran.json) == [
+            (alice, "created"),
+            (alice, "updated"),
+            ("agent:dave.plain.test", "created"),
+            ("urn:air:plain.test:agents:erin", "created"),
+        ]
+        body = {"url": "plain.test", "organisation": True, "save": True}
+        async with httpx.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {token}"}) as http:
+            again = (await http.post("/api/v1/agents:fetch", json=body, timeout=60)).json()
+            listed = (await http.get("/profile/v1/agents")).json()["agents"]
+            entry = (await http.get(f"/api/v1/agents/{alice}", params={"as": "ard"})).json()
+        assert {each["outcome"] for each in again["agents"]} == {"unchanged"}
+        assert sorted(each["id"] for each in listed) == [
+            alice,
+            "agent:dave.plain.test",
+            "urn:air:plain.test:agents:erin",
+        ]
+        assert entry["identifier"] == urn
+        async with Client(server.url, token) as client:
+            found = await client.fetch("alice.plain.test", save=True)
+            assert [(each.id, each.receipt.outcome) for each in found.agents] == [(alice, "unchanged")]  # type: ignore[union-attr]
+            assert (await client.get(urn)).id == alice
+        shown = await world.waypost("get", urn, *reach)
+        assert shown.json["id"] == alice
