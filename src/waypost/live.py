@@ -25,7 +25,7 @@ from waypost.client.contacts import Contact, Contacts, GivenContacts, RegistryCo
 from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
 from waypost.client.registries import http_client
-from waypost.client.talk import ChatMessage, Handler, LateHandler, Reply, answers_of, message_of
+from waypost.client.talk import Answers, ChatMessage, Handler, LateHandler, Reply, message_of
 from waypost.errors import (
     ConfigurationError,
     Forbidden,
@@ -380,13 +380,11 @@ class LiveAgent:
 
     # --- What handlers say -----------------------------------------------------------------------
 
-    async def _chat(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        async for content in answers_of(self._on_chat, letter):
-            yield content
+    def _chat(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        return Answers(self._on_chat, letter)
 
-    async def _task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        async for content in answers_of(self._on_task, letter):
-            yield content
+    def _task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        return Answers(self._on_task, letter)
 
     async def _late(self, letter: Letter) -> None:
         if self._on_reply is not None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from support.agp import ALICE, BOB, SeededDraws, key_of, party, signed
 from waypost.errors import WaypostError
-from waypost.wire.agp import Content, parse_message, write_message
+from waypost.wire.agp import Content, Message, parse_message, read_frame, read_message, write_message
+from waypost.wire.agp_frame import find_frame
 from waypost.wire.agp_session import AgpSession, Said
 from waypost.wire.agp_signing import verify
 from waypost.wire.agp_states import State
@@ -62,6 +63,46 @@ def test_whatever_is_changed_after_signing_is_never_heard(member: str, value: st
         return
     assert is_same
     assert isinstance(heard, Said)
+
+
+def read(frame: str, *, strictly: bool) -> Message | str:
+    """The message of a frame, or why there is none."""
+    try:
+        return read_message(read_frame(frame)) if strictly else parse_message(frame)
+    except WaypostError as error:
+        return f"{type(error).__name__} {error.path}"
+
+
+lines = st.sampled_from(
+    [
+        ('"to":', '"to":"agent:else.example.com","to":'),  # twice
+        (',"body"', ',"more":1,"body"'),
+        ("hello", "\\ud800"),
+        ("hello", "h\\u0065llo"),
+        ("hello", "hel\nlo"),
+        ('"chat"', '"shout"'),
+        ('"content":"hello"', '"content":null'),
+        ('"contentType":"text/plain"', '"contentType":""'),
+        ('"contentType":"text/plain"', '"contentType":"text/plain","replyTo":""'),
+        ('"contentType":"text/plain"', '"contentType":"text/plain","replyTo":"x","more":true'),
+        ('"contentType":"text/plain"', f'"contentType":"{"t" * 200}"'),
+        (ALICE, ALICE.upper()),
+        (ALICE, "nobody"),
+        ("{", " {"),
+        ("}}", "}"),
+        ("}}", "}}\ud800"),
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(lines, max_size=3))
+def test_the_quick_way_to_read_a_frame_reads_no_frame_otherwise_than_the_strict_one(changes: list[Any]) -> None:
+    frame = json.dumps(GOOD, separators=(",", ":"))
+    assert find_frame(frame.encode()) is not None
+    for before, after in changes:
+        frame = frame.replace(before, after, 1)
+    assert read(frame, strictly=False) == read(frame, strictly=True)
 
 
 distorted = st.dictionaries(st.sampled_from(list(GOOD)), values).map(lambda some: json.dumps({**GOOD, **some}))

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import certifi
 from websockets.asyncio.client import connect
-from websockets.asyncio.connection import Connection
+from websockets.asyncio.connection import Connection, broadcast
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.protocol import OPEN
 from websockets.typing import Subprotocol
 
 from waypost import limits
@@ -28,6 +29,11 @@ class SocketLink:
         self._connection = connection
 
     async def send(self, frame: str) -> None:
+        """At once while the other side takes what it is sent; else when it has taken some of it."""
+        connection = self._connection
+        if connection.state is OPEN and connection.transport.get_write_buffer_size() < limits.SOCKET_UNSENT_BYTES:
+            broadcast((connection,), frame)
+            return
         try:
             await self._connection.send(frame)
         except ConnectionClosed as error:

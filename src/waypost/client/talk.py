@@ -43,21 +43,43 @@ Handler: TypeAlias = Callable[[ChatMessage], "Awaitable[Said] | AsyncIterator[Sa
 LateHandler: TypeAlias = Callable[[ChatMessage], Awaitable[None]]
 
 
-async def answers_of(handler: Handler | None, letter: Letter) -> AsyncIterator[Content]:
-    """What a handler says: one text, none, or parts with an end that has a mark of its own."""
-    if handler is None:
-        yield Content(text="This agent listens, but has nothing to say.")
-        return
-    said: Any = handler(message_of(letter))
-    if inspect.isasyncgen(said) or hasattr(said, "__aiter__"):
-        async for part in said:
-            yield msgspec.structs.replace(_content(part), more=True)
-        yield Content()
-        return
-    if inspect.isawaitable(said):
-        said = await said
-    if said is not None:
-        yield _content(said)
+class Answers:
+    """What a handler says: one text, none, or parts with an end that has a mark of its own. No generator: most say one."""
+
+    __slots__ = ("_handler", "_is_said", "_letter", "_parts")
+
+    def __init__(self, handler: Handler | None, letter: Letter) -> None:
+        self._handler = handler
+        self._letter = letter
+        self._parts: AsyncIterator[Content] | None = None
+        self._is_said = False
+
+    def __aiter__(self) -> AsyncIterator[Content]:
+        return self
+
+    async def __anext__(self) -> Content:
+        if self._parts is not None:
+            return await anext(self._parts)
+        if self._is_said:
+            raise StopAsyncIteration
+        self._is_said = True
+        if self._handler is None:
+            return Content(text="This agent listens, but has nothing to say.")
+        said: Any = self._handler(message_of(self._letter))
+        if hasattr(said, "__aiter__"):
+            self._parts = _parts(said)
+            return await anext(self._parts)
+        if inspect.isawaitable(said):
+            said = await said
+        if said is None:
+            raise StopAsyncIteration
+        return _content(said)
+
+
+async def _parts(said: AsyncIterator[Said]) -> AsyncIterator[Content]:
+    async for part in said:
+        yield msgspec.structs.replace(_content(part), more=True)
+    yield Content()
 
 
 def _content(said: Said) -> Content:

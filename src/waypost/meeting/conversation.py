@@ -105,7 +105,8 @@ class Conversation:
         self._sending_since: float | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._fault: asyncio.Future[None] = self._loop.create_future()
-        self._arrived: asyncio.Queue[Message] | None = None
+        self._arrived: deque[Message] = deque()
+        self._taken = asyncio.Event()
         self._outgoing: deque[Letter] = deque()
         self._flight: dict[str, Letter] = {}  # sent, not acknowledged
         self._acked: dict[str, asyncio.Future[None]] = {}
@@ -114,7 +115,7 @@ class Conversation:
         self._acknowledging: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
-        self._is_sending = self._is_loaded = self._is_over = False
+        self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
 
     @property
     def peer(self) -> str:
@@ -231,7 +232,10 @@ class Conversation:
             self._heard_at = self._loop.time()
             match self.session.receive(frame, self._clock.now()):
                 case Said(message):
-                    await self._arrivals().put(message)
+                    self._arrive(message)
+                    while self._is_full():
+                        self._taken.clear()
+                        await self._taken.wait()
                 case Acknowledged(ids):
                     await self._acknowledged(ids)
                 case Controlled(action, message, verified):
@@ -253,24 +257,25 @@ class Conversation:
         if self._on_control is not None:
             await self._on_control(self, action, message)
 
-    def _arrivals(self) -> asyncio.Queue[Message]:
-        """Most sessions are idle most of the time: what letters need is there from the first one on."""
-        if self._arrived is None:
-            self._arrived = asyncio.Queue(limits.AGP_QUEUE)
-            self._begin(self._keep(self._arrived))
-        return self._arrived
+    def _arrive(self, message: Message) -> None:
+        self._arrived.append(message)
+        if not self._is_keeping:
+            self._is_keeping = True
+            self._begin(self._keep())
 
-    async def _keep(self, arrived: asyncio.Queue[Message]) -> None:
+    async def _keep(self) -> None:
         """Have kept what came, and acknowledge it. Whatever came meanwhile goes together."""
-        while True:
-            batch = [await arrived.get()]
-            while len(batch) < limits.AGP_ACK_IDS and not arrived.empty():
-                batch.append(arrived.get_nowait())
-            # What is kept is handed over as well, also when the line is cut in between.
-            await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
-            self._unacknowledged.extend(message.id for message in batch)
-            await self._acknowledge()
-            await self._listener.room(self.peer)
+        try:
+            while self._arrived:
+                batch = [self._arrived.popleft() for _ in range(min(len(self._arrived), limits.AGP_ACK_IDS))]
+                self._taken.set()
+                # What is kept is handed over as well, also when the line is cut in between.
+                await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
+                self._unacknowledged.extend(message.id for message in batch)
+                await self._acknowledge()
+                await self._listener.room(self.peer)
+        finally:
+            self._is_keeping = False
 
     async def _acknowledge(self) -> None:
         """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
@@ -381,7 +386,7 @@ class Conversation:
 
     def _is_full(self) -> bool:
         """It is we who do not listen."""
-        return self._arrived is not None and self._arrived.full()
+        return len(self._arrived) >= limits.AGP_QUEUE
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Beside the rest, while there is a rest: what ends takes up nothing new."""

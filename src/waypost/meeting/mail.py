@@ -7,6 +7,7 @@ What a handler answered and that it is done are one commit as well. Nothing here
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
@@ -71,7 +72,8 @@ class Mail:
         """Keep letters that are to leave, and forget those that they answer, in one commit."""
         now = self._clock.now()
         for peer in {letter.peer for letter in letters}:
-            await self._check_room(peer, len(letters), now)
+            if not self._has_room(peer, len(letters)):
+                await self._check_room(peer, len(letters), now)
         writes = [self._out(letter, now) for letter in letters]
         writes += [Write(kind=IN, key=self._in_key(letter.peer, letter.id), value=None) for letter in done]
         if writes:
@@ -79,6 +81,11 @@ class Mail:
         for letter in letters:
             self._waiting[letter.peer] += 1
             self._waiting[""] += 1
+
+    def _has_room(self, peer: str, more: int) -> bool:
+        """As far as it was counted before."""
+        most, of_peer = limits.AGP_OUTBOX - more, limits.AGP_OUTBOX_OF_PEER - more
+        return self._waiting.get("", math.inf) <= most and self._waiting.get(peer, math.inf) <= of_peer
 
     async def _check_room(self, peer: str, more: int, now: float) -> None:
         for name, most in (("", limits.AGP_OUTBOX), (peer, limits.AGP_OUTBOX_OF_PEER)):

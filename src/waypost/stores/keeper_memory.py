@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -15,7 +16,8 @@ _SWEEP_EVERY = 256  # commits; what has expired is forgotten then
 class MemoryKeeper:
     def __init__(self) -> None:
         self._things: dict[str, dict[str, Kept]] = {}
-        self._keys: dict[str, list[str]] = {}  # of each kind, sorted
+        self._order: dict[str, list[str]] = {}  # the keys of a kind, since somebody asked for them and nothing changed
+        self._first_end = math.inf  # nothing ends before
         self._commits = 0
         self._open = False
 
@@ -43,19 +45,24 @@ class MemoryKeeper:
 
     def _put(self, write: Write) -> None:
         things = self._things.setdefault(write.kind, {})
-        keys = self._keys.setdefault(write.kind, [])
         if write.value is None:
             if things.pop(write.key, None) is not None:
-                del keys[bisect_left(keys, write.key)]
+                self._order.pop(write.kind, None)
             return
         if write.key not in things:
-            insort(keys, write.key)
+            self._order.pop(write.kind, None)
         things[write.key] = Kept(key=write.key, value=write.value, expires_at=write.expires_at)
+        if write.expires_at is not None and write.expires_at < self._first_end:
+            self._first_end = write.expires_at
 
     def _sweep(self, now: float) -> None:
+        if now < self._first_end:
+            return
         for kind, things in self._things.items():
-            for key in [key for key, kept in things.items() if _is_over(kept, now)]:
-                self._put(Write(kind=kind, key=key, value=None))
+            self._things[kind] = {key: kept for key, kept in things.items() if not _is_over(kept, now)}
+        self._order.clear()
+        ends = (kept.expires_at for things in self._things.values() for kept in things.values())
+        self._first_end = min((end for end in ends if end is not None), default=math.inf)
 
     async def get(self, kind: str, key: str, now: float) -> bytes | None:
         return self._value(kind, key, now)
@@ -75,7 +82,9 @@ class MemoryKeeper:
     def _found(self, kind: str, now: float, prefix: str, after: str) -> Iterator[Kept]:
         if not self._open:
             raise closed_refusal()
-        keys = self._keys.get(kind, [])
+        if kind not in self._order:
+            self._order[kind] = sorted(self._things.get(kind, ()))
+        keys = self._order[kind]
         for key in islice(keys, max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0), None):
             if not key.startswith(prefix):
                 return

@@ -15,6 +15,7 @@ from waypost import limits
 from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
+from waypost.wire.agp_frame import Frame, FrameBody, find_frame, write_frame
 from waypost.wire.agp_signing import SigningKey, sign, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
@@ -72,13 +73,49 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_message(frame: str | bytes) -> Message:
     """The message of a frame, with nothing verified yet."""
-    return read_message(read_frame(frame))
+    data = frame_bytes(frame)
+    plain = find_frame(data) if len(data) <= limits.AGP_FRAME_BYTES else None
+    if plain is not None and _is_usual(plain):
+        return _plain_message(plain)
+    return read_message(parse_object(data, max_bytes=limits.AGP_FRAME_BYTES))
 
 
 def read_frame(frame: str | bytes) -> JsonObject:
+    return parse_object(frame_bytes(frame), max_bytes=limits.AGP_FRAME_BYTES)
+
+
+def frame_bytes(frame: str | bytes) -> bytes:
     if isinstance(frame, bytes):
         raise InvalidDocument("This is a binary frame.", path="$", hint="Send messages as text frames.")
-    return parse_object(frame.encode("utf-8", "surrogatepass"), max_bytes=limits.AGP_FRAME_BYTES)
+    return frame.encode("utf-8", "surrogatepass")
+
+
+def _is_usual(frame: Frame) -> bool:
+    """Whether nothing about it needs a second look: agents that spoke before, and texts of the usual sizes."""
+    body = frame.body
+    return (
+        frame.sender in _SEEN
+        and frame.to in _SEEN
+        and frame.kind in TYPES
+        and 0 < len(frame.id) <= limits.AGP_ID_CHARS
+        and len(frame.timestamp) <= limits.AGP_NAME_CHARS
+        and 0 < len(body.content_type) <= limits.AGP_ID_CHARS
+        and (body.reply_to is None or 0 < len(body.reply_to) <= limits.AGP_ID_CHARS)
+    )
+
+
+def _plain_message(frame: Frame) -> Message:
+    body = frame.body
+    return Message(
+        id=frame.id,
+        sender=frame.sender.lower(),
+        to=frame.to.lower(),
+        type=frame.kind,
+        timestamp=frame.timestamp,
+        content=Content(text=body.content, type=body.content_type, reply_to=body.reply_to, more=body.more),
+        signature=frame.signature,
+        covered=signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, body.content),
+    )
 
 
 def read_message(document: JsonObject) -> Message:
@@ -129,22 +166,9 @@ def write_message(
             hint="Send it in parts, or send its address.",
         )
     timestamp = to_rfc3339(at)
-    body: JsonObject = {"content": content.text, "contentType": content.type}
-    if content.reply_to is not None:
-        body["replyTo"] = content.reply_to
-    if content.more:
-        body["more"] = True
     signature = sign(key, signing_input(message_id, sender, to, kind, timestamp, content.text))
-    written = {
-        "id": message_id,
-        "from": sender,
-        "to": to,
-        "type": kind,
-        "timestamp": timestamp,
-        "signature": signature,
-        "body": body,
-    }
-    return dump_json(written).decode()
+    body = FrameBody(content.text, content.type, content.reply_to, content.more)
+    return write_frame(Frame(message_id, sender, to, kind, timestamp, signature, body))
 
 
 def named_sender(document: JsonObject) -> str:

@@ -18,6 +18,7 @@ class ReplayMemory:
         self._most = most
         self._seconds = seconds
         self._seen: OrderedDict[_Key, float] = OrderedDict()
+        self._oldest = float("inf")  # no entry is older
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -29,8 +30,14 @@ class ReplayMemory:
     def note(self, sender: str, message_id: str, now: float) -> None:
         """Remember it, and forget what is too old to be taken again anyway."""
         self._seen[sender, message_id] = now
+        self._oldest = min(self._oldest, now)
+        if len(self._seen) > self._most or self._oldest <= now - self._seconds:
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
         while self._seen:
             first = next(iter(self._seen))
-            if len(self._seen) <= self._most and self._seen[first] > now - self._seconds:
+            self._oldest = self._seen[first]
+            if len(self._seen) <= self._most and self._oldest > now - self._seconds:
                 return
             del self._seen[first]

@@ -40,7 +40,7 @@ from waypost.wire.agp import (
 from waypost.wire.agp_hello import Hello, Party, find_hello, hello_content, older_answer
 from waypost.wire.agp_replay import ReplayMemory
 from waypost.wire.agp_signing import VerifyingKey, verify
-from waypost.wire.agp_states import IS_OPEN, Event, State, find_next
+from waypost.wire.agp_states import Event, State, find_next
 
 
 class PeerKey(VerifyingKey, Protocol):
@@ -104,7 +104,7 @@ class AgpSession:
 
     @property
     def is_open(self) -> bool:
-        return self.state in IS_OPEN
+        return self.state is State.OPEN or self.state is State.CAPPED
 
     @property
     def is_verified(self) -> bool:
@@ -148,7 +148,7 @@ class AgpSession:
     # --- What comes in ---------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes, now: float) -> Incoming:
-        if self.state in IS_OPEN:
+        if self.is_open:
             message = parse_message(frame)
             self._check(message, now)
             return self._taken(message)

@@ -8,7 +8,8 @@ signed, is asked elsewhere.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
 from typing import Protocol
 
 from waypost.errors import InvalidDocument
@@ -16,6 +17,7 @@ from waypost.errors import InvalidDocument
 PREFIX = "ed25519:"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # the same but for what parts them
+_URLSAFE = bytes.maketrans(b"-_", b"+/")
 _SIGNATURE = re.compile(r"ed25519:[A-Za-z0-9_-]{85}[AQgw]\Z")  # 64 bytes, no bits after the last one
 
 
@@ -66,4 +68,4 @@ def find_signature(text: object) -> bytes | None:
     """The 64 bytes of a signature, or None for what is none."""
     if not isinstance(text, str) or not _SIGNATURE.match(text):
         return None
-    return urlsafe_b64decode(text[len(PREFIX) :] + "==")
+    return a2b_base64(text[len(PREFIX) :].encode().translate(_URLSAFE) + b"==")

@@ -59,8 +59,6 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
     **{(state, Event.DISCONNECT): State.ENDED for state in _LIVE},
 }
 
-IS_OPEN: Final = frozenset((State.OPEN, State.CAPPED))
-
 
 def find_next(state: State, event: Event) -> State | None:
     return TABLE.get((state, event))

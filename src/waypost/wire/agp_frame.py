@@ -1,0 +1,51 @@
+"""A message in the one form in which we write it: the fast way in, for frames that are written like ours.
+
+Reading JSON strictly is slow. But a frame that is, byte for byte, what we would write for what was read in it has no second
+reading: no member twice, none that we do not know, no number, no half of a surrogate pair. Any other frame is left to the strict
+reader, which also tells what is wrong with it. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.model.json import dump_json
+
+
+class FrameBody(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    content: str
+    content_type: str
+    reply_to: str | None = None
+    more: bool = False
+
+
+class Frame(msgspec.Struct, frozen=True, rename={"sender": "from", "kind": "type"}, gc=False):
+    """The members in the order in which they are written."""
+
+    id: str
+    sender: str
+    to: str
+    kind: str
+    timestamp: str
+    signature: str
+    body: FrameBody
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Frame).decode
+
+
+def find_frame(data: bytes) -> Frame | None:
+    """What a frame says that is written as we write; None for one that says more, or says it in another way."""
+    try:
+        frame = _decode(data)
+        return frame if _encode(frame) == data else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def write_frame(frame: Frame) -> str:
+    try:
+        return _encode(frame).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair in what is not signed
+        return dump_json(msgspec.to_builtins(frame)).decode()
