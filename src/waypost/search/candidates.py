@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,13 +40,6 @@ class Signals(NamedTuple):
     covered: Mapping[str, Mask]  # [candidates]: has vectors in the space
     tags: F32  # [candidates]: share of the tags that the words name
     preferred: F32  # [candidates]: share of the tags that were asked for by name
-
-    def chosen(self, at: npt.NDArray[Any]) -> Signals:
-        return Signals(*(_each(column, lambda array: array[at]) for column in self))
-
-
-def _each(column: Any, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
-    return {key: change(array) for key, array in column.items()} if isinstance(column, dict) else change(column)
 
 
 def joined(parts: Sequence[Signals]) -> Signals:
@@ -210,8 +203,8 @@ def measure(
         worth=live.segment.arrays["worth"][rows],
         updated=live.segment.arrays["updated"][rows],
         language=live.segment.arrays["language"][rows],
-        lexical=(impacts.astype(np.float64) @ asked.has).astype(np.float32),  # so that their number shows in no digit
-        coverage=(said.astype(np.float32) @ asked.has) / lengths[:, None],
+        lexical=(impacts @ asked.has).astype(np.float32),  # wide sums, so that their number shows in no digit
+        coverage=(said @ asked.has) / lengths[:, None],
         centres=centres,
         examples=examples,
         covered=covered,
@@ -254,9 +247,8 @@ def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
         for _, worth in wish.keys:
             if (number := next(numbers)) >= 0:
                 holders = keys.rows[keys.span(number)]
-                places = holders.searchsorted(rows)
-                places[places == len(holders)] = 0
-                np.maximum(best, np.where(holders[places] == rows, np.float32(worth), 0), out=best)
+                is_held = holders.take(holders.searchsorted(rows), mode="clip") == rows
+                np.maximum(best, np.float32(worth), out=best, where=is_held)
         if wish.is_asked:
             named += best
         else:

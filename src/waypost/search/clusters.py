@@ -119,37 +119,44 @@ def cluster(fingerprints: Fingerprints, least: int = 2) -> Positions:
     """
     labels = np.arange(len(fingerprints), dtype=np.intp)
     near = _near(fingerprints)
-    crowd = np.flatnonzero(near.any(axis=1))
+    if np.count_nonzero(near) < 2 * (least - 1):  # each of a cluster but the first is near another, and that near it
+        return labels
+    crowd = near.any(axis=1).nonzero()[0]
     if len(crowd) >= least:
-        labels[crowd] = crowd[_joined(near[np.ix_(crowd, crowd)])]
+        labels[crowd] = crowd[_joined(near[crowd][:, crowd])]
     return labels
 
 
 def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
     """Which differ in few enough bits; none is near itself, and what says nothing is near nothing."""
-    columns = np.ascontiguousarray(fingerprints.T)
-    allowed = (columns[-1] & _LOW_BYTE).astype(np.uint8)
-    columns[-1] &= ~_LOW_BYTE
-    apart = np.zeros((len(fingerprints), len(fingerprints)), dtype=np.uint8)
-    for column in columns:
-        apart += np.bitwise_count(column[:, None] ^ column)
-    near: npt.NDArray[np.bool_] = apart <= np.minimum(allowed[:, None], allowed)
-    near[~columns.any(axis=0)] = False
-    np.fill_diagonal(near, False)
+    columns, allowed = _columns(fingerprints)
+    near: npt.NDArray[np.bool_] = _apart(columns, columns) <= np.minimum(allowed[:, None], allowed)
+    near &= columns.any(axis=0)
+    near.reshape(-1)[:: len(near) + 1] = False
     return near
+
+
+def _columns(fingerprints: Fingerprints) -> tuple[Fingerprints, npt.NDArray[np.uint8]]:
+    """The bits word by word, and how many may differ."""
+    columns = np.array(fingerprints.T, order="C")
+    allowed = columns[-1].astype(np.uint8)  # the low byte
+    columns[-1] &= ~_LOW_BYTE
+    return columns, allowed
+
+
+def _apart(columns: Fingerprints, others: Fingerprints) -> npt.NDArray[np.uint8]:
+    """In how many bits each differs from each of the others."""
+    counts = np.bitwise_count(columns[:, :, None] ^ others[:, None, :])
+    apart: npt.NDArray[np.uint8] = np.add.reduce(counts, 0, dtype=np.uint8)
+    return apart
 
 
 def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
     """Which of the first say the same as any of the others."""
-    columns, theirs = np.array(fingerprints.T, order="C"), np.array(others.T, order="C")
-    allowed, their_allowed = ((each[-1] & _LOW_BYTE).astype(np.uint8) for each in (columns, theirs))
-    columns[-1] &= ~_LOW_BYTE
-    theirs[-1] &= ~_LOW_BYTE
-    apart = np.zeros((theirs.shape[1], columns.shape[1]), dtype=np.uint8)
-    for other, column in zip(theirs, columns, strict=True):
-        apart += np.bitwise_count(other[:, None] ^ column)
-    near: npt.NDArray[np.bool_] = (apart <= np.minimum(their_allowed[:, None], allowed)).any(axis=0)
-    return near & columns.any(axis=0)
+    columns, allowed = _columns(fingerprints)
+    theirs, their_allowed = _columns(others)
+    near: npt.NDArray[np.bool_] = _apart(theirs, columns) <= np.minimum(their_allowed[:, None], allowed)
+    return near.any(axis=0) & columns.any(axis=0)
 
 
 def _joined(near: npt.NDArray[np.bool_]) -> Positions:

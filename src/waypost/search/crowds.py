@@ -30,11 +30,20 @@ def find_crowd(lives: Sequence[Live], rows: Sequence[Rows]) -> Fingerprints | No
     """Some fingerprints of those that crowd the candidates; None when nobody does."""
     marks = _gathered(lives, rows, "mark")
     chosen = np.argsort(marks)[:_SAMPLE]  # by marks: a sample that no order of arrival can choose
-    prints = _gathered(lives, rows, "fingerprint")[chosen]
+    prints = _of_chosen(lives, rows, "fingerprint", chosen)
     labels = cluster(prints, _MEMBERS)
     crowded = np.flatnonzero(np.bincount(labels, minlength=1) >= _MEMBERS)
     faces = [face for label in crowded.tolist() for face in _faces(prints[labels == label])]
     return np.array(faces, dtype=np.uint64) if faces else None
+
+
+def _of_chosen(
+    lives: Sequence[Live], rows: Sequence[Rows], name: str, chosen: npt.NDArray[np.intp]
+) -> npt.NDArray[Any]:
+    """A trait of some of the rows, by where they stand in all of them."""
+    if len(lives) == 1:
+        return lives[0].segment.arrays[name].take(rows[0].take(chosen), axis=0)
+    return _gathered(lives, rows, name)[chosen]
 
 
 def _faces(prints: Fingerprints) -> list[list[int]]:

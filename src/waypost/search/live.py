@@ -30,6 +30,7 @@ class Live:
         self._containing: npt.NDArray[np.int32] | None = None
         self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
         self._covered: dict[str, Mask] = {}
+        self._is_covered: dict[str, bool] = {}
         self.is_dead_saved = True
         self.is_folding = False  # a thread is merging it: it must stay where it stands
 
@@ -71,6 +72,7 @@ class Live:
             self.docs[tier] -= 1
         self.dead[rows] = True
         self._visible.clear()
+        self._is_covered.clear()
         self.is_dead_saved = False
 
     # --- Statistics and visibility ---------------------------------------------------------------
@@ -78,10 +80,11 @@ class Live:
     def containing(self, numbers: npt.NDArray[np.int64], tiers: Sequence[int]) -> npt.NDArray[np.int64]:
         """How many rows of these tiers hold each term (by its number; -1 is held by none)."""
         counts = self.segment.containing if self._containing is None else self._containing
-        if not counts.shape[1]:
-            return np.zeros(len(numbers), dtype=np.int64)
-        found = counts[np.array(tiers, dtype=np.intp)[:, None], numbers].sum(axis=0, dtype=np.int64)
-        return np.where(numbers >= 0, found, 0)
+        found = np.zeros(len(numbers), dtype=np.int64)
+        for tier in tiers if counts.shape[1] else ():
+            found += counts[tier].take(numbers, mode="clip")
+        found[numbers < 0] = 0
+        return found
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience sees, and how many. Not a copy: read it."""
@@ -114,6 +117,7 @@ class Live:
             same = np.arange(self.segment.count, dtype=np.uint32)
             blocks.append((Block.merge(parts, [same, same], self.segment.count), None))
         self._covered.pop(space, None)
+        self._is_covered.pop(space, None)
 
     def covered(self, space: str) -> Mask:
         """The rows that have vectors."""
@@ -127,7 +131,10 @@ class Live:
 
     def is_covered(self, space: str) -> bool:
         """True when every row that counts has vectors."""
-        return bool((self.covered(space) | self.dead).all())
+        known = self._is_covered.get(space)
+        if known is None:
+            known = self._is_covered[space] = bool((self.covered(space) | self.dead).all())
+        return known
 
     def replace_file(self, space: str, at: int, file: File) -> None:
         self.blocks[space][at] = (self.blocks[space][at][0], file)

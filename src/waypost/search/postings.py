@@ -25,20 +25,28 @@ _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
 _STEP: Final = 16  # of how many rows one is a sample
 _MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
-_SIEVE: Final = 1024
+_ONE: Final = np.uint8(1)
 _UNIT: Final = np.float32(1 / 255)
+_ONE_STEP: Final = float(_UNIT)
 
 
 class _Memory(threading.local):
     """Room for the sums of a segment, per thread: zeroing it anew for each question would cost more than the question."""
 
     totals: Scores = np.zeros(0, dtype=np.float32)
+    columns: npt.NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def zeros(self, count: int) -> Scores:
         """Whoever takes them gives them back as zeros."""
         if count > len(self.totals):
             self.totals = np.zeros(count, dtype=np.float32)
         return self.totals[:count]
+
+    def no_columns(self, count: int) -> npt.NDArray[np.uint8]:
+        """A byte for each term of a segment. Whoever takes them gives them back as zeros."""
+        if count > len(self.columns):
+            self.columns = np.zeros(count, dtype=np.uint8)
+        return self.columns[:count]
 
 
 _memory = _Memory()
@@ -55,19 +63,12 @@ class Weighted:
         self.segment = segment
         self._numbers = np.array(numbers, dtype=np.int64)
         self._weights = np.array(weights, dtype=np.float32) * _UNIT
-        self._places = [
-            (segment.terms.span(number), np.float32(weight) * _UNIT) if number >= 0 and weight > 0 else None
-            for number, weight in zip(numbers, weights, strict=True)
-        ]
-        self._asked = [place for place in self._places if place is not None]
-        bounds = {
-            at: weights[at] * float(segment.tops[number]) * float(_UNIT)
-            for at, number in enumerate(numbers)
-            if number >= 0 and at in heavy
-        }
+        choosing = [at for at, number in enumerate(numbers) if number >= 0 and at in heavy and weights[at] > 0]
+        tops = segment.tops[self._numbers[choosing]].tolist()
+        bounds = {at: weights[at] * top * _ONE_STEP for at, top in zip(choosing, tops, strict=True)}
         order = sorted(bounds, key=bounds.__getitem__, reverse=True)
         self._bounds = [bounds[at] for at in order]
-        self._ordered = [place for at in order if (place := self._places[at]) is not None]
+        self._ordered = [(segment.terms.span(numbers[at]), self._weights[at]) for at in order]
 
     def best(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
         """The best `limit` admitted rows by the heavy terms, in no order. `admitted` counts the mask."""
@@ -117,27 +118,23 @@ class Weighted:
         floor = np.partition(totals[likely], len(likely) - limit)[len(likely) - limit]
         return _once(rows[scores >= floor - rest], seen)
 
-    def score(self, rows: Rows) -> Scores:
-        """The exact score of each row, added up in the order of the question: the same in any segment."""
-        return _added(self.segment, self._asked, rows)
-
-    def measured(self, rows: Rows) -> tuple[Scores, Mask]:
-        """What each term of the question adds to each row's score, and whether the row's description says it:
+    def measured(self, rows: Rows) -> tuple[npt.NDArray[np.float64], Scores]:
+        """What each term of the question adds to each row's score, and 1 where the row's description says it:
         [rows, terms], in the order of the question."""
-        scores = np.zeros((len(rows), len(self._numbers)), dtype=np.float32)
-        said = np.zeros(scores.shape, dtype=np.bool_)
-        order = np.argsort(self._numbers, kind="stable")
-        asked = self._numbers[order]
-        owners, numbers, impacts = self.segment.holdings_of(rows)
-        sieve = np.zeros(_SIEVE, dtype=np.bool_)  # most of what a row holds was not asked for
-        sieve[asked & (_SIEVE - 1)] = True
-        left = np.flatnonzero(sieve[numbers & (_SIEVE - 1)])
-        places = asked.searchsorted(numbers[left])
-        places[places == len(asked)] = 0
-        is_asked = asked[places] == numbers[left]
-        left, columns = left[is_asked], order[places[is_asked]]
-        scores[owners[left], columns] = (impacts[left] & 0xFF) * self._weights[columns]
-        said[owners[left], columns] = impacts[left] >= SAID
+        scores = np.zeros((len(rows), len(self._numbers)))
+        said = np.zeros(scores.shape, dtype=np.float32)
+        spots, ends = self.segment.holdings_of(rows)
+        known = (self._numbers >= 0).nonzero()[0]
+        asked = self._numbers[known]
+        table = _memory.no_columns(len(self.segment.terms.keys))
+        table[asked] = known + 1
+        columns = table.take(self.segment.arrays["row_terms"].take(spots))  # most of what a row holds was not asked for
+        table[asked] = 0
+        left = columns.nonzero()[0]
+        columns, owners = columns[left] - _ONE, ends.searchsorted(left, "right")
+        impacts = self.segment.arrays["row_impacts"].take(spots[left])
+        scores[owners, columns] = (impacts & 0xFF) * self._weights[columns]
+        said[owners, columns] = impacts >= SAID
         return scores, said
 
     def _largest(self, rows: Rows, scores: Scores, limit: int) -> tuple[Rows, Scores]:

@@ -31,7 +31,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import PER_CLUSTER, WINDOW, Ranked, cluster, spread
+from waypost.search.clusters import PER_CLUSTER, WINDOW, Positions, Ranked, cluster, spread
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
@@ -261,12 +261,13 @@ class _Order:
 
     def __init__(self, moment: _Moment, now: float) -> None:
         self._moment = moment
-        self._signals: Signals | None = None
+        self._signals = moment.signals
+        self._order: Positions = np.zeros(0, dtype=np.intp)
         self.scores: F64 = np.zeros(0)
         if moment.signals is not None:
             scores = self._scored(moment.signals, now) * self._worth(moment.signals)
-            order = np.lexsort((moment.signals.mark, -np.round(scores, _FINE)))
-            self._signals, self.scores = moment.signals.chosen(order), scores[order]
+            self._order = np.lexsort((moment.signals.mark, -np.round(scores, _FINE)))
+            self.scores = scores[self._order]
 
     def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
@@ -319,7 +320,7 @@ class _Order:
 
     def _near(self, at: int) -> Nearness | None:
         """What was measured of one candidate, by the unit of the question that fits it best."""
-        signals, moment = self._signals, self._moment
+        signals, moment, at = self._signals, self._moment, int(self._order[at])
         if signals is None or not len(moment.asked.terms):
             return None
         words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
@@ -333,19 +334,25 @@ class _Order:
 
     def _is_named(self, at: int) -> bool:
         """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
-        signals = self._signals
+        signals, at = self._signals, int(self._order[at])
         return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
     def _id(self, at: int) -> str:
-        signals = self._signals
+        signals, at = self._signals, int(self._order[at])
         if signals is None:
             raise IndexError(at)
         return self._moment.lives[int(signals.place[at])].segment.id_of(int(signals.rows[at]))
 
+    def _best(self, signals: Signals, count: int) -> _Rows:
+        best = self._order[:count]
+        return _Rows(signals.place[best], signals.rows[best])
+
     def _is_open(self, signals: Signals, limit: int) -> bool:
         """True when nobody fills what is shown, nor what would come up in its place."""
-        some = _Rows(signals.place[: limit + WINDOW], signals.rows[: limit + WINDOW])
-        return _is_open(self._column(some, "owner")[:limit]) and _is_open(cluster(self._column(some, "fingerprint")))
+        some = self._best(signals, limit + WINDOW)
+        if not _is_open(self._column(some, "owner")[:limit]):
+            return False
+        return _is_open(cluster(self._column(some, "fingerprint"), PER_CLUSTER + 1))
 
     def _spread(self, limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
@@ -356,7 +363,7 @@ class _Order:
             yield from range(len(self.scores))
             return
         top = min(len(signals.rows), max(_SPREAD, 2 * limit))
-        some = _Rows(signals.place[:top], signals.rows[:top])
+        some = self._best(signals, top)
         labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
         ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))
         first = spread(ranked, min(top, limit)).tolist()

@@ -99,17 +99,12 @@ class Segment:
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
 
-    def holdings_of(self, rows: Rows) -> tuple[Array, Array, Array]:
-        """Of all terms that these rows hold: which of the rows (by its place here), the term's number, and its impact with
-        SAID where the description says it."""
-        starts = self.arrays["row_starts"][rows]
-        sizes = self.arrays["row_starts"][np.add(rows, 1, dtype=np.intp)] - starts
-        spots = _targets(starts, sizes)
-        return (
-            np.repeat(np.arange(len(rows)), sizes),
-            self.arrays["row_terms"][spots],
-            self.arrays["row_impacts"][spots],
-        )
+    def holdings_of(self, rows: Rows) -> tuple[Array, Array]:
+        """Where `row_terms` and `row_impacts` tell of these rows, and how far each of them reaches in that."""
+        starts = self.arrays["row_starts"].take(rows)
+        sizes = self.arrays["row_starts"].take(np.add(rows, 1, dtype=np.intp)) - starts
+        ends = sizes.cumsum()
+        return np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]) if len(ends) else 0), ends
 
     @cached_property
     def containing(self) -> Array:

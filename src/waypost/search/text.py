@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from threading import Lock
 from typing import Final
 
@@ -18,6 +19,7 @@ from waypost import limits
 VERSION: Final = 1  # raise it when the same text gives other terms: saved indices are then built anew
 
 _TERM_CHARS: Final = 40  # longer ones are keys, hashes and blobs; their beginning is enough
+_ASKED: Final = 64  # texts whose terms are remembered: a question and its clauses are asked for several times over
 _WORD_CACHE: Final = 65_536  # words of a large registry follow Zipf: this holds all but the rarest
 
 # Han, kana, hangul: no spaces, or spaces that do not part the words that people look for.
@@ -81,6 +83,7 @@ def words_of(text: str) -> list[str]:
     return _ASCII_WORD.findall(text) if text.isascii() else _ANY_WORD.findall(unicodedata.normalize("NFKC", text))
 
 
+@lru_cache(maxsize=_ASKED)
 def query_terms(text: str) -> tuple[str, ...]:
     """The distinct terms of a question, within bounds."""
     terms = dict.fromkeys(analyse(text[: limits.QUERY_CHARS]).split())
