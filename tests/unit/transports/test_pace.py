@@ -35,3 +35,23 @@ def test_made_up_sources_share_one_bound() -> None:
     assert let_in == limits.HEARD_ALL_BURST
     one = Door()
     assert sum(one.lets_in("10.0.0.1", 0.0) for _ in range(20_000)) == limits.HEARD_BURST
+
+
+def test_those_that_say_much_leave_room_for_those_that_say_little() -> None:
+    """L3."""
+    door = Door()
+    loud = [f"10.0.0.{number}" for number in range(10)]
+    for source in loud:
+        for _ in range(1000):
+            door.lets_in(source, 0.0)
+    let_in = sum(door.lets_in(source, 10.0 + turn / 100) for turn in range(200) for source in loud)
+    assert let_in <= limits.HEARD_ALL_BURST
+    for number in range(100):
+        assert door.lets_in(f"10.0.1.{number}", 12.0)
+
+
+def test_of_a_flood_next_to_nothing_is_let_in() -> None:
+    door = Door()
+    let_in = sum(door.lets_in("10.0.0.1", turn / 1000, is_loud=True) for turn in range(10_000))
+    assert let_in <= 11 * limits.HEARD_LOUD_PER_SECOND
+    assert door.lets_in("10.0.0.2", 10.0)

@@ -1,0 +1,155 @@
+"""What the kernel keeps out, and when: real sockets on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.transports import eventually
+from waypost import limits
+from waypost.transports.sieve import Sieve, next_share
+from waypost.transports.socket_filter import Line, Source, attach, count_dropped, filter_lines, source_of
+
+Made = Callable[..., socket.socket]
+LOUD = 200
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux filters sockets")
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    opened: list[socket.socket] = []
+
+    def make(host: str = "127.0.0.1") -> socket.socket:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        opened.append(socket.socket(family, socket.SOCK_DGRAM))
+        opened[-1].bind((host, 0))
+        opened[-1].setblocking(False)
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def come(listener: socket.socket, *senders: socket.socket, each: int = 20) -> dict[str, int]:
+    """How many datagrams of each sender arrive: what is sent on loopback is there when the call returns."""
+    come_in = {str(sender.getsockname()[:2]): 0 for sender in senders}
+    for sender in senders:
+        for _ in range(each):
+            sender.sendto(b"x", listener.getsockname())
+    while True:
+        try:
+            _, source = listener.recvfrom(10)
+        except BlockingIOError:
+            return come_in
+        come_in[str(source[:2])] += 1
+
+
+def counts(listener: socket.socket, lines: list[Line], *senders: socket.socket) -> list[int]:
+    assert attach(listener, lines)
+    return list(come(listener, *senders).values())
+
+
+def test_one_host_or_one_socket_is_kept_out_and_the_others_are_not(made: Made) -> None:
+    listener, one, two, other = made(), made(), made(), made("127.0.0.9")
+    assert counts(listener, filter_lines(), one, two, other) == [20, 20, 20]
+    socket_alone = [(Source("127.0.0.1", one.getsockname()[1]), 0.0)]
+    assert counts(listener, filter_lines(shares=socket_alone), one, two, other) == [0, 20, 20]
+    assert counts(listener, filter_lines(shares=[(Source("127.0.0.1"), 0.0)]), one, two, other) == [0, 0, 20]
+    assert counts(listener, filter_lines(shares=[(Source("127.0.0.9"), 1.0)], share=0.0), one, other) == [0, 20]
+
+
+def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
+    try:
+        listener, one = made("::1"), made("::1")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert counts(listener, filter_lines(), one) == [20]
+    assert counts(listener, filter_lines(shares=[(Source("::1"), 0.0)]), one) == [0]
+
+
+def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Made) -> None:
+    """L2."""
+    listener, near, far = made(), made(), made()
+    near.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
+    far.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 254)
+    assert counts(listener, filter_lines(hops=255), near, far) == [20, 0]
+
+
+def test_a_part_comes_through_by_chance_and_the_kernel_counts_the_rest(made: Made) -> None:
+    listener, sender = made(), made()
+    before = count_dropped(listener)
+    assert attach(listener, filter_lines(share=0.25))
+    arrived = sum(sum(come(listener, sender, each=100).values()) for _ in range(40))
+    assert 700 < arrived < 1300  # of 4,000: ten standard deviations around a quarter
+    assert count_dropped(listener) - before == 4000 - arrived
+
+
+def test_a_source_is_a_machine_and_on_this_one_a_socket() -> None:
+    assert source_of(("192.0.2.7", 5353)) == Source("192.0.2.7")
+    assert source_of(("::ffff:192.0.2.7", 5353, 0, 0)) == Source("192.0.2.7")
+    assert source_of(("127.0.0.1", 49353)) == Source("127.0.0.1", 49353)
+    assert source_of(("fe80::1%eth0", 5353, 0, 2)) == Source("fe80::1%eth0")
+
+
+async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made: Made) -> None:
+    """L3."""
+    listener, flooding, honest = made(), made(), made()
+    source, told = source_of(flooding.getsockname()), list[Source]()
+    sieve = Sieve([listener], told.append)
+    for _ in range(LOUD):
+        assert not sieve.is_loud(source)
+        sieve.drop(source)
+    assert sieve.is_loud(source)
+    assert told == [source]
+    assert list(come(listener, flooding, honest, each=100).values())[1] == 100
+    assert sieve.count() > 0
+    await eventually(lambda: not sieve.is_loud(source))
+    assert list(come(listener, flooding, each=20).values()) == [20]
+    sieve.close()
+
+
+async def test_many_sources_at_once_are_thinned_out_together(made: Made) -> None:
+    """L3. As when one machine makes up the addresses of others."""
+    listener, sender = made(), made()
+    sieve = Sieve([listener], lambda source: None)
+    for number in range(LOUD):
+        sieve.drop(Source(f"10.0.{number // 250}.{number % 250}"))
+
+    def is_thinned() -> bool:
+        return sum(come(listener, sender, each=50).values()) < 50
+
+    await eventually(is_thinned)
+    sieve.close()
+
+
+async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
+    listener = made()
+    sieve = Sieve([listener], lambda source: None)
+    sieve.drop(Source("10.0.0.1"))
+    counted = sieve.count()
+    sieve.close()
+    listener.close()
+    sieve.drop(Source("10.0.0.1"))
+    await asyncio.sleep(0)
+    assert sieve.count() == counted
+
+
+@pytest.mark.parametrize(
+    ("share", "dropped_per_second", "expected"),
+    [
+        (1.0, 19_950.0, 2 * limits.HEARD_LOUD_PER_SECOND / 20_000),  # a flood: twice what is let in comes through
+        (0.005, 50.0, 0.005),  # it goes on: nothing changes
+        (0.005, 0.0, 0.02),  # it is over: more is listened to, step by step
+        (0.5, 0.0, 1.0),
+        (0.25, 5.0, 1.0),  # no more than a machine may say
+        (1.0, 1e9, 1e-4),
+    ],
+)
+def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_second: float, expected: float) -> None:
+    assert next_share(share, dropped_per_second) == pytest.approx(expected)

@@ -1,0 +1,41 @@
+"""Work in turns: its order, and that others come in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.transports import eventually
+from waypost import limits
+from waypost.transports.turns import Turns
+
+
+async def test_work_is_done_in_its_order_and_others_come_in_between() -> None:
+    turns, done = Turns(), list[int]()
+    for number in range(20):
+        turns.add("a", done.append, number)
+    await asyncio.sleep(0)
+    assert len(done) <= limits.HEARD_AT_ONCE
+    await eventually(lambda: len(done) == 20)
+    assert done == list(range(20))
+    assert len(turns) == 0
+
+
+async def test_what_waits_of_one_source_can_be_left_out() -> None:
+    turns, done = Turns(), list[str]()
+    for number in range(10):
+        turns.add(number % 2, done.append, f"of {number % 2}")
+    assert turns.forget(0) == 5
+    await eventually(lambda: len(done) == 5)
+    assert set(done) == {"of 1"}
+
+
+async def test_there_is_room_for_so_much_and_a_close_ends_it() -> None:
+    turns, done = Turns(), list[int]()
+    for number in range(limits.HEARD_WAITING):
+        assert turns.have_room()
+        turns.add("a", done.append, number)
+    assert not turns.have_room()
+    turns.close()
+    assert turns.have_room()
+    await asyncio.sleep(0.02)
+    assert done == []
