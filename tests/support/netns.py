@@ -9,6 +9,7 @@ Sockets belong to the namespace in which they were made, so one event loop can d
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import secrets
@@ -100,12 +101,8 @@ class Lan:
     @contextmanager
     def entered(self, host: int) -> Iterator[None]:
         """Sockets that this thread makes meanwhile are the host's."""
-        with _namespace(Path("/proc/thread-self/ns/net")) as back, _namespace(_RUN / self.hosts[host]) as there:
-            _enter(there)
-            try:
-                yield
-            finally:
-                _enter(back)
+        with _entered(self.hosts[host]):
+            yield
 
     def _join(self, index: int) -> None:
         name = self.hosts[index]
@@ -119,6 +116,16 @@ class Lan:
         with suppress(OSError):  # a machine without IPv6; `nodad`: good at once, not tentative for a second
             _ip("-n", name, "-6", "address", "add", f"fe80::{index + 1:x}/64", "dev", INTERFACE, "nodad")
         _ip("-n", name, "route", "add", "default", "dev", INTERFACE)
+
+
+@contextmanager
+def _entered(name: str) -> Iterator[None]:
+    with _namespace(Path("/proc/thread-self/ns/net")) as back, _namespace(_RUN / name) as there:
+        _enter(there)
+        try:
+            yield
+        finally:
+            _enter(back)
 
 
 @contextmanager
@@ -161,6 +168,39 @@ def lan(hosts: int, *, backbone: bool = False) -> Iterator[Lan]:
         yield made
     finally:
         made.remove()
+
+
+class Loopback:
+    """A loopback interface of this process's own: multicast on that of the machine is heard by everybody who tests there."""
+
+    def __init__(self) -> None:
+        self.name = f"wp{secrets.token_hex(4)}"
+        _ip("netns", "add", self.name)
+        atexit.register(self.remove)
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        _ip("-n", self.name, "route", "add", "default", "dev", "lo")
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            _ip("netns", "delete", self.name)
+
+    def command(self, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self.name, *words]
+
+
+@cache
+def _loopback() -> Loopback:
+    return Loopback()
+
+
+@contextmanager
+def own_loopback() -> Iterator[Loopback | None]:
+    """Sockets that this thread makes meanwhile are on it. Where there are no namespaces, on that of the machine."""
+    if not is_available():
+        yield None
+        return
+    with _entered(_loopback().name):
+        yield _loopback()
 
 
 def left_over(names: Sequence[str]) -> list[str]:

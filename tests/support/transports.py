@@ -16,6 +16,7 @@ import httpx
 
 from support.announce import announcement, key
 from support.bus import nats_server
+from support.netns import own_loopback
 from support.ports import free_port
 from waypost.app import build
 from waypost.model.json import JsonObject
@@ -136,16 +137,17 @@ async def udp_bed() -> AsyncIterator[Bed]:
 
 @asynccontextmanager
 async def mdns_bed() -> AsyncIterator[Bed]:
-    """Multicast on the loopback interface, under a service of its own: the port is everybody's."""
+    """Multicast on a loopback interface of its own, and where there is none, under a service of its own."""
     clock = ManualClock(time.time())
     service = f"_wp-{secrets.token_hex(4)}._tcp.local."
     bed = Bed(
         clock, lambda name: MdnsTransport(["lo"], clock, service=service, random=random.Random(name)), relays=False
     )
-    try:
-        yield bed
-    finally:
-        await bed.close()
+    with own_loopback():
+        try:
+            yield bed
+        finally:
+            await bed.close()
 
 
 @asynccontextmanager

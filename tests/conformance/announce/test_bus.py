@@ -82,7 +82,8 @@ async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: Nat
     inbox = await client.subscribe("_INBOX.mine")
     await client.flush()
     message = announcement(key("a"), seq=1, at=clock.now())
-    await alice.announce(message, 60)
+    told = await alice.announce(message, 60)
+    assert told.accepted, told.reason
     published = await topic.next_msg(PATIENCE_SECONDS)
     assert said(parse_object(published.data)) == message
     assert published.headers is not None

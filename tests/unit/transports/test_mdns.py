@@ -7,7 +7,7 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from zeroconf import (
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from support.announce import key
+from support.netns import own_loopback
 from support.transports import A, B, Watched, asked, eventually, quietly, said, signed
 from waypost import limits
 from waypost.errors import FetchFailed
@@ -30,6 +31,13 @@ from waypost.wire.announce import AgentQuery, parse_message, response_message
 from waypost.wire.announce_txt import Inline, Pointer, instance_label, read_txt, write_inline, write_pointer
 
 _RESPONSE, _TXT, _IN = 0x8400, 16, 1
+
+
+@pytest.fixture(autouse=True)
+def _apart() -> Iterator[None]:
+    """Nobody else's packets."""
+    with own_loopback():
+        yield
 
 
 @pytest.fixture
