@@ -2,11 +2,16 @@
 
     python -m bench.agp [--seconds 3] [--idle 2000] [--save]
 
-`bare` is an echo with the websockets library: a frame goes, the same frame comes back, WINDOW of them on their way. `said` are
-messages of a conversation that were signed, verified, kept, handed over and acknowledged; `asked` are questions with their
-answers, which are signed and verified as well; `alone` is one at a time. Both sides run on uvloop. What one core signs and
-verifies in a second is measured too: a message costs one of each, and an acknowledgement another one for those that it covers,
-so that no conversation is faster than `verified_per_second`. Compare the ratios; the figures belong to the machine.
+Each of the three is something that goes and something that comes back, with as many of them on their way at once (WINDOW):
+
+- `bare`: with the websockets library alone a frame goes, and the same frame comes back;
+- `said`: a message goes, signed, and its acknowledgement comes back when it was verified, kept and handed over. One
+  acknowledgement may cover several messages;
+- `asked`: a question goes and its answer comes back, each of them signed, verified, kept, handed over and acknowledged.
+
+`alone` is one at a time. Both sides run on uvloop. A ratio is how often per second, divided by `bare`; a `cpu_ratio` is the same
+of the processor's time on the side that needs more of it, which other work on the machine hardly changes. What one core signs and
+verifies in a second is measured too: no conversation is faster than `verified_per_second`. The figures belong to the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import uvloop
@@ -63,9 +68,31 @@ async def answer() -> None:
 # --- This one ---------------------------------------------------------------------------------------
 
 
-async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int) -> tuple[float, list[float]]:
-    """How often `one` is done in a second, so many of them at once; and how long each took."""
+class Rate(NamedTuple):
+    """How often something was done in a second, how long each took, and the processor's time for each on either side."""
+
+    per_second: float
+    took: list[float]
+    cpu_us: tuple[float, float]
+
+    def row(self, name: str) -> dict[str, Any]:
+        return {
+            f"{name}_per_second": round(self.per_second),
+            f"{name}_p99_ms": round(quantile(self.took, 0.99) * 1000, 1),
+            f"{name}_cpu_us": [round(each) for each in self.cpu_us],
+        }
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int, other: psutil.Process) -> Rate:
+    """So many of them at once, for so long."""
     took: list[float] = []
+    sides = (psutil.Process(), other)
+    before = [cpu_seconds(side) for side in sides]
     begun = time.perf_counter()
 
     async def work() -> None:
@@ -75,10 +102,12 @@ async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int)
             took.append(time.perf_counter() - at)
 
     await asyncio.gather(*(work() for _ in range(at_once)))
-    return len(took) / (time.perf_counter() - begun), took
+    lasted = time.perf_counter() - begun
+    near, far = ((cpu_seconds(side) - was) / len(took) * 1e6 for side, was in zip(sides, before, strict=True))
+    return Rate(len(took) / lasted, took, (near, far))
 
 
-async def bare_rates(url: str, size: int, seconds: float) -> list[tuple[float, list[float]]]:
+async def bare_rates(url: str, size: int, seconds: float, other: psutil.Process) -> list[Rate]:
     frame = "x" * (size + AROUND)
     async with connect(url, compression=None) as socket:
         waiting: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
@@ -94,13 +123,13 @@ async def bare_rates(url: str, size: int, seconds: float) -> list[tuple[float, l
             await echoed
 
         reading = asyncio.create_task(read())
-        found = [await rate(seconds, one, at_once) for at_once in (1, WINDOW)]
+        found = [await rate(seconds, one, at_once, other) for at_once in (1, WINDOW)]
         reading.cancel()
         return found
 
 
-async def measure(urls: dict[str, str], size: int, seconds: float) -> dict[str, Any]:
-    (bare_alone, _), (bare, bare_took) = await bare_rates(urls["bare"], size, seconds)
+async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil.Process) -> dict[str, Any]:
+    bare_alone, bare = await bare_rates(urls["bare"], size, seconds, other)
     agent = LiveAgent(CALLER, KEYS[CALLER])
     agent.knows(ANSWERER, url=urls["agp"], fingerprint=KEYS[ANSWERER].public.fingerprint())
     text = "x" * (size - 1)
@@ -114,22 +143,21 @@ async def measure(urls: dict[str, str], size: int, seconds: float) -> dict[str, 
         async def ask() -> None:
             await agent.chat(ANSWERER, "?" + text)
 
-        said_alone, _ = await rate(seconds, say, 1)
-        said, said_took = await rate(seconds, say, WINDOW)
-        asked, asked_took = await rate(seconds, ask, WINDOW)
+        said_alone = await rate(seconds, say, 1, other)
+        said = await rate(seconds, say, WINDOW, other)
+        asked = await rate(seconds, ask, WINDOW, other)
     return {
         "size": size,
-        "bare_alone_per_second": round(bare_alone),
-        "said_alone_per_second": round(said_alone),
-        "said_alone_ratio": round(said_alone / bare_alone, 3),
-        "bare_per_second": round(bare),
-        "said_per_second": round(said),
-        "asked_per_second": round(asked),
-        "said_ratio": round(said / bare, 3),
-        "signed_ratio": round(2 * asked / bare, 3),  # a question and its answer are two signed messages
-        "bare_p99_ms": round(quantile(bare_took, 0.99) * 1000, 1),
-        "said_p99_ms": round(quantile(said_took, 0.99) * 1000, 1),
-        "asked_p99_ms": round(quantile(asked_took, 0.99) * 1000, 1),
+        "bare_alone_per_second": round(bare_alone.per_second),
+        "said_alone_per_second": round(said_alone.per_second),
+        "said_alone_ratio": round(said_alone.per_second / bare_alone.per_second, 3),
+        **bare.row("bare"),
+        **said.row("said"),
+        **asked.row("asked"),
+        "said_ratio": round(said.per_second / bare.per_second, 3),
+        "asked_ratio": round(asked.per_second / bare.per_second, 3),
+        "said_cpu_ratio": round(max(bare.cpu_us) / max(said.cpu_us), 3),
+        "asked_cpu_ratio": round(max(bare.cpu_us) / max(asked.cpu_us), 3),
     }
 
 
@@ -179,13 +207,14 @@ def main() -> None:
         try:
             assert other.stdout is not None
             urls = json.loads(other.stdout.readline())
+            process = psutil.Process(other.pid)
             found: dict[str, Any] = {"sizes": [], **signatures(min(1.0, given.seconds))}
             for size in SIZES:
-                row = uvloop.run(measure(urls, size, given.seconds))
+                row = uvloop.run(measure(urls, size, given.seconds, process))
                 found["sizes"].append(row)
                 print(json.dumps(row))
             if given.idle:
-                found |= uvloop.run(idle(urls, given.idle, psutil.Process(other.pid)))
+                found |= uvloop.run(idle(urls, given.idle, process))
                 print(json.dumps({name: value for name, value in found.items() if name != "sizes"}))
         finally:
             other.kill()

@@ -181,17 +181,20 @@ class LiveAgent:
 
     async def talk(self, to: str) -> Verdict | None:
         """A line to an agent, which stays and is opened again when it is lost. What is known of who is there."""
+        return self.verdict(await self._reached(to))
+
+    async def _reached(self, to: str) -> str:
         peer = parse_agent(to, "to")
         if peer not in self.me.conversations:
             await self._line(peer).wait()
-        return self.verdict(peer)
+        return peer
 
     async def chat(self, to: str, text: str, *, timeout: float = limits.AGP_ANSWER_SECONDS) -> Reply:  # noqa: ASYNC109
         """Say something, and wait for the answer."""
-        parts = [part async for part in self.stream(to, text, timeout=timeout)]
-        return Reply(
-            text="".join(part.text for part in parts), parts=tuple(parts), verdict=self.verdict(parse_agent(to, "to"))
-        )
+        peer = await self._reached(to)
+        letters = await self.me.answer(self.me.letter(peer, Content(text=text)), seconds=timeout)
+        parts = tuple(message_of(letter) for letter in letters)
+        return Reply(text="".join(part.text for part in parts), parts=parts, verdict=self.verdict(peer))
 
     async def stream(
         self,
@@ -201,9 +204,7 @@ class LiveAgent:
         timeout: float = limits.AGP_ANSWER_SECONDS,  # noqa: ASYNC109
     ) -> AsyncIterator[ChatMessage]:
         """Say something, and take the answer part by part."""
-        peer = parse_agent(to, "to")
-        if peer not in self.me.conversations:
-            await self._line(peer).wait()
+        peer = await self._reached(to)
         async for letter in self.me.ask(self.me.letter(peer, Content(text=text)), seconds=timeout):
             yield message_of(letter)
 

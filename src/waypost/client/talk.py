@@ -13,7 +13,7 @@ from waypost.model.verdict import Verdict
 from waypost.wire.agp import PLAIN, Content
 
 
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What another agent said. `again`: it was handed over before a crash, and nobody knows how far that went."""
 
     id: str

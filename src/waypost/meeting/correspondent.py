@@ -185,6 +185,18 @@ class Correspondent:
         finally:
             del self._asked[letter.id]
 
+    async def answer(self, letter: Letter, *, seconds: float = limits.AGP_ANSWER_SECONDS) -> list[Letter]:
+        """Send a question and wait for its whole answer."""
+        asked = self._asked[letter.id] = Asked(letter)
+        parts = []
+        try:
+            await self.send(letter)
+            while not asked.is_over:
+                parts.append(await asked.next(seconds))
+        finally:
+            del self._asked[letter.id]
+        return parts
+
     # --- Hearing (a Listener) --------------------------------------------------------------------
 
     async def accept(self, messages: Sequence[Message], *, verified: bool) -> None:

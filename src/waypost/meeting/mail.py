@@ -25,7 +25,7 @@ SEEN: Final = "agp.seen"
 _PAGE = 500
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A chat or a task, without its signature: it is signed whenever it leaves."""
 
     id: str

@@ -14,7 +14,7 @@ import msgspec
 ANYTHING: Final = b"\0anything"  # nothing that is kept begins with a zero
 
 
-class Write(msgspec.Struct, frozen=True, kw_only=True):
+class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     key: str
     value: bytes | None  # None removes it
@@ -22,7 +22,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     expected: bytes | None = ANYTHING  # None: only if nothing is there
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str
     value: bytes
     expires_at: float | None = None

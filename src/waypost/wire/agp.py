@@ -47,7 +47,7 @@ _SEEN_MOST = 4096
 _AGENT = re.compile(r"agent:[a-z0-9]([a-z0-9.:\[\]-]*[a-z0-9\]])?\Z")  # a domain; an address while developing
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is said, and how it wants to be shown."""
 
     text: str = ""
@@ -56,7 +56,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     more: bool = False  # further parts of the same answer follow
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     sender: str
     to: str
