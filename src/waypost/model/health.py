@@ -77,10 +77,12 @@ def after_failure(before: Standing, reason: str, now: float, *, hold: bool = Fal
     return Standing(state=state, since=since, reason=reason, failures=failures, was_up=before.was_up)
 
 
-def endpoint_to_check(record: AgentRecord) -> str | None:
-    """The place of an agent that can be asked, the preferred one first; None where nobody can tell whether it lives."""
+def endpoint_to_check(record: AgentRecord, named: str | None = None) -> str | None:
+    """The place of an agent that can be asked: the one that was `named` for it, else the preferred one first; None where nobody
+    can tell whether it lives."""
     ordered = sorted(record.bindings, key=lambda binding: binding.priority or 0)
-    return next((binding.endpoint for binding in ordered if _can_be_checked(binding.endpoint)), None)
+    places = (*((named,) if named is not None else ()), *(binding.endpoint for binding in ordered))
+    return next((place for place in places if _can_be_checked(place)), None)
 
 
 def _can_be_checked(endpoint: str) -> bool:

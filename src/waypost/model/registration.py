@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health
+from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
 from waypost.model.verdict import Level, Verdict
@@ -78,6 +78,13 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     """What was found of all its documents."""
     return tuple(verdict for source in registration.sources for verdict in source.verdicts)
+
+
+def endpoint_of(registration: Registration) -> str | None:
+    """Where it is asked whether it lives: an RTFS registration names that place beside its card."""
+    source = registration.source("rtfs")
+    named = source.url if source is not None and source.via == "rtfs" else None
+    return endpoint_to_check(registration.record, named)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -24,6 +24,7 @@ from waypost.model.health import (
     endpoint_to_check,
     failure_of,
 )
+from waypost.model.registration import endpoint_of
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Prober
 from waypost.registry.health_rules import evict, note_health
@@ -75,7 +76,8 @@ class HealthChecks:
     def admit(self, publication: Publication) -> None:
         """An endpoint at a number that is never asked is refused when it is registered (S1): it would never be found. What is
         heard on the LAN is where the LAN is."""
-        endpoint = endpoint_to_check(publication.decoded.record)
+        named = publication.source_url if publication.via == "rtfs" else None
+        endpoint = endpoint_to_check(publication.decoded.record, named)
         if endpoint is not None and not publication.gated:
             try:
                 self._prober.check_endpoint(endpoint)
@@ -93,7 +95,7 @@ class HealthChecks:
         if registration is None:
             self._schedule.forget(agent_id)
             return
-        endpoint = endpoint_to_check(registration.record)
+        endpoint = endpoint_of(registration)
         if agent_id in self._written and self._schedule.find(agent_id) == endpoint:
             return
         self._schedule.watch(agent_id, endpoint, registration.health, self._registry.clock.now())
@@ -106,7 +108,7 @@ class HealthChecks:
             now = self._registry.clock.now()
             for agent_id, registration in part.items():
                 if self._schedule.find(agent_id) is None and self._registry.catalogue.is_alive(agent_id):
-                    endpoint = endpoint_to_check(registration.record)
+                    endpoint = endpoint_of(registration)
                     self._schedule.watch(agent_id, endpoint, registration.health, self._schedule.some_time(now))
             await asyncio.sleep(0)
         self._is_loaded = True

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from waypost import limits
-from waypost.model.health import UNHEALTHY, Health, endpoint_to_check
-from waypost.model.registration import Registration
+from waypost.model.health import UNHEALTHY, Health
+from waypost.model.registration import Registration, endpoint_of
 from waypost.registry.ports import AuditEntry, Change, Decision, Held, Tombstone
 
 VIA = "health"
@@ -22,7 +22,7 @@ VIA = "health"
 def note_health(agent_id: str, endpoint: str, health: Health, *, now: float) -> Callable[[Held], Decision]:
     def decide(held: Held) -> Decision:
         current = held.registrations.get(agent_id)
-        if current is None or endpoint_to_check(current.record) != endpoint or _state_of(current) == health.state:
+        if current is None or endpoint_of(current) != endpoint or _state_of(current) == health.state:
             return Decision(outcome="unchanged", registration=current)
         after = msgspec.structs.replace(current, health=health)
         if after.status == current.status:
@@ -64,7 +64,7 @@ def _state_of(registration: Registration) -> str:
 
 def _may_go(current: Registration, endpoint: str, before: float) -> bool:
     health = current.health
-    if health is None or health.state != UNHEALTHY or endpoint_to_check(current.record) != endpoint:
+    if health is None or health.state != UNHEALTHY or endpoint_of(current) != endpoint:
         return False
     heard_of = max(current.renewed_at, *(source.received_at for source in current.sources), 0.0)
     return health.since <= before and heard_of <= before

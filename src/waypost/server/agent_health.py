@@ -4,10 +4,10 @@ by it what is behind an address.
 
 from __future__ import annotations
 
-from waypost.model.health import UNKNOWN, endpoint_to_check
+from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject
 from waypost.model.principal import Principal
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, endpoint_of
 from waypost.model.times import to_rfc3339
 from waypost.registry.engine import Registry
 from waypost.server.asgi import AnyResponse, json_response
@@ -44,7 +44,7 @@ def _health_json(registration: Registration, principal: Principal) -> JsonObject
         "state": UNKNOWN if health is None else health.state,
         "status": registration.status,
     }
-    endpoint = endpoint_to_check(registration.record)
+    endpoint = endpoint_of(registration)
     if health is not None:
         told["since"] = to_rfc3339(health.since)
         if endpoint is not None:

@@ -1,0 +1,77 @@
+"""Endpoints of agents for tests: real ones on loopback whose answer the test chooses, and checks that the test sets going."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from support.outside import Outside, answer
+from support.service import Bench
+from waypost.errors import FetchFailed
+from waypost.net.addresses import AddressPolicy
+from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
+from waypost.registry.fetching import Prober
+from waypost.registry.health import HealthChecks, HealthOptions
+
+LOOPBACK = ("127.0.0.0/8",)
+ROUND = 80.0  # seconds after which every endpoint is due again, whatever chance says
+
+
+def status(code: int) -> bytes:
+    return answer(b"", status=f"{code} Whatever")
+
+
+def serve(site: Outside, path: str, code: int) -> str:
+    """The endpoint that answers so from now on."""
+    site.pages[path] = status(code)
+    return f"http://127.0.0.1:{site.port}{path}"
+
+
+def make_checks(
+    bench: Bench, prober: Prober | None = None, *, allow: tuple[str, ...] = LOOPBACK, resolver: str = "127.0.0.1:9",
+    **options: Any,
+) -> HealthChecks:  # fmt: skip
+    """As a service has them, by the clock of the test; each round is set going with `check`."""
+    if prober is None:
+        asked = Resolver(resolver, timeout_seconds=20.0)
+        prober = SafeFetcher(AddressPolicy(allow), asked, clock=bench.clock.now)
+    checks = HealthChecks(bench.registry, prober, HealthOptions(**options), chance=lambda: 0.5)
+    checks.attach()
+    return checks
+
+
+async def check(bench: Bench, checks: HealthChecks, rounds: int = 1, *, seconds: float = ROUND) -> None:
+    for _ in range(rounds):
+        bench.clock.advance(seconds)
+        await checks.check_due()
+
+
+class DeadEndpoints:
+    """A `Prober` that nobody answers, and that counts who was asked and how many at once. Where it `waits`, until let go."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.asked: Counter[str] = Counter()
+        self.at_once = 0
+        self.most_at_once = 0
+        self.alive: set[str] = set()
+        self.let_go = asyncio.Event()
+        if not waits:
+            self.let_go.set()
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Every one may be registered."""
+
+    async def probe(self, endpoint: str) -> int | None:
+        self.asked[endpoint] += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(0)
+            await self.let_go.wait()
+        finally:
+            self.at_once -= 1
+        if endpoint in self.alive:
+            return 200
+        raise FetchFailed("Nobody answers.", path="url", details={"reason": "timed_out"})
