@@ -264,6 +264,7 @@ AGENT_TXT_RECORDS: Final = 16  # at one name that are read
 DESCRIPTOR_BYTES: Final = 256_000
 INDEX_BYTES: Final = MIB
 INDEX_AGENTS: Final = 500
+INDEX_STEPS: Final = 64  # of reading one that are told one by one; the others are counted
 INDEX_AT_ONCE: Final = 8  # agents of one organisation that are resolved side by side
 ORGANISATION_AGENTS: Final = 64  # of one organisation that one call registers
 KIN_CANDIDATES: Final = 512  # records of one owner and one organisation that are compared with an agent: a whole index

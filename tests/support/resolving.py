@@ -24,6 +24,7 @@ class Bench:
         "cdn.example.com",
         "agent-index.example.com",
         "bob.example.com",
+        "dns-aid.example.com",
         "example.com",
     )
 

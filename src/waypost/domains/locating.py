@@ -31,6 +31,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     binding: ServiceBinding | None = None
+    owner: str = ""  # the name that the record stands at
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +176,7 @@ class Locator:
                 )
             else:
                 self._warn_of_bap(record)
-                services.append(Service(host=host, port=record.port or 443, binding=record))
+                services.append(Service(host=host, port=record.port or 443, binding=record, owner=bindings.name))
         if not services:
             raise Refusal("no_usable_record", f"none of the records of {domain} can be used")
         return Located(

@@ -2,13 +2,13 @@
 TXT list (AID-2…6, AID-11, AID-25, AID-26; ADP-8).
 
 Several aliases at one name are no list to RFC 9460, which picks one of them; here the records are read as they are (C-5, D12).
-An index of another organisation is followed only where the pointer to it is signed and that was asked for.
+An index of another organisation counts as far as its entries are signed by the one that was asked for, or where the pointer to
+it is signed and that is wanted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,16 +18,21 @@ from waypost import limits
 from waypost.dialects.packing import unpack
 from waypost.domains.dane import Dane
 from waypost.domains.journal import Journal, Refusal, code_of, is_denied, refuse_failure, weakest
+from waypost.domains.listed import entries_of_map, entry_of, parse_entry
 from waypost.domains.naming import find_path, is_same_organisation, origin, parse_name
 from waypost.domains.ports import Dns, DomainFetcher, Lookup
+from waypost.domains.signed_records import judge_listed
+from waypost.domains.zone_keys import ZoneKeys
 from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, RateLimited
-from waypost.model.json import JsonObject
 from waypost.model.resolution import IndexEntry, OrganisationIndex, Outcome
+from waypost.model.verdict import Verdict
 from waypost.registry.fetching import Fetched
 from waypost.registry.ports import Clock
+from waypost.trust.jose import JoseKey
 from waypost.wire.dns_data import is_host, read_text
 from waypost.wire.svcb import CAP, WELL_KNOWN, ServiceBinding, parse_svcb
 
+ENTRY: Final = "index-entry"
 INDEX, CATALOG, LIST = "_index._agents.", "_catalog._agents.", "_agents."
 _DEFAULT_PATHS: Final = {INDEX: "/.well-known/agents-index.json", CATALOG: "/.well-known/ai-catalog.json"}
 _AGENTS = re.compile(r"\s*agents\s*=", re.IGNORECASE)
@@ -43,8 +48,11 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
+    """`keys` is None where the word of the index counts as it is; else its entries count as far as one of them signed them."""
+
     url: str
     lookup: Lookup
+    keys: tuple[JoseKey, ...] | None = None
 
 
 class OrganisationReader:
@@ -65,7 +73,9 @@ class _Reading:
     def __init__(self, domain: str, dns: Dns, fetcher: DomainFetcher, clock: Clock, follow_signed: bool) -> None:
         self._domain = domain
         self._fetcher = fetcher
+        self._clock = clock
         self._journal = Journal(dns, clock)
+        self._keys = ZoneKeys(self._journal, fetcher)
         self._follow_signed = follow_signed
 
     async def read(self) -> Index:
@@ -82,7 +92,7 @@ class _Reading:
         for found in (catalog, index, aliases, listed):
             self._journal.tell_lookup(found)
             refuse_failure(found)
-        pointers = [*self._pointers(catalog, CATALOG), *self._pointers(index, INDEX)][: limits.SVCB_TARGETS]
+        pointers = [*await self._pointers(catalog, CATALOG), *await self._pointers(index, INDEX)][: limits.SVCB_TARGETS]
         for pointer in pointers:
             fetched = await self._fetch(pointer)
             if fetched is not None:
@@ -94,24 +104,31 @@ class _Reading:
 
     # --- Pointers --------------------------------------------------------------------------------
 
-    def _pointers(self, found: Lookup, prefix: str) -> list[Pointer]:
-        pointers = []
+    async def _pointers(self, found: Lookup, prefix: str) -> list[Pointer]:
+        pointers: list[Pointer] = []
         for record in self._records(found):
             if record.is_alias or record.unknown_mandatory:
                 continue
             host = record.host(found.owner or found.name)
             if not is_host(host):
                 self._journal.warn(f"{host} cannot serve an index: no certificate can be for it (AID-4).")
-            elif not is_same_organisation(host, self._domain) and not self._may_leave(found):
-                self._journal.warn(
-                    f"The index points at {host}, of another organisation; it was not followed (AID-25)."
-                )
             elif (url := self._url(record, host, prefix)) is not None:
-                pointers.append(Pointer(url=url, lookup=found))
+                pointers += await self._followed(found, url)
         return pointers
 
-    def _may_leave(self, found: Lookup) -> bool:
-        return self._follow_signed and found.security == "secure"
+    async def _followed(self, found: Lookup, url: str) -> list[Pointer]:
+        """AID-25: at home as it is; elsewhere where the pointer is signed and that is wanted, or as far as the organisation
+        signed the entries. Where it has no keys, nobody is asked."""
+        host = urlsplit(url).hostname or ""
+        if is_same_organisation(host, self._domain):
+            return [Pointer(url=url, lookup=found)]
+        keys = await self._keys.of_zone(self._domain)
+        if self._follow_signed and found.security == "secure":
+            return [Pointer(url=url, lookup=found, keys=keys)]
+        if keys:
+            return [Pointer(url=url, lookup=found, keys=keys)]
+        self._journal.warn(f"The index points at {host}, of another organisation; it was not followed (AID-25).")
+        return []
 
     def _url(self, record: ServiceBinding, host: str, prefix: str) -> str | None:
         cap = record.text(CAP)
@@ -168,14 +185,37 @@ class _Reading:
             raise Refusal("malformed", "the index is not JSON") from None
         if packed is not None:
             documents = tuple(packed[: limits.INDEX_AGENTS])
-            entries = [_entry_of(each, fetched.url) for each in documents]
+            listed = [(parse_entry(each), entry_of(each, fetched.url), each) for each in documents]
         elif isinstance(parsed, dict):
-            documents, entries = (), _entries_of_map(parsed)
+            listed = [(item, entry, b"") for item, entry in entries_of_map(parsed)]
         else:
             raise Refusal("malformed", "the index is neither a catalogue nor a map of agents")
-        self._journal.tell("index", "passed", url=fetched.url, agents=len(entries))
-        told = self._told("resolved", [*entries, *self._aliases(aliases)], security=(pointer.lookup,))
-        return msgspec.structs.replace(told, documents=documents, url=fetched.url)
+        kept = [each for item, entry, body in listed for each in self._admitted(item, entry, body, pointer)]
+        self._journal.tell(
+            "index", "passed", url=fetched.url, agents=len(kept), refused=len(listed) - len(kept) or None
+        )
+        entries = [*(entry for entry, _ in kept), *self._aliases(aliases)]
+        told = self._told("resolved", entries, security=(pointer.lookup,))
+        return msgspec.structs.replace(told, documents=tuple(body for _, body in kept if body), url=fetched.url)
+
+    def _admitted(
+        self, item: Any, entry: IndexEntry, body: bytes, pointer: Pointer
+    ) -> tuple[()] | tuple[tuple[IndexEntry, bytes]]:
+        """AID-25. What is signed must hold; what is not signed counts only where the pointer is trusted."""
+        if pointer.keys is None:
+            return ((entry, body),)
+        judged = judge_listed(item, self._domain, pointer.keys, self._clock.now())
+        trusted = self._follow_signed and pointer.lookup.security == "secure"
+        if judged.state == "passed" or (trusted and judged.state != "failed"):
+            verdict = Verdict(
+                check=ENTRY, state=judged.state, reason=judged.reason, evidence=judged.evidence, at=self._journal.at
+            )
+            return ((msgspec.structs.replace(entry, signature=verdict), body),)
+        name = entry.domain or entry.name
+        self._journal.warn(f"{name} in the index of another organisation was left out: {judged.reason} (AID-25).")
+        if len(self._journal.steps) < limits.INDEX_STEPS:
+            self._journal.tell("entry", judged.state, judged.reason, code=judged.code, agent=name, url=entry.url)
+        return ()
 
     # --- Lists in the DNS ------------------------------------------------------------------------
 
@@ -225,34 +265,3 @@ class _Reading:
             at=self._journal.at,
         )
         return Index(told=told)
-
-
-def _entries_of_map(parsed: JsonObject) -> list[IndexEntry]:
-    """`{"name": {"location": {"fqdn", "endpoint"}, "capability": {"protocols": []}}}`."""
-    agents = parsed.get("agents") if isinstance(parsed.get("agents"), dict) else parsed
-    entries = []
-    for name, item in list((agents or {}).items())[: limits.INDEX_AGENTS]:
-        location = item.get("location") if isinstance(item, Mapping) else None
-        fqdn = location.get("fqdn") if isinstance(location, Mapping) else None
-        if isinstance(fqdn, str) and is_host(fqdn.lower().removesuffix(".")):
-            protocols = (
-                (item.get("capability") or {}).get("protocols") if isinstance(item.get("capability"), Mapping) else ()
-            )
-            first = next((each for each in protocols or () if isinstance(each, str)), "")
-            domain = fqdn.lower().removesuffix(".")
-            entries.append(IndexEntry(name=name[:128], domain=domain, protocol=first[:32], via="index"))
-    return entries
-
-
-def _entry_of(document: bytes, listed_at: str) -> IndexEntry:
-    """An entry of a catalogue: where its document is, else the catalogue that holds it."""
-    try:
-        parsed: Any = msgspec.json.decode(document)
-    except msgspec.DecodeError:
-        parsed = None
-    told = parsed if isinstance(parsed, dict) else {}
-    names = (told.get(key) for key in ("displayName", "name", "identifier", "id"))
-    stated = told.get("url")
-    url = stated if isinstance(stated, str) and stated.startswith("https://") else listed_at
-    name = next((name[:128] for name in names if isinstance(name, str)), "")
-    return IndexEntry(name=name, url=url[: limits.FETCH_URL_CHARS], via="catalog")

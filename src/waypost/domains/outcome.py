@@ -30,6 +30,7 @@ class Way(msgspec.Struct, kw_only=True):
     verdicts: list[Verdict] = []
     documents: list[Descriptor] = []
     refusal: Refusal | None = None
+    signature: Verdict | None = None  # of the record itself, where it carries one
 
     def found(self) -> Found:
         return Found(resolution=self._told(), documents=tuple(self.documents), located=self.located)
@@ -44,7 +45,7 @@ class Way(msgspec.Struct, kw_only=True):
             agent=f"agent:{place.domain}",
             outcome=outcome,
             level=self._level(outcome),
-            verdicts=tuple(self.verdicts),
+            verdicts=(*self.verdicts, *(() if self.signature is None else (self.signature,))),
             reason=reason,
             code=code,
             how=self._how(),

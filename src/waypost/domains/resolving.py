@@ -20,6 +20,8 @@ from waypost.domains.locating import Located, Locator
 from waypost.domains.naming import Asked, parse_asked
 from waypost.domains.outcome import Found, Way
 from waypost.domains.ports import Dns, DomainFetcher
+from waypost.domains.signed_records import is_signed, judge_records
+from waypost.domains.zone_keys import ZoneKeys
 from waypost.model.resolution import Cost, Depth, Resolution
 from waypost.model.verdict import Verdict
 from waypost.registry.lru import Lru
@@ -78,6 +80,7 @@ class DomainResolver:
             if depth == "dns":
                 way.verdicts += unreached(journal, DANE, KEY, PEER)
             else:
+                await self._check_signature(way, located)
                 await self._describe(way, located)
                 if not way.documents and located.services:
                     way.located = await locator.accompany(way.located)
@@ -86,6 +89,15 @@ class DomainResolver:
             way.verdicts = refused(refusal, way.verdicts, journal)
             way.refusal = refusal
         return way.found()
+
+    async def _check_signature(self, way: Way, located: Located) -> None:
+        """A record that says it is signed, and is not, leads nowhere: nothing is asked of where it points."""
+        if not is_signed(located):
+            return
+        keys = ZoneKeys(way.journal, self.fetcher)
+        way.signature = await judge_records(located, way.journal, keys, self.clock.now())
+        if way.signature.state == "failed":
+            raise Refusal(str(way.signature.evidence.get("code")), way.signature.reason)
 
     async def _describe(self, way: Way, located: Located) -> None:
         describer = Describer(way.journal, self.fetcher, self.clock, located)

@@ -22,6 +22,8 @@ RUNGS: Final[tuple[TrustLevel, ...]] = (
     "peer-verified",
 )  # lowest first
 
+SIGNATURE: Final = "svcb-signature"  # of a record that carries one: beside the rungs, never one of them
+
 Depth = Literal["dns", "document", "key"]
 DEPTHS: Final[tuple[Depth, ...]] = ("dns", "document", "key")
 Outcome = Literal["resolved", "not_found", "failed"]
@@ -93,7 +95,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     agent: str  # agent:{domain}
     outcome: Outcome
     level: TrustLevel
-    verdicts: tuple[Verdict, ...]  # one for each rung, lowest first
+    verdicts: tuple[Verdict, ...]  # one for each rung, lowest first; then that of a signed record, where there is one
     reason: str = ""  # why it is not resolved
     code: str = ""
     how: How | None = None
@@ -132,6 +134,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     protocol: str = ""
     via: str = ""  # aliases, catalog, index, txt
+    signature: Verdict | None = None  # of an entry in an index that another organisation keeps (AID-25)
 
 
 class OrganisationIndex(msgspec.Struct, frozen=True, kw_only=True):

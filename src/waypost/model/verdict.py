@@ -16,7 +16,7 @@ BADGES: Final = {"verified": "verified", "self_asserted": "claimed", "failed": "
 
 # This shows that a document agrees with itself. Anybody can sign with a key of their own: `key-pinned` says whose it is.
 # That a domain has a record of the agent says where it is (ADP-48: no cryptography was done).
-CONSISTENT: Final = frozenset(("announce-signature", "dns-verified"))
+CONSISTENT: Final = frozenset(("announce-signature", "dns-verified", "svcb-signature"))
 # These cover the whole document: a change that passes one is the key holder's own. An ADP proof and an ARD manifest cover a
 # name and themselves, and go on holding whatever is written around them.
 SIGNED: Final = frozenset(("key-pinned", "a2a-signature", "profile-signature"))

@@ -16,7 +16,7 @@ DOMAINS = (
         name="foreign_index",
         kind="switch",
         default=False,
-        doc="Follow the index of an organisation to another one, where the record that points there is signed (AID-25).",
+        doc="Believe an index that another organisation keeps also where its entries are not signed, if DNSSEC proves the record that points there (AID-25).",
     ),
     Setting(
         name="agent_recheck_seconds",
