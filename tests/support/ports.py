@@ -14,7 +14,6 @@ HOST = "127.0.0.1"
 _LOWEST, _HIGHEST = 15_000, 32_767
 _TRIES = 1000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_held: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -39,7 +38,7 @@ def _is_mine(port: int) -> bool:
     except OSError:
         mark.close()
         return False
-    _held.append(mark)
+    mark.detach()  # open until the process ends
     return True
 
 
