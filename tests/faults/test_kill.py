@@ -83,12 +83,12 @@ def _kill_under_load(server: RunningServer, clients: list[Client], seconds: floa
     """The time runs from the first answer, so that a slow machine is killed in the midst of work as well."""
     answered = threading.Event()
     threads = run_clients(clients, server.url, server.headers, answered)
-    assert answered.wait(60)
+    assert answered.wait(120)
     threading.Event().wait(seconds)
     server.kill()
     stop_server(server)
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
 
 
