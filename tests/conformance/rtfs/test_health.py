@@ -19,8 +19,6 @@ from waypost.registry.ports import AuditQuery
 
 DAY = 86_400.0
 
-pytestmark = pytest.mark.req("RTFS-45")
-
 
 @pytest.fixture
 async def site() -> AsyncIterator[Outside]:
@@ -59,6 +57,7 @@ async def health(rpc: Rpc, agent_id: str = "weather") -> str:
     return str(found[0]["registry"]["health"]) if found else "-"
 
 
+@pytest.mark.req("RTFS-45")
 async def test_an_endpoint_that_answers_fails_three_times_and_answers_twice(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -73,6 +72,7 @@ async def test_an_endpoint_that_answers_fails_three_times_and_answers_twice(
     assert seen == ["healthy", "suspect", "suspect", "-", "-", "-", "-", "-", "healthy"]
 
 
+@pytest.mark.req("RTFS-45")
 @pytest.mark.parametrize(
     ("code", "state"), [(204, "healthy"), (302, "healthy"), (401, "healthy"), (405, "healthy"),
                         (404, "suspect"), (410, "-"), (500, "suspect"), (503, "suspect")]
@@ -86,6 +86,7 @@ async def test_any_status_but_404_410_and_5xx_is_a_sign_of_life(
     assert await health(rpc) == state
 
 
+@pytest.mark.req("RTFS-45")
 async def test_sockets_are_upgraded_bare_ports_connected_to_and_others_left_alone(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -99,6 +100,7 @@ async def test_sockets_are_upgraded_bare_ports_connected_to_and_others_left_alon
     assert b"Upgrade: websocket" in site.requests[0]
 
 
+@pytest.mark.req("RTFS-45")
 async def test_the_first_check_comes_at_once_and_the_next_after_a_minute_more_or_less(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -111,6 +113,7 @@ async def test_the_first_check_comes_at_once_and_the_next_after_a_minute_more_or
     assert len(site.requests) == 2, "chance is in the middle: after sixty seconds exactly"
 
 
+@pytest.mark.req("RTFS-45")
 async def test_a_heartbeat_brings_one_check_and_clears_nothing_by_itself(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -132,6 +135,7 @@ async def test_a_heartbeat_brings_one_check_and_clears_nothing_by_itself(
     assert len(site.requests) == asked + 2, "and never one within ten seconds of the last"
 
 
+@pytest.mark.req("RTFS-45")
 async def test_unhealthy_is_suspended_and_listed_nowhere_but_kept(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -165,6 +169,7 @@ async def test_unhealthy_is_suspended_and_listed_nowhere_but_kept(
     assert "unhealthy" in page
 
 
+@pytest.mark.req("RTFS-45")
 async def test_a_day_of_silence_on_both_sides_removes_the_agent(
     bench: Bench, checks: HealthChecks, site: Outside, rpc: Rpc
 ) -> None:
@@ -196,6 +201,7 @@ async def test_a_day_of_silence_on_both_sides_removes_the_agent(
     assert (await client.post("/api/v1/agents", json=document)).status_code == 201
 
 
+@pytest.mark.req("RTFS-45")
 async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: Outside, rpc: Rpc) -> None:
     checks = make_checks(bench, evict_seconds=0)
     client = bench.as_("alice")
@@ -211,6 +217,7 @@ async def test_nobody_is_removed_where_the_settings_say_so(bench: Bench, site: O
     assert (await bench.as_("alice").get("/api/v1/agents/a")).status_code == 200
 
 
+@pytest.mark.req("RTFS-45")
 async def test_a_service_that_was_not_told_to_asks_nobody(bench: Bench, site: Outside, rpc: Rpc) -> None:
     await rpc.register(card(**at(serve(site, "/", 200))))
     assert await health(rpc) == "unknown"

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from support.probes import DeadEndpoints, check, make_checks
 from support.service import Bench, profile, service
+from waypost.app import build
 from waypost.errors import StoreUnavailable
+from waypost.model.health import Health
 from waypost.model.principal import Principal
 from waypost.model.query import Query
 from waypost.registry.changes import CutOff, Seen
@@ -18,7 +21,9 @@ from waypost.registry.following import FollowingRegistry
 from waypost.registry.ports import Command
 from waypost.search.ranker import HybridRanker
 from waypost.server.auth import ADMIN
+from waypost.settings import Settings
 from waypost.stores.sqlite_following import SqliteFollower
+from waypost.workers.board import Board
 
 READER = Principal(subject="reader", scopes=frozenset(("discover:read",)))
 
@@ -218,3 +223,28 @@ async def test_it_refuses_to_write(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         with pytest.raises(StoreUnavailable):
             await pair.follower.store.execute(Command(keys=("a",), decide=lambda held: 1 / 0))  # type: ignore[arg-type, return-value]
+
+
+async def test_whoever_follows_tells_of_health_what_the_writer_found(tmp_path: Path) -> None:
+    """One process asks the endpoints; the others read it in the log."""
+    async with following(tmp_path) as pair:
+        prober = DeadEndpoints()
+        checks = make_checks(pair.bench, prober)
+        await pair.put("a", bindings=[{"protocol": "https", "endpoint": "https://a.example/"}])
+        await check(pair.bench, checks)
+        await pair.announce()
+        entry = pair.follower.resolve(READER, "a")
+        assert (entry.health, entry.status) == ("suspect", "active")
+        await check(pair.bench, checks, 2)
+        await pair.announce()
+        assert pair.listed() == []
+        assert (await pair.follower.get(READER, "a")).health == Health("unhealthy", pair.bench.clock.now(), "timed_out")
+
+
+def test_only_the_process_that_writes_asks(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, embedder="none", health_checks=True, workers=2)
+    board = Board(2)
+    watched = [
+        "health_watched" in build(settings, place=board.place(number), port=8440).metrics.gauges() for number in (0, 1)
+    ]
+    assert watched == [True, False]
