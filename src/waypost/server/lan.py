@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from waypost import limits
-from waypost.errors import RateLimited, WaypostError
+from waypost.errors import NotFound, RateLimited, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, LAN_SUBJECT, LAN_VIA, SCOPE_WRITE, Principal
 from waypost.model.registration import Registration
@@ -22,6 +22,7 @@ from waypost.registry.announced import Wish
 from waypost.registry.engine import Registry
 from waypost.registry.publication import Publication
 from waypost.server.announced_view import AnnouncedViews
+from waypost.server.lan_repeats import Repeat, Repeats
 from waypost.server.metrics import Metrics
 from waypost.server.rendering import Renderer
 from waypost.transports.directory import agent_id_of, is_goodbye
@@ -52,7 +53,9 @@ class Lan:
         self._publishes = publish
         self._local: dict[str, float] = {}  # agent_ids that were heard here, until when
         self._published: set[str] = set()
+        self._repeats = Repeats()
         self._room = asyncio.Semaphore(limits.LAN_AT_ONCE)
+        self._room_of_repeats = asyncio.Semaphore(limits.LAN_REPEATS_AT_ONCE)
         self._waiting = 0
 
     async def start(self) -> None:
@@ -87,22 +90,39 @@ class Lan:
             raise RateLimited(f"{limits.LAN_WAITING} announcements wait.", hint="Say it again.", retry_after=5)
         self._waiting += 1
         try:
-            async with self._room:
-                try:
-                    await self._take(message, how)
-                finally:
-                    await asyncio.sleep(limits.LAN_REST_SECONDS)
+            await self._take_in_turn(message, how)
         finally:
             self._waiting -= 1
         return None
 
-    async def _take(self, message: JsonObject, how: Heard) -> None:
-        document = dump_json(message)
+    async def _take_in_turn(self, message: JsonObject, how: Heard) -> None:
+        document, agent_id = dump_json(message), agent_id_of(message)
+        repeat = self._repeats.find(agent_id, document, self._registry.clock.now())
+        async with self._room if repeat is None else self._room_of_repeats:
+            try:
+                if repeat is None or not await self._renew(repeat, agent_id, how):
+                    await self._take(message, document, how)
+            finally:
+                await asyncio.sleep(limits.LAN_REST_SECONDS)
+
+    async def _renew(self, repeat: Repeat, agent_id: str, how: Heard) -> bool:
+        """Let the lease run on; False: what is held is not what was said here."""
+        entry = self._registry.catalogue.find(repeat.record_id)
+        if entry is None or entry.etag != repeat.etag:
+            return False
+        try:
+            receipt = await self._registry.renew(_lan_principal(entry.owner, how), repeat.record_id)
+        except NotFound:  # it ran out, or was withdrawn, meanwhile
+            return False
+        self._note(agent_id, receipt.expires_at or self._registry.clock.now())
+        return True
+
+    async def _take(self, message: JsonObject, document: bytes, how: Heard) -> None:
         dialect, decoded = self._registry.decode(document, dialect="announce")
         held = await self._find(decoded.record.id)
         if held is not None and _came_elsewhere(held) and not is_goodbye(message):
             return
-        await self._registry.publish(
+        receipt = await self._registry.publish(
             Publication(
                 dialect=dialect,
                 document=document,
@@ -112,11 +132,15 @@ class Lan:
                 gated=True,
             )
         )
-        agent_id = agent_id_of(message)
+        agent_id, now = agent_id_of(message), self._registry.clock.now()
         if is_goodbye(message):
             self._local.pop(agent_id, None)
-        else:
-            self._note(agent_id, self._registry.clock.now() + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
+            self._repeats.drop(agent_id)
+            return
+        self._note(agent_id, now + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
+        entry = self._registry.catalogue.find(receipt.id)
+        if entry is not None:
+            self._repeats.put(agent_id, document, entry.id, entry.etag, now=now, signed_at=_signed_at(message))
 
     async def _find(self, record_id: str) -> Registration | None:
         catalogue = self._registry.catalogue
@@ -191,8 +215,7 @@ class Lan:
         return found[: limits.OWN_AGENTS]
 
     def _is_worth(self, message: JsonObject, now: float) -> bool:
-        metadata = message["agent"].get("metadata")
-        signed_at = find_instant(metadata.get("__iat")) if isinstance(metadata, dict) else None
+        signed_at = _signed_at(message)
         is_fresh = signed_at is not None and now - signed_at < limits.ANNOUNCE_PAST_SECONDS
         return is_fresh and self._local.get(agent_id_of(message), 0.0) <= now
 
@@ -207,10 +230,19 @@ def _came_elsewhere(held: Registration) -> bool:
 def _principal(held: Registration | None, how: Heard) -> Principal:
     """Who it is written as. A record that was announced is its key's to change, whoever owns it; others are not."""
     is_announced = held is not None and held.source("announce") is not None
+    return _lan_principal(held.owner if held is not None and is_announced else LAN_SUBJECT, how)
+
+
+def _lan_principal(subject: str, how: Heard) -> Principal:
     return Principal(
-        subject=held.owner if held is not None and is_announced else LAN_SUBJECT,
+        subject=subject,
         scopes=frozenset((SCOPE_WRITE,)),
         via=LAN_VIA,
         credential=how.transport,
         address=how.source,
     )
+
+
+def _signed_at(message: JsonObject) -> float | None:
+    metadata = message["agent"].get("metadata")
+    return find_instant(metadata.get("__iat")) if isinstance(metadata, dict) else None

@@ -14,7 +14,7 @@ from support.ports import free_port
 from support.service import NOW, service
 from support.transports import Watched, asked, eventually, said
 from waypost import limits
-from waypost.errors import ConfigurationError, RateLimited
+from waypost.errors import ConfigurationError, RateLimited, Replayed, WaypostError
 from waypost.server.lan import Lan
 from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
@@ -227,3 +227,42 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
         assert [type(each) for each in outcomes if each is not None] == [RateLimited] * 20
         assert len(bench.registry.catalogue) == limits.LAN_WAITING
         assert await made.hear(said_at_once[-1], how) is None
+
+
+async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(
+    tmp_path: Path,
+) -> None:
+    """An agent that was withdrawn does not come back by what it said before."""
+    network = MemoryNetwork(ManualClock(NOW))
+    async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
+        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
+        how, admin = Heard(transport="udp", source="x"), bench.admin()
+        words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
+        for _ in range(12):  # for two minutes, also past the time after which it is judged again
+            await made.hear(words, how)
+            bench.clock.advance(9)
+            assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 200
+        bench.clock.advance(2)
+        assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
+        await made.hear(words, how)
+        assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 200
+        withdrawn = await admin.delete(f"/api/v1/agents/urn:uuid:{AGENT_ID}")
+        assert withdrawn.status_code == 204
+        with pytest.raises(WaypostError):
+            await made.hear(words, how)
+        assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
+
+
+async def test_the_same_words_again_are_old_after_five_minutes(tmp_path: Path) -> None:
+    """P-17."""
+    network = MemoryNetwork(ManualClock(NOW))
+    async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
+        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
+        how = Heard(transport="udp", source="x")
+        words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
+        for _ in range(limits.ANNOUNCE_PAST_SECONDS // 9):
+            await made.hear(words, how)
+            bench.clock.advance(9)
+        bench.clock.advance(9)
+        with pytest.raises(Replayed):
+            await made.hear(words, how)

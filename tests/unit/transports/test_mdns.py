@@ -153,7 +153,12 @@ async def test_a_record_that_zeroconf_forgets_is_not_taken_for_news(
 ) -> None:
     """zeroconf tells of what it drops as of what it hears: an agent that was killed would come back once more."""
     bob = await make()
-    watched = Watched()
+    watched, heard = Watched(), list[JsonObject]()
+
+    async def hear(message: JsonObject, how: Any) -> None:
+        heard.append(message)
+
+    bob.serve(None, hear)
     await bob.subscribe(watched)
     now = time.time() * 1000
     old, fresh = (
@@ -162,9 +167,9 @@ async def test_a_record_that_zeroconf_forgets_is_not_taken_for_news(
     )
     bob.async_update_records(None, now, [RecordUpdate(old, old)])
     await quietly()
-    assert watched.kinds() == []
+    assert (watched.kinds(), heard) == ([], [])
     bob.async_update_records(None, now, [RecordUpdate(fresh, None)])
-    await eventually(lambda: watched.kinds() == ["added"])
+    await eventually(lambda: watched.kinds() == ["added"] and len(heard) == 1)
 
 
 async def test_a_record_that_wants_to_live_for_ever_lives_an_hour(
