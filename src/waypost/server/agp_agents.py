@@ -12,9 +12,11 @@ from waypost.meeting.lifting import Lifting
 from waypost.meeting.mail import Keeping
 from waypost.meeting.peers import PeerKeys, UnrevokedKeys, stated_key
 from waypost.meeting.relay import Relay
-from waypost.model.principal import ANONYMOUS, PUBLIC, Principal
+from waypost.model.principal import ANONYMOUS, Principal
+from waypost.model.registration import Entry
 from waypost.registry.engine import Registry
 from waypost.registry.keeping import Keeper
+from waypost.server.agp_visitor import STRANGER, Visitor
 from waypost.server.hosted_keys import HostedKeys
 from waypost.trust.signing import PrivateKey
 from waypost.wire.agp import NOBODY, Content, named_sender, read_frame
@@ -55,9 +57,9 @@ class OwnAgents:
         for _, correspondent in self._agents.values():
             await correspondent.close()
 
-    def find(self, agent: str) -> Correspondent | None:
-        """Who answers for an agent, if that is us."""
-        if agent != self.own and not self.is_hosted(agent.removeprefix(SCHEME)):
+    def find(self, agent: str, visitor: Visitor = STRANGER) -> Correspondent | None:
+        """Who answers for an agent, if that is us, and if who asks may know of it."""
+        if agent != self.own and not self.is_hosted(agent.removeprefix(SCHEME), visitor):
             return None
         key = self._keys.key_of(agent.removeprefix(SCHEME))
         if key is None:
@@ -108,14 +110,18 @@ class OwnAgents:
         key = stated_key(registration, agent) if registration.owner == principal.subject else None
         return None if key is None else key.raw
 
-    def is_hosted(self, domain: str) -> bool:
+    def is_hosted(self, domain: str, visitor: Visitor = STRANGER) -> bool:
         entry = self._registry.hosted(domain) if domain else None
-        return entry is not None and entry.visibility == PUBLIC
+        return entry is not None and visitor.sees(entry)
+
+    def entry_of(self, agent: str) -> Entry | None:
+        """The record of an agent: by its name, or by the domain that it is hosted under."""
+        found = self._registry.catalogue.resolve(agent)
+        entry = self._registry.catalogue.find(found) if found is not None else None
+        return entry or self._registry.hosted(agent.removeprefix(SCHEME))
 
     def knows(self, agent: str) -> bool:
-        """Whether an agent has a record here: by its name, or by the domain that it is hosted under."""
-        known = self._registry.catalogue.resolve(agent) is not None
-        return known or self._registry.hosted(agent.removeprefix(SCHEME)) is not None
+        return self.entry_of(agent) is not None
 
     def _correspondent(self, agent: str, key: PrivateKey) -> Correspondent:
         is_own = agent == self.own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from waypost import limits
-from waypost.errors import InvalidDocument, RateLimited
+from waypost.errors import RateLimited
 from waypost.meeting.link import LinkLost
 from waypost.server.asgi import Receive, Send
 
@@ -40,9 +40,7 @@ class AsgiLink:
             raise LinkLost(message.get("code", 1006), message.get("reason") or "")
         self._take()
         text = message.get("text")
-        if text is None:
-            raise InvalidDocument("This is a binary frame.", path="$", hint="Send messages as text frames.")
-        return str(text)
+        return str(text) if text is not None else bytes(message["bytes"])
 
     def _take(self) -> None:
         now = self._loop.time()

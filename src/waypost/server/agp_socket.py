@@ -15,7 +15,6 @@ from waypost import limits
 from waypost.errors import (
     Forbidden,
     HandshakeTimeout,
-    InvalidDocument,
     RateLimited,
     Unauthorized,
     Unavailable,
@@ -25,13 +24,15 @@ from waypost.errors import (
 )
 from waypost.meeting.conversation import Conversation, Ended, PeerFault
 from waypost.meeting.correspondent import Correspondent
+from waypost.meeting.invitations import Invitations
 from waypost.meeting.link import LinkLost, Reread
 from waypost.meeting.peers import PeerKey, PeerKeys
 from waypost.meeting.relay import Relay, RelayedLink
 from waypost.model.json import JsonObject
-from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.model.principal import SCOPE_READ
 from waypost.server.agp_agents import SCHEME, OwnAgents
 from waypost.server.agp_link import AsgiLink
+from waypost.server.agp_visitor import Visitor, visitor_of
 from waypost.server.asgi import AnyResponse, App, Receive, Request, Scope, Send
 from waypost.server.auth import Authenticator
 from waypost.server.hosts import Hosts, name_of
@@ -42,7 +43,7 @@ from waypost.server.routes import Call, Route
 from waypost.server.websocket import denial
 from waypost.trust.keys import parse_ed25519_raw
 from waypost.wire.agp import SUBPROTOCOL, Message, read_frame
-from waypost.wire.agp_hello import find_hello
+from waypost.wire.agp_hello import Hello, find_hello
 
 log = logging.getLogger("waypost.meeting")
 
@@ -91,6 +92,7 @@ class Conversations:
         recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
     ) -> None:
         self.agents = agents
+        self.invitations: Invitations | None = None
         self.recheck_seconds = recheck_seconds
         self._metrics = metrics
         self._open = 0
@@ -129,20 +131,18 @@ class Conversations:
         await receive()  # the handshake
         place = network_of(self._origin.address(scope))
         try:
-            principal = await self._admitted(request, place)
+            visitor = await self._admitted(request, place)
         except WaypostError as error:
             await self._refuse(request, denial(send), error)
             return
         self._metrics.count("GET", PATH, 101)
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
-        await Caller(self, request, principal, place, AsgiLink(receive, send)).run()
+        await Caller(self, request, visitor, place, AsgiLink(receive, send)).run()
 
-    async def _admitted(self, request: Request, place: str) -> Principal:
-        self._hosts.check(request, self.agents.is_hosted)
-        principal = ANONYMOUS
-        if request.header(b"authorization") is not None:
-            principal = await self._authenticator.principal(request)
+    async def _admitted(self, request: Request, place: str) -> Visitor:
+        visitor = await visitor_of(request, self._authenticator, self.invitations)
+        self._hosts.check(request, lambda domain: self.agents.is_hosted(domain, visitor))
         if self._open >= limits.AGP_SOCKETS:
             raise Unavailable("Too many conversations are open.", hint="Come back later.", retry_after=10)
         if self._strangers[place] >= limits.AGP_STRANGERS:
@@ -153,7 +153,7 @@ class Conversations:
                 retry_after=10,
             )
         self._calls.take(place)
-        return principal
+        return visitor
 
     async def holds(self, request: Request) -> bool:
         """Whether the token of a connection still does (W9)."""
@@ -203,12 +203,13 @@ class Caller:
     """One connection, from its first frame to its end."""
 
     def __init__(
-        self, conversations: Conversations, request: Request, principal: Principal, place: str, link: AsgiLink
+        self, conversations: Conversations, request: Request, visitor: Visitor, place: str, link: AsgiLink
     ) -> None:
         self._conversations = conversations
         self._agents = conversations.agents
         self._request = request
-        self._principal = principal
+        self._visitor = visitor
+        self._principal = visitor.principal
         self._place = place
         self._link = link
         self._is_known = False
@@ -249,13 +250,14 @@ class Caller:
         first = await self._first()
         try:
             document = read_frame(first)
-            to = self._addressed(document)
+            hello, to = _hello(document), self._addressed(document)
+            is_invited = await self._invited(to, hello)
             relay = await self._relaying(to)
             correspondent = self._answering(to) if relay is None else None
         except WaypostError as error:
             await self._tell(first, error)
             raise
-        peers = await self._peers(document)
+        peers = await self._peers(hello, is_invited)
         if relay is not None:
             await relay.take(self._link, first, to, peers=peers, known=self._know)
         elif correspondent is not None:
@@ -271,10 +273,21 @@ class Caller:
     async def _relaying(self, to: str) -> Relay | None:
         """The relay, for an agent that holds a line, or did so lately."""
         relay = self._agents.relay
-        return relay if relay is not None and to != self._agents.own and await relay.serves(to) else None
+        entry = self._agents.entry_of(to)
+        if relay is None or to == self._agents.own or (entry is not None and not self._visitor.sees(entry)):
+            return None
+        return relay if await relay.serves(to) else None
+
+    async def _invited(self, to: str, hello: Hello | None) -> bool:
+        """Whether it is an invitation that opens this agent; it takes a use of it."""
+        entry, invitations = self._agents.entry_of(to), self._conversations.invitations
+        if entry is None or hello is None or invitations is None:
+            return False
+        await self._visitor.redeem(invitations, entry, hello)
+        return self._visitor.is_invited_to(entry)
 
     def _answering(self, to: str) -> Correspondent:
-        found = self._agents.find(to)
+        found = self._agents.find(to, self._visitor)
         if found is None:
             raise Forbidden(
                 f"{to[:80]} is not here.", path="$.to", hint=f"This is {self._agents.own}; ask the agent where it is."
@@ -299,7 +312,7 @@ class Caller:
     def _addressed(self, document: JsonObject) -> str:
         """Whom it is for: as it says itself, within what the `Host` says."""
         host = name_of((self._request.header(b"host") or "").lower())
-        selected = SCHEME + host if self._agents.is_hosted(host) else None
+        selected = SCHEME + host if self._agents.is_hosted(host, self._visitor) else None
         to = document.get("to")
         if not isinstance(to, str):
             return selected or self._agents.own
@@ -307,15 +320,11 @@ class Caller:
             raise Forbidden(f"This host is {selected}.", path="$.to", hint="Call the agent at its own address.")
         return to.lower()
 
-    async def _peers(self, document: JsonObject) -> PeerKeys | None:
-        """A token lets in whose key is not known otherwise, by the key that it shows, or that its own record names."""
-        if self._principal.is_anonymous or not self._principal.has(SCOPE_READ):
-            return None
-        try:
-            hello = find_hello(document)
-        except InvalidDocument:
-            return None
-        if hello is None:
+    async def _peers(self, hello: Hello | None, is_invited: bool) -> PeerKeys | None:
+        """A token, or an invitation, lets in whose key is not known otherwise, by the key that it shows, or that its own
+        record names."""
+        has_token = not self._principal.is_anonymous and self._principal.has(SCOPE_READ)
+        if hello is None or not (has_token or is_invited):
             return None
         raw = hello.raw or await self._agents.owned_key(hello.agent, self._principal)
         return None if raw is None else self._agents.unrevoked(TokenKeys(self._agents.peers, raw))
@@ -357,3 +366,11 @@ class Caller:
                 path="$",
                 hint="Register the agent here, with the key that its domain, a pin or its document binds to it.",
             )
+
+
+def _hello(document: JsonObject) -> Hello | None:
+    """The hello of a first frame; what is wrong with it, the session tells."""
+    try:
+        return find_hello(document)
+    except WaypostError:
+        return None

@@ -38,7 +38,7 @@ class Tunnel:
         try:
             async with unix_connect(
                 self._path,
-                uri=f"ws://{headers.get(b'host', 'localhost')}{scope['path']}",
+                uri=f"ws://{headers.get(b'host', 'localhost')}{scope['path']}{_query(scope)}",
                 subprotocols=[Subprotocol(SUBPROTOCOL)] if offered else None,
                 additional_headers=passed,
                 origin=None if origin is None else Origin(origin),
@@ -54,6 +54,12 @@ class Tunnel:
         except (OSError, TimeoutError, WebSocketException):
             with suppress(OSError):
                 await send({"type": "websocket.close", "code": TRY_AGAIN, "reason": "come back later"})
+
+
+def _query(scope: Scope) -> str:
+    """With an invitation in it, perhaps."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"?{query}" if query else ""
 
 
 async def _pump(other: ClientConnection, receive: Receive, send: Send) -> None:

@@ -99,6 +99,7 @@ class Meeting:
     def speak_through(self, conversations: Conversations) -> None:
         """Members of swarms that hold a line here are told on it."""
         self._conversations = conversations
+        conversations.invitations = self.invitations
 
         async def speak(agent: str, message: JsonObject) -> None:
             await conversations.agents.tell(agent, Content(text=dump_json(message).decode(), type=JSON))

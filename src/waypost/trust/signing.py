@@ -55,9 +55,7 @@ class PrivateKey:
 
     def sign(self, data: bytes) -> bytes:
         """As announcements are signed (announce.md P-9): Ed25519, ECDSA in DER with low S, RSA-PSS with a salt of 32."""
-        if self.public.kind == "ed25519" and isinstance(
-            self.native, Ed25519PrivateKey
-        ):  # each message of a conversation
+        if isinstance(self.native, Ed25519PrivateKey):  # each message of a conversation
             return ed25519.sign(self.native, data, self.public.spki[-ed25519.KEY_BYTES :])
         if isinstance(self.native, ec.EllipticCurvePrivateKey):
             return encode_dss_signature(*self._ecdsa(self.native, data))

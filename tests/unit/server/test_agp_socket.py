@@ -164,6 +164,48 @@ async def test_a_host_selects_its_agent_and_another_host_is_refused(bench: Bench
         assert await refused(socket) == 403
 
 
+async def test_a_private_agent_is_here_for_who_is_invited_or_may_see_it_and_for_nobody_else(bench: Bench) -> None:
+    now, admin, secret = bench.clock.now(), bench.admin(), "agent:secret.example.com"
+    record = "https%3A%2F%2Fagents.example.net%2Fid%2Fhidden"
+    assert (await admin.post(f"/api/v1/agents/{record}:host", json={"domain": "secret.example.com"})).is_success
+    made = await admin.post("/api/v1/invitations", json={"agent": "https://agents.example.net/id/hidden", "uses": 1})
+    assert made.is_success, made.text
+    code = made.json()["invitation"]["invite"]["code"]
+    hello = signed(ALICE, secret, hello_text(ALICE), kind="system", at=now)
+    other = signed(ALICE, "agent:nowhere.example.com", hello_text(ALICE), kind="system", at=now)
+    told = []
+    for said, headers in ((hello, {}), (other, {}), (hello, {"authorization": "ADP-Invite wrong"})):
+        async with call(bench, **headers) as socket:
+            socket.send(said)
+            told.append(await socket.closed())
+    assert told == [(4403, "not_authorized")] * 3
+    async with call(bench, host="secret.example.com") as socket:
+        assert await refused(socket) == 421
+    stranger = "agent:nobody.key.invalid"
+    for number in range(2):  # who comes back by the same key takes no second use
+        async with call(bench, host="secret.example.com", authorization=f"ADP-Invite {code}") as socket:
+            await socket.open(stranger, secret, now)
+            text = f"who are you, {number}?"
+            assert "Secret Zebra is hosted here" in await socket.answer(signed(stranger, secret, text, at=now))
+    async with call(bench, authorization=f"ADP-Invite {code}") as socket:
+        socket.send(hello)
+        assert await socket.closed() == (4403, "not_authorized")
+    async with call(bench, authorization=f"Bearer {bench.admin_token}") as socket:
+        await socket.open(ALICE, secret, now)
+        assert "Secret Zebra" in await socket.answer(signed(ALICE, secret, "and you?", at=now))
+
+
+async def test_a_binary_frame_is_answered_with_an_error_before_the_connection_ends(bench: Bench) -> None:
+    now = bench.clock.now()
+    async with call(bench) as socket:
+        socket.send(b"\x00\x01")
+        assert await socket.closed() == (4400, "bad_message")
+    async with call(bench) as socket:
+        await socket.open(ALICE, OWN, now)
+        socket.send(b"{}")
+        assert await socket.closed() == (4400, "bad_message")
+
+
 async def test_strangers_of_one_address_are_few(bench: Bench) -> None:
     sockets = [call(bench) for _ in range(limits.AGP_STRANGERS)]
     for socket in sockets:
