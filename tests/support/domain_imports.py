@@ -22,7 +22,7 @@ class Registering:
         self.registry = made.registry
         self.rechecks = Rechecks(made.registry, bench.resolver, publications, seconds=1000.0, chance=lambda: 0.5)
         self.importer = DomainImporter(
-            made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0
+            made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0, domain_seconds=0.0
         )
 
     async def take(self, name: str, principal: Principal = ALICE, **how: Any) -> FoundDocuments:

@@ -52,8 +52,11 @@ class DomainImporter(Importer):
         *,
         foreign_index: bool = False,
         discreet_seconds: float = limits.FETCH_DISCREET_SECONDS,
+        domain_seconds: float = limits.DESCRIPTOR_SECONDS,
     ) -> None:
+        """`domain_seconds` is for domains what `discreet_seconds` is for addresses: as long as the longest try takes."""
         super().__init__(registry, fetcher, discreet_seconds=discreet_seconds)
+        self._domain_seconds = domain_seconds
         self._resolver = resolver
         self._rechecks = rechecks
         self._organisations = OrganisationReader(
@@ -74,7 +77,7 @@ class DomainImporter(Importer):
         except FetchFailed as error:
             if principal.is_admin or error.details.get("reason") not in _NETWORK:
                 raise
-        await asyncio.sleep(max(0.0, began + self._discreet_seconds - time.monotonic()))
+        await asyncio.sleep(max(0.0, began + self._domain_seconds - time.monotonic()))
         raise FetchFailed(
             "The agent of this domain could not be reached.",
             path="$.url",

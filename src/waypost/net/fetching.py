@@ -65,9 +65,12 @@ BOUNDS: Final[dict[Purpose, Bounds]] = {
         body_bytes=limits.DESCRIPTOR_BYTES,
         https_only=True,
         newest_tls=True,
+        total_seconds=limits.DESCRIPTOR_SECONDS,
         accept="application/vnd.adp+json, application/json;q=0.9, */*;q=0.5",
     ),
-    "index": Bounds(body_bytes=limits.INDEX_BYTES, https_only=True, newest_tls=True),
+    "index": Bounds(
+        body_bytes=limits.INDEX_BYTES, https_only=True, newest_tls=True, total_seconds=limits.DESCRIPTOR_SECONDS
+    ),
     "webhook": Bounds(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True),
     "task": Bounds(body_bytes=2 * limits.TASK_RESULT_BYTES, https_only=True),
 }

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from waypost import limits
-from waypost.domains.organisation import OrganisationReader
-from waypost.domains.resolving import DomainResolver
 from waypost.errors import InvalidParameter
 from waypost.model.principal import Principal
 from waypost.model.resolution import DEPTHS, RUNGS, Depth, OrganisationIndex, Resolution, Step
@@ -21,6 +19,10 @@ from waypost.server.asgi import AnyResponse, json_response
 from waypost.server.importing import refuse_loops
 from waypost.server.rates import Rates
 from waypost.server.routes import Body, Call, Parameter, Route
+
+if TYPE_CHECKING:
+    from waypost.domains.organisation import OrganisationReader
+    from waypost.domains.resolving import DomainResolver
 
 # What is told apart only for admins: it says something of a network, not of an agent (S1, S9).
 _UNREACHABLE: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
@@ -104,7 +106,7 @@ class ResolvingFace:
         resolver: DomainResolver,
         organisations: OrganisationReader,
         *,
-        discreet_seconds: float = limits.FETCH_DISCREET_SECONDS,
+        discreet_seconds: float = limits.DESCRIPTOR_SECONDS,
     ) -> None:
         self._resolver = resolver
         self._organisations = organisations

@@ -47,8 +47,8 @@ class Challenge:
         self._authority = authority
 
     @property
-    def header(self) -> str:
-        return accept_signature(self._key, self._nonce)
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return (("Accept-Signature", accept_signature(self._key, self._nonce)),)
 
     def find_fault(self, status: int, headers: Mapping[str, str], now: float) -> str | None:
         """What is wrong with an answer; None when it proves the key. Names of headers are in lower case."""

@@ -6,6 +6,7 @@ import base64
 import re
 import time
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -96,10 +97,113 @@ async def test_anything_else_proves_nothing_and_is_not_trusted(bench: Bench, sig
 
 @pytest.mark.req("AIDTXT-5")
 async def test_a_key_that_is_not_asked_for_is_not_checked(bench: Bench) -> None:
-    publish(bench, signer(), record=f'"v=aid1;p=mcp;u={bench.url("/mcp")};k=zAbc;i=k1"')
+    publish(bench, signer(), record=f'"v=aid2;p=websocket;u=wss://{bench.domain}/ws;k={X}"')
     found = await bench.resolver.resolve(bench.domain)
     assert (states(found.verdicts)["key-verified"], found.level) == ("not_checked", "dns-verified")
     publish(bench, signer(), record='"v=aid2;p=mcp;u=https://closed.example.com:2/mcp;k=' + X + '"')
     found = await bench.resolver.resolve(bench.domain, fresh=True)
     assert states(found.verdicts)["key-verified"] == "unknown"
     assert found.level == "dns-verified"
+
+
+# --- The first version ----------------------------------------------------------------------------
+
+FIRST = ("AID-Challenge", "@method", "@target-uri", "host", "date")
+ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def base58(data: bytes) -> str:
+    number, text = int.from_bytes(data, "big"), ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = ALPHABET[digit] + text
+    return "1" * (len(data) - len(data.lstrip(b"\0"))) + text
+
+
+RAW = KEY.public_key().public_bytes_raw()
+
+
+def first_signer(
+    key: Ed25519PrivateKey = KEY, names: tuple[str, ...] = FIRST, **changed: str
+) -> Callable[[str, str, int], dict[str, str]]:
+    def sign(head: str, url: str, status: int) -> dict[str, str]:
+        asked = dict(line.split(": ", 1) for line in head.lower().split("\r\n") if ": " in line)
+        exact = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
+        date = changed.get("date", formatdate(usegmt=True))
+        values = {
+            "aid-challenge": changed.get("nonce", exact.get("AID-Challenge", "")),
+            "@method": "GET",
+            "@target-uri": changed.get("url", url),
+            "host": asked["host"],
+            "date": date,
+        }
+        listed = " ".join(f'"{name}"' for name in names)
+        created = changed.get("created", str(int(time.time())))
+        params = (
+            f'({listed});created={created};keyid="{changed.get("keyid", "k1")}";alg="{changed.get("alg", "ed25519")}"'
+        )
+        lines = [f'"{name}": {values[name.lower()]}' for name in names]
+        base = "\n".join([*lines, f'"@signature-params": {params}'])
+        signature = base64.b64encode(key.sign(base.encode())).decode()
+        return {"Signature-Input": f"sig={params}", "Signature": f"sig=:{signature}:", "Date": date}
+
+    return sign
+
+
+def publish_first(bench: Bench, sign: Any, key: str = "z" + base58(RAW)) -> None:
+    publish(bench, sign, record=f'"v=aid1;p=mcp;u={bench.url("/mcp")};k={key};i=k1"')
+    bench.web.put("/mcp", {})
+
+
+@pytest.mark.req("AIDTXT-5")
+@pytest.mark.parametrize("names", [FIRST, ("date", "host", "@target-uri", "@method", "aid-challenge")])
+@pytest.mark.parametrize("key", ["z" + base58(RAW), "z" + base58(b"\xed\x01" + RAW)], ids=["raw", "multicodec"])
+async def test_a_server_of_the_first_version_proves_its_key_too(bench: Bench, key: str, names: tuple[str, ...]) -> None:
+    publish_first(bench, first_signer(names=names), key)
+    found = await bench.resolver.resolve(bench.domain)
+    assert (found.how, found.level) == ("aid", "key-verified")
+    assert found.key is not None
+    assert found.key.public_key
+
+
+@pytest.mark.req("AIDTXT-5")
+@pytest.mark.parametrize(
+    "sign",
+    [
+        lambda head, url, status: {},
+        first_signer(OTHER),
+        first_signer(nonce="an-older-one"),
+        first_signer(keyid="k2"),
+        first_signer(alg="rsa"),
+        first_signer(url="https://evil.example.net/"),
+        first_signer(created="1000"),
+        first_signer(date="Mon, 01 Jan 2024 00:00:00 GMT"),
+        first_signer(date="yesterday"),
+        first_signer(names=FIRST[1:]),
+        first_signer(names=(*FIRST, "date")),
+        lambda head, url, status: signer()(f'{head}Accept-Signature: nonce="none"\r\n', url, status),
+    ],
+    ids=[
+        "unsigned", "key", "nonce", "keyid", "alg", "address", "old", "old date", "no date", "less", "twice", "second"
+    ],
+)  # fmt: skip
+async def test_of_the_first_version_too_anything_else_proves_nothing(bench: Bench, sign: Any) -> None:
+    publish_first(bench, sign)
+    found = await bench.resolver.resolve(bench.domain)
+    assert (found.outcome, found.code, found.level) == ("failed", "bad_proof", "unverified")
+
+
+@pytest.mark.req("AIDTXT-5")
+async def test_an_error_proves_nothing_in_the_first_version(bench: Bench) -> None:
+    publish_first(bench, first_signer())
+    bench.web.put("/mcp", {}, status=500)
+    assert (await bench.resolver.resolve(bench.domain)).code == "bad_proof"
+
+
+@pytest.mark.req("AIDTXT-5")
+@pytest.mark.parametrize("key", ["z", "zAbc", "z0OIl", "z" + "1" * 32, "z" + base58(bytes([1]) * 40)])
+async def test_a_key_of_the_first_version_that_is_none_is_refused(bench: Bench, key: str) -> None:
+    publish_first(bench, first_signer(), key)
+    found = await bench.resolver.resolve(bench.domain)
+    assert (found.outcome, found.code) == ("failed", "bad_key")
+    assert bench.web.connections == 0

@@ -11,6 +11,7 @@ import pytest
 from support.resolving import Bench
 from support.zones import states
 from waypost.domains.resolving import ResolveOptions
+from waypost.net.fetching import BOUNDS
 from waypost.wire.svcb import BAP, make_params
 
 CARD: dict[str, Any] = {
@@ -358,6 +359,11 @@ async def test_a_hostile_document_is_refused_in_words_of_our_own(bench: Bench, b
     bench.web.put("/.well-known/agent.json", body)
     found = await bench.resolver.resolve(bench.domain)
     assert (found.outcome, found.code, found.level) == ("failed", "invalid_document", "unverified")
+
+
+@pytest.mark.req("AID-26")
+def test_a_slow_document_or_index_is_waited_for_twelve_seconds() -> None:
+    assert [BOUNDS[purpose].total_seconds for purpose in ("descriptor", "index")] == [12.0, 12.0]
 
 
 @pytest.mark.req("AID-26")

@@ -363,7 +363,9 @@ def movable_clock() -> tuple[list[float], Callable[[], float]]:
     return now, lambda: now[0]
 
 
-def test_every_purpose_keeps_within_five_seconds() -> None:
-    assert {bounds.total_seconds for bounds in BOUNDS.values()} == {5.0}
+def test_every_purpose_keeps_within_five_seconds_but_for_what_the_dns_leads_to() -> None:
+    longer = {"descriptor", "index"}  # AID-26
+    assert {bounds.total_seconds for purpose, bounds in BOUNDS.items() if purpose not in longer} == {5.0}
+    assert {BOUNDS[purpose].total_seconds for purpose in longer} == {12.0}  # type: ignore[index]
     assert {bounds.connect_seconds for bounds in BOUNDS.values()} == {2.0}
     assert msgspec.to_builtins(BOUNDS["health"])["redirects"] == 0
