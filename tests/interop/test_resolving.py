@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ from support.zones import Identity, Site, site_in_thread, states
 from waypost.app import Application, build
 from waypost.client.aio.client import Client
 from waypost.model.resolution import Resolution
+from waypost.net.dns.upstreams import Upstreams
+from waypost.net.dns.validating import ValidatingDns
+from waypost.net.zone_finding import find_servers, find_zone
 from waypost.settings import Settings
+from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 from waypost.wire.tlsa import tlsa_of
 
 NAMES = ("alice", "bob", "carol", "dave", "host")
@@ -280,3 +285,14 @@ async def test_an_agent_that_is_listed_and_has_a_domain_is_one_record_however_it
             assert (await client.get(urn)).id == alice
         shown = await world.waypost("get", urn, *reach)
         assert shown.json["id"] == alice
+
+
+async def test_the_nameservers_of_a_name_are_found_from_a_server_that_answers_for_it(world: World) -> None:
+    anchors = TrustAnchors(parse_anchors(world.anchors.read_text()), root=False)
+    dns = ValidatingDns(Upstreams(world.server.address, try_seconds=20), anchors, clock=time.time, seconds=30)
+    try:
+        assert await find_zone(dns, "alice.agents.test") == ("agents.test", "ns.agents.test")
+        assert await find_zone(dns, "not.even.there.plain.test") == ("plain.test", "ns.plain.test")
+        assert [str(server) for server in await find_servers(dns, "agents.test")] == ["127.0.0.1:53"]
+    finally:
+        await dns.aclose()
