@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from waypost import limits, samples
+from waypost import limits
 from waypost.app.models import Models
 from waypost.errors import WaypostError
 from waypost.registry.engine import Registry
@@ -108,8 +108,10 @@ class Application(msgspec.Struct, kw_only=True):
 
 async def load_samples(registry: Registry) -> int:
     """Register the sample agents; those that are there already stay as they are."""
+    from waypost import samples  # late: for trying it
+
     loaded = 0
-    for sample in samples.load() if hasattr(samples, "load") else ():
+    for sample in samples.load():
         dialect, decoded = registry.decode(sample.data, dialect=sample.dialect)
         publication = Publication(
             dialect=dialect,

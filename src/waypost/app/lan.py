@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waypost import limits
 from waypost.app.core import Core
 from waypost.app.ground import Ground
 from waypost.app.ways_out import WaysOut
 from waypost.errors import FetchFailed
+from waypost.late import late_module
 from waypost.net.outgoing import Outgoing
 from waypost.server.lan import Lan
-from waypost.transports.bus_login import login_of
-from waypost.transports.lan import make_bus, make_mdns, make_udp
-from waypost.transports.port import Transport
+
+if TYPE_CHECKING:
+    from waypost.transports import bus_login, lan
+    from waypost.transports.port import Transport
+else:
+    bus_login, lan = late_module("waypost.transports.bus_login"), late_module("waypost.transports.lan")
 
 
 def make_lan(ground: Ground, core: Core, ways_out: WaysOut) -> Lan | None:
@@ -22,16 +26,16 @@ def make_lan(ground: Ground, core: Core, ways_out: WaysOut) -> Lan | None:
     if not transports:
         return None
     settings = ground.settings
-    lan = Lan(
+    heard = Lan(
         core.registry,
         core.renderer,
         transports,
         anonymous_read=settings.anonymous_read or settings.open,
         publish=settings.mdns_publish,
     )
-    core.registry.chore(limits.MDNS_TTL_SECONDS / 2, lan.publish)
-    lan.show(core.metrics)
-    return lan
+    core.registry.chore(limits.MDNS_TTL_SECONDS / 2, heard.publish)
+    heard.show(core.metrics)
+    return heard
 
 
 def _make_transports(ground: Ground, core: Core, outgoing: Outgoing) -> list[Transport]:
@@ -39,7 +43,7 @@ def _make_transports(ground: Ground, core: Core, outgoing: Outgoing) -> list[Tra
     transports: list[Transport] = []
     if settings.mdns:
         transports.append(
-            make_mdns(
+            lan.make_mdns(
                 settings.mdns_interfaces,
                 clock,
                 pointer=lambda agent_id: f"{base_url}/agents/{agent_id}",
@@ -47,10 +51,10 @@ def _make_transports(ground: Ground, core: Core, outgoing: Outgoing) -> list[Tra
             )
         )
     if settings.udp:
-        transports.append(make_udp(settings.udp_interface, clock, settings.udp_port, ipv6=settings.udp_ipv6))
+        transports.append(lan.make_udp(settings.udp_interface, clock, settings.udp_port, ipv6=settings.udp_ipv6))
     if settings.bus is not None:
-        group, login = settings.bus_group, login_of(settings)
-        transports.append(make_bus(settings.bus, clock, topic=settings.bus_topic, group=group, login=login))
+        group, login = settings.bus_group, bus_login.login_of(settings)
+        transports.append(lan.make_bus(settings.bus, clock, topic=settings.bus_topic, group=group, login=login))
     return transports
 
 

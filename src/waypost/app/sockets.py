@@ -8,7 +8,7 @@ from waypost.app.guards import Guards
 from waypost.app.talks import Talks
 from waypost.server.agp_socket import PATH as CHAT_PATH
 from waypost.server.agp_socket import SocketPaths
-from waypost.server.agp_tunnel import Tunnel
+from waypost.server.asgi import App
 from waypost.server.listening import inner_path
 from waypost.server.service import Service
 from waypost.server.websocket import Sockets
@@ -28,7 +28,13 @@ def make_sockets(ground: Ground, core: Core, guards: Guards, talks: Talks, servi
     )
     sockets.refuse = service.refuse
     talks.conversations.guard(guards.authenticator, guards.hosts, guards.origin, service.refuse)
-    # one process holds all conversations
-    chats = talks.conversations if ground.writes else Tunnel(inner_path(ground.settings.data))
+    chats = talks.conversations if ground.writes else _make_tunnel(ground)
     service.sockets = SocketPaths({"/ws": sockets, CHAT_PATH: chats})
     return sockets
+
+
+def _make_tunnel(ground: Ground) -> App:
+    """One process holds all conversations; the others pass theirs on to it."""
+    from waypost.server.agp_tunnel import Tunnel  # late: a client of WebSockets, which only a process that follows is
+
+    return Tunnel(inner_path(ground.settings.data))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from waypost.app.core import Core
 from waypost.app.ground import Ground
-from waypost.domains.organisation import OrganisationReader
-from waypost.domains.rechecking import Rechecks
-from waypost.domains.registering import DomainImporter, publications
-from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.late import late_part
 from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.net.urls import origin_of
 from waypost.registry.domains import DomainOptions, Domains
 from waypost.registry.importing import Importer
+
+if TYPE_CHECKING:  # `late_part`: nobody waits at a start for what asks the DNS
+    from waypost.domains.organisation import OrganisationReader
+    from waypost.domains.rechecking import Rechecks
+    from waypost.domains.resolving import DomainResolver
 
 _RECHECK_SECONDS = 60.0  # how often it is asked whether a proof of a domain is due
 
@@ -27,13 +31,12 @@ class WaysOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_ways_out(ground: Ground, core: Core) -> WaysOut:
-    settings, clock = ground.settings, ground.clock
     outgoing = _make_outgoing(ground)
-    resolver = DomainResolver(outgoing, outgoing, clock, ResolveOptions(legacy_names=settings.legacy_names))
+    resolver = late_part(lambda: _make_resolver(ground, outgoing))
     return WaysOut(
         outgoing=outgoing,
         resolver=resolver,
-        organisations=OrganisationReader(outgoing, outgoing, clock, follow_signed=settings.foreign_index),
+        organisations=late_part(lambda: _make_organisations(ground, outgoing)),
         importer=_make_importer(ground, core, outgoing, resolver),
         domains=_make_domains(ground, core, outgoing),
     )
@@ -55,12 +58,40 @@ def _make_outgoing(ground: Ground) -> Outgoing:
     )
 
 
+def _make_resolver(ground: Ground, outgoing: Outgoing) -> DomainResolver:
+    from waypost.domains.resolving import DomainResolver, ResolveOptions
+
+    options = ResolveOptions(legacy_names=ground.settings.legacy_names)
+    return DomainResolver(outgoing, outgoing, ground.clock, options)
+
+
+def _make_organisations(ground: Ground, outgoing: Outgoing) -> OrganisationReader:
+    from waypost.domains.organisation import OrganisationReader
+
+    return OrganisationReader(outgoing, outgoing, ground.clock, follow_signed=ground.settings.foreign_index)
+
+
 def _make_importer(ground: Ground, core: Core, outgoing: Outgoing, resolver: DomainResolver) -> Importer:
     """Documents at addresses, and agents of domains, which the process that writes looks up again from time to time."""
     settings, registry = ground.settings, core.registry
-    rechecks = Rechecks(registry, resolver, publications, seconds=settings.agent_recheck_seconds)
-    registry.chore(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), rechecks.recheck)
-    return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.foreign_index)
+
+    def make_rechecks() -> Rechecks:
+        from waypost.domains.rechecking import Rechecks
+        from waypost.domains.registering import publications
+
+        return Rechecks(registry, resolver, publications, seconds=settings.agent_recheck_seconds)
+
+    def make_importer() -> Importer:
+        from waypost.domains.registering import DomainImporter
+
+        return DomainImporter(registry, outgoing, resolver, rechecks, foreign_index=settings.foreign_index)
+
+    async def recheck() -> None:
+        await rechecks.recheck()
+
+    rechecks = late_part(make_rechecks)
+    registry.chore(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), recheck)
+    return late_part(make_importer)
 
 
 def _make_domains(ground: Ground, core: Core, outgoing: Outgoing) -> Domains:

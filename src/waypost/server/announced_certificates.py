@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from waypost.errors import BadSignature, InvalidKey, Revoked
+from waypost.late import x509
 from waypost.server.files import WatchedFile
 from waypost.trust.certificates import (
     ClientCertificate,

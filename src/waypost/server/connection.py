@@ -19,10 +19,9 @@ from waypost.model.json import dump_json
 from waypost.server.conditional import http_date
 from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
-from waypost.server.socket_frames import ConversationProtocol, SocketProtocol
+from waypost.server.socket_protocols import PROTOCOLS, OpenSockets, announcing
 from waypost.server.tls import tls_extension
 
-SOCKETS: dict[bytes, type[SocketProtocol]] = {b"/ws": SocketProtocol, b"/agent/chat": ConversationProtocol}
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
 
@@ -86,7 +85,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_is_over()
         self._check_head()
-        self.limit_concurrency = limits.CONNECTIONS + SocketProtocol.alive
+        self.limit_concurrency = limits.CONNECTIONS + OpenSockets.count
         self._set_date()
         super().on_headers_complete()
 
@@ -122,11 +121,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _should_upgrade_to_ws(self) -> bool:
         """Only where a WebSocket is, in the one version that there is; else it is answered as a request."""
         versions = [value for name, value in self.headers if name == b"sec-websocket-version"]
-        protocol = SOCKETS.get(self.url.partition(b"?")[0])
+        protocol = PROTOCOLS.get(self.url.partition(b"?")[0])
         if protocol is None or versions != [b"13"] or self.scope["method"] != "GET":
             return False
         # What the server was made with counts for its own path: another pace of silence, in tests.
-        self.ws_protocol_class = self.config.ws_protocol_class if protocol is SocketProtocol else protocol
+        self.ws_protocol_class = self.config.ws_protocol_class if protocol is announcing else protocol  # type: ignore[assignment]
         return super()._should_upgrade_to_ws()
 
     def _unsupported_upgrade_warning(self) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from cryptography import x509
 
+from waypost.late import x509
 from waypost.model.json import JsonObject
 from waypost.model.registration import TRUST_FACT
 from waypost.model.times import to_rfc3339_millis

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from waypost.domains.outcome import Found
 from waypost.errors import InvalidParameter, NotFound
 from waypost.model.json import JsonObject
 from waypost.model.names import domain_of
+
+if TYPE_CHECKING:
+    from waypost.domains.outcome import Found
 
 
 class Resolver(Protocol):

@@ -10,14 +10,14 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.server.connection import GuardedProtocol
-from waypost.server.socket_frames import SocketProtocol
+from waypost.server.socket_protocols import announcing
 from waypost.server.tls import Tls
 
 INNER_SOCKET = "workers.sock"  # in the data folder: the way from the processes that follow to the one that writes
@@ -117,7 +117,7 @@ def config_of(app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         limit_concurrency=limits.CONNECTIONS,
         backlog=limits.BACKLOG,
-        ws=SocketProtocol,
+        ws=cast(Any, announcing),  # a class, or what makes one, is the same to uvicorn
         ws_max_size=limits.SOCKET_MESSAGE_BYTES,
         ws_per_message_deflate=False,  # W4
     )

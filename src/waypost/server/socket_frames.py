@@ -16,6 +16,7 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 
 from waypost import limits
+from waypost.server.socket_protocols import OpenSockets
 from waypost.server.tls import tls_extension
 
 _log = logging.getLogger("waypost.frames")
@@ -34,7 +35,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     frames_per_second: float = limits.SOCKET_FRAMES_PER_SECOND
     frames_burst: float = limits.SOCKET_FRAMES_BURST
     message_bytes: int = limits.SOCKET_MESSAGE_BYTES
-    alive: int = 0  # of this process: sessions have a bound of their own, and take no place of a request
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -53,11 +53,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.scope["extensions"]["tls"] = extensions
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        SocketProtocol.alive += 1
+        OpenSockets.count += 1
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        SocketProtocol.alive -= 1
+        OpenSockets.count -= 1
         super().connection_lost(exc)
 
     # --- What comes in ---------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from waypost import limits
 from waypost.domains.zone import DEFAULT_PORT, Further, IndexEntry, ZonePlan, make_zone
 from waypost.domains.zone_text import FORMATS, PLAIN_FORMATS, rows_of, zone_text
 from waypost.errors import Conflict, InvalidParameter, NotFound
+from waypost.late import x509
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC, Principal

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidKey
+from waypost.late import x509
 from waypost.model.json import JsonObject
 from waypost.trust.canonical import JCS, LEGACY, canonical, legacy_canonical
 from waypost.trust.encodings import decode_base64

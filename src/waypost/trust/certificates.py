@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from waypost.late import x509
 
 AGENT_SAN = "uri:urn:uuid:"
 
@@ -72,7 +72,7 @@ def _is_for_clients(certificate: x509.Certificate) -> bool:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return False
-    return ExtendedKeyUsageOID.CLIENT_AUTH in usage
+    return x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH in usage
 
 
 class RevocationList(msgspec.Struct, frozen=True, kw_only=True):

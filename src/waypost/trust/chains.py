@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from cryptography import x509
-from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-
 from waypost.errors import BadSignature, InvalidKey
+from waypost.late import x509
 
 _PATH = "$.agent.public_key"
 
@@ -44,11 +42,14 @@ def check_chain(certificate: x509.Certificate, authorities: Sequence[x509.Certif
             details={"reason": "certificate"},
         )
     verifier = (
-        PolicyBuilder().store(Store(list(authorities))).time(datetime.fromtimestamp(now, UTC)).build_client_verifier()
+        x509.verification.PolicyBuilder()
+        .store(x509.verification.Store(list(authorities)))
+        .time(datetime.fromtimestamp(now, UTC))
+        .build_client_verifier()
     )
     try:
         verifier.verify(certificate, [])
-    except VerificationError as error:
+    except x509.verification.VerificationError as error:
         raise BadSignature(
             f"The certificate is not one of a known authority: {str(error)[:160]}.",
             path=_PATH,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from waypost.late import x509
 from waypost.wire.dns_data import malformed
 
 PKIX_TA, PKIX_EE, DANE_TA, DANE_EE = range(4)
