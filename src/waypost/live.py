@@ -6,6 +6,7 @@ The parts of a conversation are put together here for a program, as `app/` does 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,11 +22,12 @@ from websockets.typing import Subprotocol
 from waypost import limits
 from waypost.client.agp_link import SocketLink, tls_1_3
 from waypost.client.aio.client import Client
-from waypost.client.contacts import Contact, Contacts, GivenContacts, RegistryContacts
+from waypost.client.contacts import Contact, Contacts, DomainContacts, GivenContacts, RegistryContacts
 from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
 from waypost.client.registries import http_client
 from waypost.client.talk import Answers, ChatMessage, Handler, LateHandler, Reply, message_of
+from waypost.domains.resolving import DomainResolver, ResolveOptions
 from waypost.errors import (
     ConfigurationError,
     Forbidden,
@@ -44,7 +46,9 @@ from waypost.meeting.peers import PeerKey
 from waypost.meeting.relayed import RelayLine, attach
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
+from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
+from waypost.net.outgoing import Outgoing, OutgoingOptions
 from waypost.registry.keeping import Keeper
 from waypost.settings import is_loopback, load_connection
 from waypost.stores.keeper_memory import MemoryKeeper
@@ -75,13 +79,18 @@ class LiveAgent:
         registry: str | None = None,
         token: str | None = None,
         contacts: Sequence[Contacts] = (),
+        resolver: str | OutgoingOptions | None = None,
         keeper: Keeper | None = None,
         tls: ssl.SSLContext | None = None,
         ca: Path | None = None,
         timing: Timing | None = None,
         news: Callable[[LineNews], None] | None = None,
     ) -> None:
-        """`data`: a folder in which letters outlive this process. `registry`: the address of a service that knows others."""
+        """`data`: a folder in which letters outlive this process. `registry`: the address of a service that knows others.
+
+        `resolver`: find others by the DNS of their domains, asked as the setting `resolver` says: "system", "host:port",
+        "tls://…", "https://…". With more to say of the way out (trust anchors, allowed networks), it is an `OutgoingOptions`.
+        """
         self.agent = parse_agent(agent, "agent")
         self.key = key if isinstance(key, PrivateKey) else read_key(key)
         if self.key.public.fingerprint() is None:
@@ -89,7 +98,7 @@ class LiveAgent:
         self._keeper = keeper or (SqliteKeeper(data) if data is not None else MemoryKeeper())
         self._owns_keeper = keeper is None
         self._given = GivenContacts()
-        self._others = tuple(contacts)
+        self._others = tuple(contacts) if resolver is None else (*contacts, _domain_contacts(resolver, ca))
         self._registry = registry
         self._token = token
         self._tls = tls or (tls_1_3(ca) if ca is not None else None)
@@ -390,6 +399,17 @@ class LiveAgent:
     async def _late(self, letter: Letter) -> None:
         if self._on_reply is not None:
             await self._on_reply(message_of(letter))
+
+
+def _domain_contacts(resolver: str | OutgoingOptions, ca: Path | None) -> DomainContacts:
+    """What domains themselves say. Where a stranger's DNS leads is not followed into networks that were not allowed."""
+    options = resolver if isinstance(resolver, OutgoingOptions) else OutgoingOptions(resolver=resolver, ca_file=ca)
+    outgoing, policy = Outgoing(options), AddressPolicy(options.allow_cidrs)
+
+    def check(address: str, port: int) -> None:
+        policy.check(ipaddress.ip_address(address), port)
+
+    return DomainContacts(DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions()), check)
 
 
 def _joined(found: Contact | None, other: Contact | None) -> Contact | None:

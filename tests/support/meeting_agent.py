@@ -8,21 +8,16 @@ The names of others are looked up as the settings say (WAYPOST_RESOLVER, …). W
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from waypost import Client, LiveAgent
-from waypost.client.contacts import DomainContacts
 from waypost.client.meetings import Work
 from waypost.client.talk import ChatMessage
 from waypost.client.worker import serve_tasks
-from waypost.domains.resolving import DomainResolver, ResolveOptions
-from waypost.net.addresses import AddressPolicy
-from waypost.net.clock import SystemClock
-from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.net.outgoing import OutgoingOptions
 from waypost.settings import load_settings
 from waypost.trust.signing import PrivateKey
 
@@ -36,14 +31,7 @@ def named_agent(agent: str, key: PrivateKey | Path, registry: str, token: str | 
         ca_file=settings.fetch_ca,
         trust_anchors=settings.trust_anchors,
     )
-    outgoing, policy = Outgoing(options), AddressPolicy(settings.allow_cidrs)
-    resolver = DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions())
-
-    def check(address: str, port: int) -> None:
-        policy.check(ipaddress.ip_address(address), port)
-
-    contacts = (DomainContacts(resolver, check),)
-    return LiveAgent(agent, key, registry=registry, token=token, contacts=contacts, ca=settings.fetch_ca)
+    return LiveAgent(agent, key, registry=registry, token=token, resolver=options, ca=settings.fetch_ca)
 
 
 async def summarise(work: Work) -> Any:
