@@ -432,6 +432,7 @@ AGP_ACK_IDS: Final = 128  # messages that one acknowledgement covers
 AGP_ACK_SECONDS: Final = 0.004  # how long an acknowledgement in a stream waits for others
 AGP_STALL_SECONDS: Final = 10.0  # W6: a peer that takes nothing for so long loses its session, not its messages
 AGP_CLOSE_SECONDS: Final = 5.0  # for a last word
+AGP_PARTING_SECONDS: Final = 0.25  # for the line before to end, when a peer comes back; then it counts as cut
 AGP_OUTBOX: Final = 100_000  # messages of one agent that wait for their peers
 AGP_OUTBOX_OF_PEER: Final = 1000  # for one of them: who never takes its answers leaves room for others
 AGP_ANSWERS_SECONDS: Final = 3600  # how long the service keeps an answer that nobody takes

@@ -115,6 +115,7 @@ class Conversation:
         self._acknowledging: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
+        self._parted = asyncio.Event()
         self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
 
     @property
@@ -152,10 +153,21 @@ class Conversation:
                     timer.cancel()
             self._settle_opened(error)
         if error is not None:
-            if not _is_cut(error):
-                await self._mail.left(self._flight.values())
+            try:
+                if not _is_cut(error):
+                    await self._mail.left(self._flight.values())
+            finally:
+                self._parted.set()
             await self._end(error)
             raise error
+
+    async def part(self) -> None:
+        """The peer is here anew. Whether it left this conversation in order, or was cut off, may be seen in a moment; then
+        it is not told again what it was told last."""
+        if self._flight and not self._parted.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.AGP_PARTING_SECONDS):
+                    await self._parted.wait()
 
     async def close(self, reason: str = "") -> None:
         """Say good-bye, and end."""

@@ -91,6 +91,9 @@ class Correspondent:
         session = AgpSession(self.me, self._draws, peer=peer, calls=peer is not None, memory=self._memory)
 
         async def on_open(conversation: Conversation) -> None:
+            before = self.conversations.get(conversation.peer)
+            if before is not None and self.mail.forgets_answers:
+                await before.part()
             self.conversations[conversation.peer] = conversation
             for told in (self._on_open, opened):
                 if told is not None:

@@ -65,6 +65,12 @@ class Mail:
         self._places: dict[str, str] = {}  # by id: the key of a letter that waits
         self._signed: dict[str, int] = {}  # by id: the second as of which it left
         self._waiting: dict[str, int] = {}  # letters by peer; "" is all of them
+        self._leaving: set[str] = set()  # ids of letters that are taken, while that is written
+
+    @property
+    def forgets_answers(self) -> bool:
+        """Whether answers are not said again to who left in order."""
+        return self._keeping.only_cut
 
     # --- Out -------------------------------------------------------------------------------------
 
@@ -117,6 +123,8 @@ class Mail:
         """What has not been acknowledged by `peer`, in the order in which it was posted."""
         found = []
         async for key, letter in self._all(OUT, f"{self.me} {peer} "):
+            if letter.id in self._leaving:
+                continue
             self._places[letter.id] = key
             self._signed.setdefault(letter.id, int(letter.at))  # it may have left before a restart
             found.append(letter)
@@ -143,7 +151,11 @@ class Mail:
         for letter_id in ids:
             self._signed.pop(letter_id, None)
         if keys:
-            await self._keeper.commit([Write(kind=OUT, key=key, value=None) for key in keys], self._clock.now())
+            self._leaving.update(ids)
+            try:
+                await self._keeper.commit([Write(kind=OUT, key=key, value=None) for key in keys], self._clock.now())
+            finally:
+                self._leaving.difference_update(ids)
 
     # --- In --------------------------------------------------------------------------------------
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from support.agp import ALICE, BOB, WAIT_SECONDS, Meeting, correspondent, echo, pair, text_of
+from support.agp import (
+    ALICE,
+    BOB,
+    WAIT_SECONDS,
+    Meeting,
+    MemoryLink,
+    action_of,
+    correspondent,
+    echo,
+    hello_text,
+    pair,
+    signed,
+    text_of,
+)
 from waypost import limits
 from waypost.errors import HandshakeTimeout, Unavailable
 from waypost.meeting.conversation import Conversation, Timing
 from waypost.meeting.correspondent import Asked, Correspondent, answer_id
-from waypost.meeting.mail import Letter
+from waypost.meeting.mail import OUT, Keeping, Letter
 from waypost.net.clock import ManualClock
+from waypost.registry.keeping import Write
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.wire.agp import Content
 
@@ -65,6 +80,58 @@ async def test_what_was_said_while_nobody_was_there_is_delivered_once_on_the_nex
         async with Meeting(alice, bob):
             assert await text_of(alice.ask(alice.letter(BOB, Content(text=f"line {line}")))) == "ok"
     assert heard == [*(f"early {number}" for number in range(5)), "line 0", "line 1", "line 2"]
+
+
+class Hesitant(MemoryKeeper):
+    """A keeper that is slow to forget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_forget = asyncio.Event()
+
+    async def commit(self, writes: Sequence[Write], now: float) -> bool:
+        if any(write.kind == OUT and write.value is None for write in writes):
+            await self.may_forget.wait()
+        return await super().commit(writes, now)
+
+
+async def called(bob: Correspondent, now: float) -> tuple[MemoryLink, asyncio.Task[None]]:
+    """A line of alice to bob, by hand: she acknowledges nothing that he says."""
+    near, far = pair()
+    task = asyncio.create_task(bob.converse(far))
+    await near.send(signed(ALICE, BOB, hello_text(ALICE), kind="system", at=now))
+    answer = action_of(str(await near.receive()))
+    await near.send(signed(ALICE, BOB, answer["nonce"], kind="ack", at=now))
+    return near, task
+
+
+async def heard(near: MemoryLink, now: float, text: str) -> list[str]:
+    """What bob says until he has answered."""
+    await near.send(signed(ALICE, BOB, text, at=now))
+    said: list[str] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        while f"echo: {text}" not in said:
+            frame = json.loads(await near.receive())
+            if frame["type"] == "chat":
+                said.append(frame["body"]["content"])
+    return said
+
+
+async def test_who_left_in_order_and_is_back_at_once_is_not_told_again_what_it_was_told_last() -> None:
+    keeper, clock = Hesitant(), ManualClock()
+    bob = await correspondent(BOB, ALICE, chat=echo, keeper=keeper, clock=clock, keeping=Keeping(only_cut=True))
+    near, first = await called(bob, clock.now())
+    assert await heard(near, clock.now(), "one") == ["echo: one"]
+    await near.close(1000, "")
+    near, second = await called(bob, clock.now())
+    assert await heard(near, clock.now(), "two") == ["echo: two"]
+    near.cut()
+    keeper.may_forget.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    near, third = await called(bob, clock.now())
+    assert await heard(near, clock.now(), "three") == ["echo: two", "echo: three"]  # that line was cut
+    near.cut()
+    await asyncio.gather(third, return_exceptions=True)
 
 
 async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() -> None:
