@@ -20,19 +20,25 @@ _looks = lru_cache(maxsize=limits.CANDIDATE_CACHE)(skeleton)
 
 class Lookalikes:
     def __init__(self) -> None:
-        self._names: dict[str, dict[str, tuple[str, str]]] = {}  # looks → id → owner, name
+        # looks → owner → id → name. By owner: a thousand agents of one owner under one name are one step to look past.
+        self._names: dict[str, dict[str, dict[str, str]]] = {}
 
     def put(self, entry: Entry) -> None:
         if _counts(entry):
-            self._names.setdefault(_looks(entry.name), {})[entry.id] = (entry.owner, entry.name)
+            owners = self._names.setdefault(_looks(entry.name), {})
+            owners.setdefault(entry.owner, {})[entry.id] = entry.name
 
     def remove(self, entry: Entry) -> None:
-        if _counts(entry):
-            looks = _looks(entry.name)
-            held = self._names.get(looks, {})
-            held.pop(entry.id, None)
-            if not held:
-                self._names.pop(looks, None)
+        if not _counts(entry):
+            return
+        looks = _looks(entry.name)
+        owners = self._names.get(looks, {})
+        held = owners.get(entry.owner, {})
+        held.pop(entry.id, None)
+        if not held:
+            owners.pop(entry.owner, None)
+        if not owners:
+            self._names.pop(looks, None)
 
     def find(self, name: str, owner: str) -> str | None:
         """The name of a verified agent of somebody else that this name could be taken for. Equal names are the worst."""
@@ -41,9 +47,9 @@ class Lookalikes:
         looks = _looks(name)
         if len(looks) <= _SHORT:
             return None
-        for other, shown in self._names.get(looks, {}).values():
+        for other, shown in self._names.get(looks, {}).items():
             if other != owner:
-                return shown
+                return next(iter(shown.values()))
         return None
 
 
