@@ -23,6 +23,7 @@ from waypost.model.registration import Registration, Source
 from waypost.model.resolution import RUNGS
 from waypost.model.verdict import Verdict, states_of
 from waypost.registry.engine import Registry
+from waypost.registry.joining import Joining
 from waypost.registry.ports import AuditEntry, Change, Command, Decision, Held
 from waypost.registry.publication import DOMAIN_VIA, Publication
 
@@ -59,6 +60,7 @@ class Rechecks:
         self._registry = registry
         self._resolver = resolver
         self._publications = publications
+        self._joining = Joining(registry)
         self._seconds = seconds
         self._chance = chance
 
@@ -100,7 +102,9 @@ class Rechecks:
     async def _publish(self, watched: Watched, found: Found) -> None:
         """As the owner would: a change of a verified agent waits for its owner, whoever brings it."""
         principal = Principal(subject=watched.subject, scopes=frozenset((SCOPE_WRITE,)), via=DOMAIN_VIA)
-        for publication in self._publications(self._registry, principal, found):
+        made = self._publications(self._registry, principal, found)
+        joined = await self._joining.at_home(found.resolution.domain, made)
+        for publication in joined.publications:
             try:
                 await self._registry.publish(publication)
             except WaypostError as error:

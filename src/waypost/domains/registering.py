@@ -118,9 +118,8 @@ class DomainImporter(Importer):
     ) -> list[FoundAgent]:
         """The documents of a domain, then what its organisation lists of the same agent: one record."""
         take = self._save if wanted.save else self._preview
-        home = home_of_domain(self._registry, found)
         own = publications(self._registry, principal, found, wanted)
-        joined = await self._joining.at_home(home, own)
+        joined = await self._joining.at_home(found.resolution.domain, own)
         agents: list[FoundAgent] = []
         for each in (*joined.publications, *listed):
             if agents and agents[0].receipt is not None and agents[0].receipt.created:

@@ -16,6 +16,7 @@ from waypost.model.merge import only_points
 from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
+from waypost.model.resolution import RUNGS, SIGNATURE
 from waypost.model.verdict import level_of
 from waypost.registry.decisions import decoded_again
 from waypost.registry.engine import Registry
@@ -68,6 +69,11 @@ class Joining:
         entry = self._holder(name)
         return entry if entry is not None and entry.owner == (principal.subject or "anonymous") else None
 
+    def _own_hosted(self, principal: Principal, domain: str) -> Entry | None:
+        """The agent that is served here under the domain itself."""
+        entry = self._registry.hosted(domain)
+        return entry if entry is not None and entry.owner == (principal.subject or "anonymous") else None
+
     def _is_free(self, publication: Publication, held: Registration) -> bool:
         """Whether its own id is nobody's, or that agent's already, and the agent has room for it."""
         decoded = publication.decoded
@@ -76,11 +82,15 @@ class Joining:
 
     # --- The agent of a domain joins what is known of it -----------------------------------------
 
-    async def at_home(self, home: Home, publications: Sequence[Publication]) -> Joined:
+    async def at_home(self, domain: str, publications: Sequence[Publication]) -> Joined:
         """The documents of a domain, for the one record that the caller holds of its agent. Names that another owner, or another
-        record of the agent, holds are left there."""
+        record of the agent, holds are left there. What was written from the DNS alone takes no document's place."""
+        home = home_of(domain, map(told_of, publications))
         known = await self._known(publications[0].principal, home)
         into = known[0] if known else None
+        described = _find_described(into) if into is not None else None
+        if described is not None and not any(map(_is_fetched, publications)):
+            publications = [_again(described, publications[0].principal, publications[0].decoded.aliases)]
         mine = [self._for_record(each, into) for each in publications]
         return Joined(publications=tuple(mine), into=into, others=tuple(known[1:]))
 
@@ -115,7 +125,7 @@ class Joining:
     async def _known(self, principal: Principal, home: Home) -> list[Registration]:
         """What the caller holds of that agent; its own name first, then the oldest."""
         ids = [entry.id for name in sorted(home.names) if (entry := self._own_entry(principal, name)) is not None]
-        own = self._own_entry(principal, home.agent)
+        own = self._own_entry(principal, home.agent) or self._own_hosted(principal, home.domain)
         maybe = [agent_id async for agent_id in self._of_organisation(principal, home.domain)]
         named = {*ids, *([own.id] if own is not None else [])}
         wanted = list(dict.fromkeys((*named, *maybe)))[: limits.KIN_CANDIDATES]
@@ -213,12 +223,25 @@ def _carried(other: Registration, into: Registration, principal: Principal) -> l
     return [_again(source, principal) for source in other.sources if into.source(source.dialect) is None]
 
 
-def _again(source: Source, principal: Principal) -> Publication:
-    """A document as it came, for another record than it was in."""
+def _is_fetched(publication: Publication) -> bool:
+    return "://" in (publication.source_url or "")
+
+
+def _find_described(held: Registration) -> Source | None:
+    """The newest document of an agent that somebody wrote: not made of the DNS, and not an announcement, which comes again."""
+    written = (each for each in held.sources if each.via != DOMAIN_VIA or "://" in (each.url or ""))
+    return next((each for each in written if each.dialect != _ANNOUNCED), None)
+
+
+def _again(source: Source, principal: Principal, names: tuple[str, ...] = ()) -> Publication:
+    """A document as it came, with what its domain proved of it, and further names."""
+    decoded = decoded_again(source.document, source.dialect, source.url, source.received_at)
+    aliases = tuple(dict.fromkeys((*decoded.aliases, *names)))
     return Publication(
         dialect=source.dialect,
         document=source.document,
-        decoded=decoded_again(source.document, source.dialect, source.url, source.received_at),
+        decoded=msgspec.structs.replace(decoded, aliases=aliases),
+        verdicts=tuple(verdict for verdict in source.verdicts if verdict.check in (*RUNGS, SIGNATURE)),
         principal=principal,
         via=source.via,
         source_url=source.url,

@@ -323,3 +323,37 @@ async def test_bob_is_not_alice(bench: Bench, registering: Registering) -> None:
     await registering.take(ORG, organisation=True)
     assert set(registering.registry.catalogue.ids()) == {AGENT, "agent:bob.example.com"}
     assert (await held(registering, f"{URN}-bob")).id == "agent:bob.example.com"
+
+
+# --- What the DNS alone tells ---------------------------------------------------------------------
+
+
+async def test_a_domain_that_is_hosted_here_is_the_agent_that_is_served_under_it(
+    bench: Bench, registering: Registering
+) -> None:
+    """The service does not ask itself, so all that it finds of its own agents is in the DNS."""
+    bindings = [{"protocol": "https", "endpoint": "https://alice.example.com/invoke"}]
+    body = dump_json({"id": "urn:agent:alice", "name": "Alice", "description": "Talks", "bindings": bindings})
+    dialect, decoded = registering.registry.decode(body)
+    sent = Publication(dialect=dialect, document=body, decoded=decoded, principal=ADMIN)
+    await registering.registry.publish(sent)
+    await registering.registry.host(ADMIN, "urn:agent:alice", bench.domain)
+    bench.set_svcb()
+    found = await registering.take(bench.domain, ADMIN)
+    assert receipts(found) == [("urn:agent:alice", "updated")]
+    record = await held(registering, AGENT)
+    assert (record.id, record.record.name, record.hosted) == ("urn:agent:alice", "Alice", bench.domain)
+    assert receipts(await registering.take(bench.domain, ADMIN)) == [("urn:agent:alice", "unchanged")]
+
+
+async def test_an_outage_of_its_documents_takes_nothing_from_an_agent(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    before = await held(registering, AGENT)
+    bench.web.pages.clear()
+    await registering.later(1001.0)
+    assert (await registering.take(bench.domain)).agents[0].error is None
+    after = await held(registering, AGENT)
+    assert (after.record, after.etag) == (before.record, before.etag)
+    assert await registering.level(AGENT) == "verified"
+    assert await registering.registry.find_held(AGENT) is None
