@@ -20,7 +20,7 @@ from waypost.model.resolution import Resolution
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import Verdict
 from waypost.registry.engine import Registry
-from waypost.trust.checks.adp import KEY_CHECK, parse_full
+from waypost.trust.checks.adp import KEY_CHECK, PROOF_CHECK, parse_full
 from waypost.trust.keys import PublicKey, parse_der, parse_ed25519_raw
 
 CHECK = "peer-verified"
@@ -147,9 +147,15 @@ class RegisteredKeys:
 
 
 def verified_key(registration: Registration, agent: str) -> PublicKey | None:
-    """The key of the ADP document, if the check that binds it passed."""
+    """The key of the ADP document, if the check that binds it passed; or if nothing else binds one, the document holds
+    together, and it is the one that is served under the agent's own domain: an operator, or who proved the domain, says so."""
     source = registration.source("adp")
-    if source is None or not any(each.check == KEY_CHECK and each.state == "passed" for each in source.verdicts):
+    if source is None:
+        return None
+    states = {each.check: each.state for each in source.verdicts}
+    is_served = registration.hosted is not None and registration.hosted == domain_of(agent)
+    holds = states.get(KEY_CHECK) == "unknown" and states.get(PROOF_CHECK) != "failed"
+    if states.get(KEY_CHECK) != "passed" and not (is_served and holds):
         return None
     return stated_key(registration, agent)
 

@@ -68,14 +68,34 @@ async def test_the_domain_is_believed_before_a_pin_a_pin_before_a_document_and_t
             return peer_verdict(found, verified=True, now=bench.clock.now()).evidence["key_by"]
 
         assert await by() == "invitation"
-        assert (await admin.post("/api/v1/agents", json=document(ALICE))).is_success
+        assert (await bench.as_("somebody").post("/api/v1/agents", json=document(ALICE))).is_success
         assert await by() == "invitation"  # a document that nothing verifies is no source
+        assert (await admin.post("/api/v1/agents", json=document(ALICE) | {"name": "served"})).is_success
+        assert await by() == "registry"  # an operator has it served under its domain
         pem = key_of(ALICE).public.pem()
         assert (await admin.post("/api/v1/keys", json={"agent_id": ALICE, "public_key": pem})).is_success
         assert await by() == "pin"
         assert await RegisteredKeys(registry, ADMIN).key_of(ALICE) is not None  # the pin verified the document
         assert await by(DomainKeys(Told(key=published(ALICE)))) == "domain"
         assert await PeerKeysInOrder(rest).key_of(BOB) is None
+
+
+async def test_a_document_that_is_served_under_its_domain_tells_its_key_unless_it_contradicts_itself(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path) as bench:
+        keys = RegisteredKeys(bench.registry, ADMIN)
+        forged = document(ALICE)
+        forged["identity"]["publicKey"]["proof"] = document(BOB)["identity"]["publicKey"]["proof"]  # type: ignore[index]
+        assert (await bench.admin().post("/api/v1/agents", json=forged)).is_success
+        assert await keys.key_of(ALICE) is None
+        assert (await bench.admin().post("/api/v1/agents", json=document(ALICE))).is_success
+        found = await keys.key_of(ALICE)
+        assert found is not None
+        assert (found.by, found.fingerprint) == ("registry", key_of(ALICE).public.fingerprint())
+        pin = {"agent_id": ALICE, "public_key": key_of(BOB).public.pem()}
+        assert (await bench.admin().post("/api/v1/keys", json=pin)).is_success
+        assert await keys.key_of(ALICE) is None  # another key is bound to it
 
 
 async def test_a_domain_that_says_two_things_or_cannot_be_believed_ends_the_search() -> None:
