@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from waypost import limits
-from waypost.errors import QuotaExceeded
+from waypost.dialects.announce_capabilities import read_capabilities
+from waypost.errors import QuotaExceeded, WaypostError
 from waypost.model.json import JsonObject
-from waypost.transports.answers import fits
 from waypost.transports.directory import agent_id_of, is_goodbye
 from waypost.wire.announce import AgentQuery
 
 
+class _Said(NamedTuple):
+    message: JsonObject
+    until: float
+    capabilities: dict[str, str] | None  # read once, not for every question; None: they cannot be read
+
+
 class Own:
     def __init__(self) -> None:
-        self._announced: dict[str, tuple[JsonObject, float]] = {}  # until when
+        self._announced: dict[str, _Said] = {}
 
     def put(self, message: JsonObject, ttl: int, now: float) -> float:
         """Until when it holds. A goodbye is announced like anything else, and leaves nothing."""
@@ -26,32 +35,47 @@ class Own:
         if is_goodbye(message):
             self._announced.pop(agent_id, None)
         else:
-            self._announced[agent_id] = (message, now + ttl)
+            self._announced[agent_id] = _Said(message, now + ttl, _capabilities(message))
         return now + ttl
 
     def drop(self, agent_id: str) -> bool:
         return self._announced.pop(agent_id.lower(), None) is not None
 
     def find(self, agent_id: str, now: float) -> JsonObject | None:
-        message, until = self._announced.get(agent_id, (None, now))
-        return message if now < until else None
+        said = self._announced.get(agent_id)
+        return said.message if said is not None and now < said.until else None
 
     def matching(self, query: AgentQuery, now: float) -> list[JsonObject]:
         """Each with what is left of its ttl."""
         return [
-            {**message, "ttl": max(1, int(until - now))}
-            for message, until in self._announced.values()
-            if now < until and fits(query, message)
+            {**said.message, "ttl": max(1, int(said.until - now))}
+            for agent_id, said in self._asked_for(query)
+            if now < said.until and said.capabilities is not None and query.matches(agent_id, said.capabilities)
         ]
+
+    def _asked_for(self, query: AgentQuery) -> Iterable[tuple[str, _Said]]:
+        """Those that can match: of a question for one agent that one alone."""
+        if query.agent_id is None:
+            return self._announced.items()
+        agent_id = query.agent_id.lower()
+        said = self._announced.get(agent_id)
+        return () if said is None else ((agent_id, said),)
 
     def first(self, now: float) -> JsonObject | None:
         """Any of them, to show which version is spoken here."""
-        return next((message for message, until in self._announced.values() if now < until), None)
+        return next((said.message for said in self._announced.values() if now < said.until), None)
 
     def holds(self, message: JsonObject) -> bool:
         """Whether this is an own word that came back."""
         held = self._announced.get(agent_id_of(message))
-        return held is not None and held[0]["agent"] == message["agent"]
+        return held is not None and held.message["agent"] == message["agent"]
 
     def _sweep(self, now: float) -> None:
-        self._announced = {name: held for name, held in self._announced.items() if now < held[1]}
+        self._announced = {name: said for name, said in self._announced.items() if now < said.until}
+
+
+def _capabilities(message: JsonObject) -> dict[str, str] | None:
+    try:
+        return read_capabilities(message["agent"], "$.agent")
+    except WaypostError:
+        return None
