@@ -22,6 +22,8 @@ from websockets.typing import Subprotocol
 from waypost import limits
 from waypost.client.agp_link import SocketLink, tls_1_3
 from waypost.client.aio.client import Client
+from waypost.client.callbacks import Callbacks
+from waypost.client.callbacks import Handler as PostedHandler
 from waypost.client.contacts import Contact, Contacts, DomainContacts, GivenContacts, RegistryContacts
 from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
@@ -131,6 +133,11 @@ class LiveAgent:
         """Answers that nobody waits for any more, after a restart or a time-out."""
         self._on_reply = handler
         return handler
+
+    def callbacks(self, handler: PostedHandler) -> Callbacks:
+        """An ASGI application for the address that tasks and swarms are given as `callback`: what was signed for this agent
+        comes to `handler`, once. Use it while the agent is live."""
+        return Callbacks(self.agent, self, self._keeper, handler)
 
     # --- Life ------------------------------------------------------------------------------------
 

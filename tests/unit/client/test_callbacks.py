@@ -1,0 +1,94 @@
+"""What is posted to an agent of one's own: taken when it is signed for it, once, and again when it could not be taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from support.agp import ALICE, BOB, CAROL, key_of
+from waypost import LiveAgent
+from waypost.client.callbacks import Posted
+from waypost.client.contacts import Contact
+from waypost.meeting.peers import PeerKey
+from waypost.meeting.signatures import sign_result
+from waypost.net.clock import SystemClock
+
+NEWS = {"messageId": "m-1", "swarmId": "s-1", "from": CAROL, "content": "half is done", "contentType": "text/plain"}
+
+
+class Known:
+    """Alice and Carol, by their keys."""
+
+    async def find(self, agent: str) -> Contact | None:
+        if agent not in (ALICE, CAROL):
+            return None
+        public = key_of(agent).public
+        key = PeerKey(agent=agent, fingerprint=public.fingerprint() or "", by="given", key=public)
+        return Contact(agent=agent, url="wss://nowhere.invalid", key=key)
+
+
+class Desk:
+    """Bob's program: it writes down what is posted, unless it cannot."""
+
+    def __init__(self) -> None:
+        self.taken: list[Posted] = []
+        self.is_closed = False
+
+    async def take(self, posted: Posted) -> None:
+        if self.is_closed:
+            raise OSError("the desk is closed")
+        self.taken.append(posted)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[tuple[Desk, httpx.AsyncClient]]:
+    made = Desk()
+    async with LiveAgent(BOB, key_of(BOB), contacts=(Known(),)) as agent:
+        transport = httpx.ASGITransport(agent.callbacks(made.take), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="https://bob.example.com") as client:
+            yield made, client
+
+
+def signed(document: dict[str, object], sender: str = ALICE, to: str = BOB, ago: float = 0) -> dict[str, object]:
+    body = json.dumps(document).encode()
+    now = SystemClock().now() - ago
+    message_id = str(document.get("messageId") or document.get("taskId"))
+    return {"content": body, "headers": dict(sign_result(key_of(sender), message_id, sender, to, now, body))}
+
+
+async def test_what_is_signed_for_the_agent_is_handed_over_once_and_by_its_signer(
+    desk: tuple[Desk, httpx.AsyncClient],
+) -> None:
+    made, client = desk
+    for _ in range(2):
+        assert (await client.post("/news", **signed(NEWS))).status_code == 204  # type: ignore[arg-type]
+    result = {"taskId": "t-1", "status": "succeeded", "result": {"text": "done"}}
+    assert (await client.post("/news", **signed(result, CAROL))).status_code == 204  # type: ignore[arg-type]
+    assert [(each.id, each.sender, each.is_result) for each in made.taken] == [
+        ("m-1", ALICE, False),
+        ("t-1", CAROL, True),
+    ]
+    assert made.taken[0].document == NEWS
+
+
+async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tuple[Desk, httpx.AsyncClient]) -> None:
+    made, client = desk
+    changed = signed(NEWS) | {"content": json.dumps(NEWS | {"content": "all is done"}).encode()}
+    for post in (signed(NEWS, to=CAROL), signed(NEWS, ago=4000), changed, {"content": b"{}"}):
+        answer = await client.post("/news", **post)  # type: ignore[arg-type]
+        assert answer.status_code in (401, 403), answer.text
+        assert answer.json()["message"]
+    assert (await client.post("/news", **signed({"a": 1}))).status_code == 400  # type: ignore[arg-type]
+    assert made.taken == []
+
+
+async def test_what_could_not_be_taken_is_taken_when_it_is_posted_again(desk: tuple[Desk, httpx.AsyncClient]) -> None:
+    made, client = desk
+    made.is_closed = True
+    assert (await client.post("/news", **signed(NEWS))).status_code == 500  # type: ignore[arg-type]
+    made.is_closed = False
+    assert (await client.post("/news", **signed(NEWS))).status_code == 204  # type: ignore[arg-type]
+    assert [each.id for each in made.taken] == ["m-1"]
