@@ -19,7 +19,7 @@ from waypost.dialects.packing import unpack
 from waypost.domains.dane import Dane
 from waypost.domains.journal import Journal, Refusal, code_of, is_denied, refuse_failure, weakest
 from waypost.domains.listed import entries_of_map, entry_of, parse_entry
-from waypost.domains.naming import find_path, is_same_organisation, origin, parse_name
+from waypost.domains.naming import find_path, is_same_organisation, origin, parse_asked
 from waypost.domains.ports import Dns, DomainFetcher, Lookup
 from waypost.domains.signed_records import judge_listed
 from waypost.domains.zone_keys import ZoneKeys
@@ -66,7 +66,9 @@ class OrganisationReader:
 
     async def read(self, domain: str) -> Index:
         """What an organisation lists. A failure is told in the answer."""
-        return await _Reading(parse_name(domain), self._dns, self._fetcher, self._clock, self._follow_signed).read()
+        return await _Reading(
+            parse_asked(domain).domain, self._dns, self._fetcher, self._clock, self._follow_signed
+        ).read()
 
 
 class _Reading:

@@ -103,10 +103,7 @@ class DomainImporter(Importer):
         if not told.is_resolved:
             raise _refused(told)
         digest = _digest(found)
-        if wanted.digest is not None and wanted.digest != digest:
-            raise PreconditionFailed(
-                "What the domain says has changed since it was shown.", path="$.digest", hint="Look again."
-            )
+        _check_digest(wanted, digest)
         agents = await self._agents(principal, wanted, found)
         if all(agent.error is not None for agent in agents) and agents[0].error is not None:
             raise agents[0].error
@@ -139,11 +136,13 @@ class DomainImporter(Importer):
         domain = parse_asked(wanted.url).domain
         index, own = await asyncio.gather(self._organisations.read(domain), self._resolver.find(domain))
         if index.told.outcome == "failed":
-            raise _failed(index.told.code, f"The index of {domain} cannot be used: {index.told.reason}.")
+            raise _failed(index.told.code, f"The index of {domain} cannot be used: {index.told.reason.rstrip('.')}.")
         if index.told.outcome == "not_found" and not own.resolution.is_resolved:
             return await self._elsewhere(principal, msgspec.structs.replace(wanted, organisation=False), own.resolution)
         listing = Listing(domain, index, self._listed(principal, wanted, index))
         resolved = [own, *await self._resolved(listing.domains(domain))]
+        digest = _digest_of_all(index, resolved)
+        _check_digest(wanted, digest)
         agents: list[FoundAgent] = []
         for found in resolved:
             if found.resolution.is_resolved:
@@ -153,7 +152,6 @@ class DomainImporter(Importer):
             elif found is not own and found.resolution.domain in listing.named:
                 agents.append(FoundAgent(document=b"", error=_refused(found.resolution)))
         agents += await self._others(wanted, listing)
-        digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(each.document).digest() for each in agents))).hexdigest()
         return FoundDocuments(url=index.url or f"agent:{domain}", digest=digest, agents=tuple(agents))
 
     def _listed(self, principal: Principal, wanted: Wanted, index: Index) -> list[Publication | FoundAgent]:
@@ -281,6 +279,21 @@ def _stated(documents: Sequence[Descriptor]) -> dict[str, str]:
     return {}
 
 
+def _check_digest(wanted: Wanted, digest: str) -> None:
+    """What was shown is what is saved."""
+    if wanted.digest is not None and wanted.digest != digest:
+        raise PreconditionFailed(
+            "What the domain says has changed since it was shown.", path="$.digest", hint="Look again."
+        )
+
+
+def _digest_of_all(index: Index, resolved: Sequence[Found]) -> str:
+    """Of everything that an organisation lists, in any order."""
+    found = [_digest(each).encode() for each in resolved if each.resolution.is_resolved]
+    parts = sorted(hashlib.sha256(each).digest() for each in (*index.documents, *found))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
 def _digest(found: Found) -> str:
     bodies = [each.body for each in found.documents] or [dump_json(profile_of(found))]
     if len(bodies) == 1:
@@ -290,15 +303,17 @@ def _digest(found: Found) -> str:
 
 def _refused(told: Resolution) -> FetchFailed | AgentRefused:
     if told.outcome == "not_found":
-        return _failed(told.code or "no_agent", f"{told.domain} names no agent: {told.reason}.")
+        return _failed(told.code or "no_agent", f"{told.domain} names no agent: {told.reason.rstrip('.')}.")
     if any(verdict.state == "failed" for verdict in told.verdicts):
         return AgentRefused(
-            f"The agent of {told.domain} is refused: {told.reason}.",
+            f"The agent of {told.domain} is refused: {told.reason.rstrip('.')}.",
             path="$.url",
             hint=_HINT,
             details={"reason": told.code},
         )
-    return _failed(told.code or "unresolved", f"The agent of {told.domain} cannot be resolved: {told.reason}.")
+    return _failed(
+        told.code or "unresolved", f"The agent of {told.domain} cannot be resolved: {told.reason.rstrip('.')}."
+    )
 
 
 def _failed(code: str, message: str) -> FetchFailed:

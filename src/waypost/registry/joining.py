@@ -123,11 +123,12 @@ class Joining:
         return self._registry.catalogue.find(agent_id) if agent_id is not None else None
 
     async def _known(self, principal: Principal, home: Home) -> list[Registration]:
-        """What the caller holds of that agent; its own name first, then the oldest."""
+        """What the caller holds of that agent: what is served under the domain, else what has its name, then the oldest."""
         ids = [entry.id for name in sorted(home.names) if (entry := self._own_entry(principal, name)) is not None]
-        own = self._own_entry(principal, home.agent) or self._own_hosted(principal, home.domain)
+        own = self._own_hosted(principal, home.domain) or self._own_entry(principal, home.agent)
         maybe = [agent_id async for agent_id in self._of_organisation(principal, home.domain)]
-        named = {*ids, *([own.id] if own is not None else [])}
+        called = self._own_entry(principal, home.agent)
+        named = {*ids, *(entry.id for entry in (own, called) if entry is not None)}
         wanted = list(dict.fromkeys((*named, *maybe)))[: limits.KIN_CANDIDATES]
         held = await self._registry.registrations(wanted)
         found = [each for each in held if each.id in named or _is_kin(each, home)]

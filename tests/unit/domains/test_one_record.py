@@ -12,6 +12,7 @@ from support.domain_imports import ADMIN, ALICE, BOB, Registering
 from support.resolving import Bench
 from support.service import service
 from support.zones import Identity
+from waypost.errors import PreconditionFailed
 from waypost.model.json import dump_json
 from waypost.model.registration import Registration
 from waypost.registry.importing import FoundDocuments
@@ -138,6 +139,20 @@ async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, regi
     assert AGENT in listed.aliases
     assert "points at the document of alice.example.com" in listed.warnings[-1]
     assert len(registering.registry.catalogue) == 0
+
+
+async def test_of_an_organisation_too_only_what_was_shown_is_saved(bench: Bench, registering: Registering) -> None:
+    bench.publish()
+    catalogue(bench, entry(bench.url(DOCUMENT)))
+    shown = await registering.take(ORG, organisation=True, save=False)
+    catalogue(bench, entry(bench.url(DOCUMENT), displayName="Another"))
+    with pytest.raises(PreconditionFailed):
+        await registering.take(ORG, organisation=True, digest=shown.digest)
+    assert len(registering.registry.catalogue) == 0
+    catalogue(bench, entry(bench.url(DOCUMENT)))
+    found = await registering.take(ORG, organisation=True, digest=shown.digest)
+    assert found.digest == shown.digest
+    assert {agent_id for agent_id, _ in receipts(found)} == {AGENT}
 
 
 async def test_two_entries_for_one_agent_do_not_take_turns(bench: Bench, registering: Registering) -> None:

@@ -157,7 +157,8 @@ class ValidatingDns:
             self._chain.ask_ahead(name, work)
         message = await self._exchange.ask(name, kind, work.account)
         if message.rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-            raise failure(f"The resolver answers {_code(message)} for {name}.", "status", "Try again later.")
+            asked = name.to_text(omit_final_dot=True)
+            raise failure(f"The resolver answers {_code(message)} for {asked}.", "status", "Try again later.")
         return message
 
     async def _judge_end(self, message: Message, path: Path, work: Work) -> tuple[Judgement, int]:
