@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from support.announce import agent
 from support.bus import nats_server
 from support.jsonl import Reading, reading
+from support.places import Place, place
 from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
@@ -28,8 +29,11 @@ PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
-def running(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Reading]]:
-    words = [sys.executable, "-m", "waypost", *arguments, "-o", "jsonl"]
+def running(
+    folder: Path, *arguments: str, before: Sequence[str] = (), **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Reading]]:
+    """`before`: words that start it elsewhere."""
+    words = [*before, sys.executable, "-m", "waypost", *arguments, "-o", "jsonl"]
     with reading(words, folder, clean_environment({"WAYPOST_DATA": str(folder / "agent"), **environment})) as read:
         yield read.process, read
 
@@ -55,16 +59,21 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.mark.req("ANN-30", "ANN-32", "ANN-41")
 def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_ends_after_a_kill(folder: Path) -> None:
-    agent_id = str(uuid.uuid4())  # mDNS on loopback has one port for the whole machine, and others may be there
+    with place(1) as where:  # mDNS on loopback has one port for the whole machine, and others may be there
+        seen_and_gone(folder, where)
+
+
+def seen_and_gone(folder: Path, host: Place) -> None:
+    agent_id, before = str(uuid.uuid4()), host.command(0)
     (folder / "agent.json").write_bytes(msgspec.json.encode(agent(agent_id)))
     port = ("--udp-port", str(free_port()))
     where = ("--mdns", "--udp", "--interface", "lo", *port)
     with (
-        running_server("--udp", "--udp-interface", "lo", *port, "--trust-mode", "tofu") as server,
-        running(folder, "browse", *where) as (_, read),
+        running_server("--udp", "--udp-interface", "lo", *port, "--trust-mode", "tofu", before=before) as server,
+        running(folder, "browse", *where, before=before) as (_, read),
     ):
         seen = (event for event in iter(read.next, None) if event["agent_id"] == agent_id)
-        with running(folder, "announce", "agent.json", *where) as (announcing, told):
+        with running(folder, "announce", "agent.json", *where, before=before) as (announcing, told):
             assert {(state["transport"], state["state"]) for state in (told.next(), told.next())} == {
                 ("mdns", "announced"),
                 ("udp", "announced"),
@@ -75,12 +84,16 @@ def test_an_agent_is_seen_by_its_first_words_and_gone_everywhere_when_its_ttl_en
             assert set(first) == {"mdns", "udp"}
 
             def found() -> Any:
-                return httpx.get(f"{server.url}/agents?capability=metrics", headers=server.headers, timeout=60).json()[
-                    "agents"
-                ]
+                url = f"{server.url}/agents?capability=metrics"
+                with host.entered(0):
+                    return httpx.get(url, headers=server.headers, timeout=60).json()["agents"]
 
             wait_until(found)
-            assert agent_id in Shell(folder, server.environment())("find", "metrics", "-o", "jsonl").out
+            find = [*before, sys.executable, "-m", "waypost", "find", "metrics", "-o", "jsonl"]
+            ran = subprocess.run(
+                find, cwd=folder, env=server.environment(), capture_output=True, text=True, timeout=120, check=True
+            )
+            assert agent_id in ran.stdout
             announcing.kill()
         assert {(event["type"], event["via"]) for event in (next(seen), next(seen))} == {
             ("expired", "mdns"),

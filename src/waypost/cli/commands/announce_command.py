@@ -33,6 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is announced, and how."""
 
     file: str
+    mark: tuple[int, int] | None  # of the file, from before it was read
     identity: Identity
     ids: Path
     transports: list[Transport]
@@ -91,8 +92,10 @@ def command(
             path="--mdns",
             hint="Use --udp, name a --registry, or install `waypost[lan]`.",
         )
+    mark = _mark(Path(file))  # before it is read: whatever is written after that is a change
     plan = Plan(
         file=file,
+        mark=mark,
         identity=load_identity(_read(file), data, key=key),
         ids=data / FOLDER / IDS_FILE,
         transports=transports,
@@ -129,8 +132,7 @@ async def _follow(announcer: Announcer, plan: Plan) -> None:
     """Announce what the file says whenever it changes. One that cannot be read leaves things as they are."""
     if plan.file == "-":
         return
-    path = Path(plan.file)
-    known = _mark(path)
+    path, known = Path(plan.file), plan.mark
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         mark = _mark(path)
