@@ -659,6 +659,11 @@ async def test_a_note_is_seen_by_whoever_names_it_and_listed_by_its_prefix(store
     assert held[0].notes == {"pin:a": b"3"}
     assert await store.notes("allow:") == [("allow:*", b"1"), ("allow:é", b"2")]
     assert len(await store.notes("")) == 4
+    assert await store.notes("allow", limit=2) == [("allow:*", b"1"), ("allow:é", b"2")]
+    assert await store.notes("allow", "allow:*", 1) == [("allow:é", b"2")]
+    assert await store.notes("pin:", "allow:é") == [("pin:a", b"3")]
+    assert await store.notes("pin:a", limit=1) == [("pin:a", b"3")], "the whole name is a beginning too"
+    assert await store.notes("pin:", "pin:a") == []
     await store.execute(note({"allow:*": None, "pin:a": b"4", "absent": None}))
     assert await store.notes("allow:") == [("allow:é", b"2")]
     assert await store.notes("pin:") == [("pin:a", b"4")]

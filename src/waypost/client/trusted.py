@@ -50,10 +50,11 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustStore(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys by agent, and what was revoked."""
+    """A page of the keys by agent, and of what was revoked. `next_cursor` is None on the last one."""
 
     keys: tuple[TrustedKey, ...] = ()
     revoked: tuple[Revocation, ...] = ()
+    next_cursor: str | None = None
 
 
 def rules_of(document: Mapping[str, Any]) -> tuple[AllowRule, ...]:

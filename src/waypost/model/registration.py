@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
@@ -11,6 +13,7 @@ from waypost.model.verdict import Level, Verdict
 
 TRUST_FACT = "trust"
 VERIFIED_FACT = "trust:verified"
+KEY_FACT = "key"
 _HEALTH_PREFIX = f"{HEALTH_FACT}:"
 
 
@@ -78,6 +81,21 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     """What was found of all its documents."""
     return tuple(verdict for source in registration.sources for verdict in source.verdicts)
+
+
+def key_id_of(source: Source) -> str | None:
+    """The key behind a source, as the checks found it."""
+    for verdict in source.verdicts:
+        found: Any = verdict.evidence.get("key_id")
+        if verdict.state == "passed" and isinstance(found, str):
+            return found
+    return None
+
+
+def keys_of(registration: Registration) -> tuple[str, ...]:
+    """The keys that stand behind it, each once."""
+    found = (key_id_of(source) for source in registration.sources)
+    return tuple(dict.fromkeys(key_id for key_id in found if key_id is not None))
 
 
 def endpoint_of(registration: Registration) -> str | None:

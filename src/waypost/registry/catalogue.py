@@ -20,7 +20,7 @@ from sortedcontainers import SortedList
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED as LISTED
-from waypost.model.registration import Entry
+from waypost.model.registration import KEY_FACT, Entry
 from waypost.registry.lookalikes import Lookalikes
 from waypost.registry.stated import StatedIndex
 from waypost.search.tags import TagIndex
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from waypost.search.suggestions import TagNeighbours
 
 _EVERYTHING = "*"
+_KEY = f"{KEY_FACT}:"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
 _FRESH = 500  # new agents that wait to be put into the tag index: some 5 ms
 _SPELT_AT_ONCE = 500
@@ -65,6 +66,7 @@ class Catalogue:
         self._stated = StatedIndex()
         self.lookalikes = Lookalikes()
         self._owned: Counter[str] = Counter()  # agents by owner
+        self._unkeyed: set[str] = set()  # loaded agents that were judged, and whose entries name no key
         self._judged: Counter[str] = Counter()  # agents of which something was verified or failed, by scope
 
     def __len__(self) -> int:
@@ -82,6 +84,8 @@ class Catalogue:
                 self._name(entry)
             if entry.facts:
                 self._judge(entry)
+                if entry.trust != "self_asserted" and not any(fact.startswith(_KEY) for fact in entry.facts):
+                    self._unkeyed.add(entry.id)
         self._deadlines += [
             (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
         ]
@@ -231,6 +235,7 @@ class Catalogue:
     def remove(self, agent_id: str, at: float) -> None:
         entry = self._entries.pop(agent_id, None)
         if entry is not None:
+            self._unkeyed.discard(agent_id)
             self._forget(entry, at)
             self._entries.pop(agent_id, None)
 
@@ -251,6 +256,10 @@ class Catalogue:
         if entry.trust != "self_asserted":
             self._judged.subtract(entry.scopes)
             self.lookalikes.remove(entry)
+
+    def signed_by(self, key_id: str) -> list[str]:
+        """Agents behind which a key may stand: those of which it is known, and those that were judged before that was kept."""
+        return [*self.tags.ids_of(self.stated.valued(KEY_FACT, key_id)), *sorted(self._unkeyed)]
 
     def has_judged(self, audience: frozenset[str] | None) -> bool:
         """Whether of any agent that the audience sees something was verified, or failed."""

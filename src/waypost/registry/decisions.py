@@ -27,7 +27,7 @@ from waypost.model.merge import merge_sources, only_points
 from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
-from waypost.model.registration import TRUST_FACT, Entry, Registration, Source, verdicts_of
+from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry, Registration, Source, keys_of, verdicts_of
 from waypost.model.times import find_instant
 from waypost.model.verdict import level_of, states_of
 from waypost.registry.announced import announced_facts
@@ -62,12 +62,14 @@ def entry_of(registration: Registration) -> Entry:
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration), *_health_fact(registration)),
+        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration), *_found_facts(registration)),
     )
 
 
-def _health_fact(registration: Registration) -> tuple[str, ...]:
-    return () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
+def _found_facts(registration: Registration) -> tuple[str, ...]:
+    """What was found besides its level: the keys behind it, and how its endpoint answers."""
+    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
+    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
 
 
 def _trust_fact(registration: Registration) -> tuple[str, ...]:

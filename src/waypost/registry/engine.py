@@ -110,7 +110,7 @@ class Registry(Confirming):
         self._observers: list[Callable[[Committed], None]] = []
         self._names = random.Random(secrets.randbits(256))
         self._index = IndexKeeper(self.ranker, store)
-        self.trust = TrustBook(store, clock)
+        self.trust = TrustBook(store, clock, self.catalogue.signed_by)
         self.proofs = ProofBook()
         self._chores: list[tuple[float, Callable[[], Any]]] = []
         self._admit_endpoint: Callable[[Publication], None] | None = None

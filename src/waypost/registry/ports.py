@@ -189,8 +189,8 @@ class Store(Protocol):
 
     async def tombstone(self, agent_id: str) -> Tombstone | None: ...
 
-    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
-        """The notes whose names begin so, in the order of names."""
+    async def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        """The notes whose names begin so, in the order of names; those after a name, and so many of them."""
         ...
 
     async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:

@@ -6,16 +6,16 @@ registration asks nobody. Lists are read from the store itself, and so are true 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
 from waypost.model.principal import Principal
-from waypost.model.registration import Registration, Source
+from waypost.model.registration import Registration, keys_of
 from waypost.model.times import to_rfc3339
 from waypost.registry import decisions
 from waypost.registry.announcing import revoked_agent_name, revoked_key_name
@@ -73,13 +73,16 @@ class Revoking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustBook:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, signed_by: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
+        """`signed_by` gives the ids of records behind which a key may stand."""
         self._store = store
         self._clock = clock
         self.rules = AllowList()
         self._revoked: dict[str, set[str]] = {kind: set() for kind in get_args(RevokedKind)}
         self.revoked_keys = self._revoked["key"]
         self.revoked_agents = self._revoked["agent"]
+        self._bound: dict[str, set[str]] | None = None  # ids by the keys that were bound to them, once somebody asked
+        self.signed_by = signed_by
 
     # --- The mirror ------------------------------------------------------------------------------
 
@@ -98,6 +101,8 @@ class TrustBook:
                 self.rules.remove(rule) if value is None else self.rules.add(rule)
             elif name.startswith(_REVOKED):
                 self._take_in_revoked(name.removeprefix(_REVOKED))
+            elif self._bound is not None and name.startswith(pin_name("")) and (pin := load_pin(value)) is not None:
+                self._note_bound(pin)
 
     def _take_in_revoked(self, name: str) -> None:
         kind, _, value = name.partition(":")
@@ -164,6 +169,22 @@ class TrustBook:
         """All of them, or the one of an agent."""
         found = (load_pin(value) for _, value in await self._store.notes(pin_name(agent_id or "")))
         return [pin for pin in found if pin is not None and agent_id in (None, pin.agent_id)]
+
+    async def of_agent(self, agent_id: str) -> list[Pin | Revocation]:
+        """The keys of an agent, and what was revoked of it: its id, and keys that were bound to it."""
+        pins = await self.pins(agent_id)
+        keys = {key.key_id for pin in pins for key in pin.keys if key.state == "revoked"}
+        names = [revoked_agent_name(agent_id), *map(revoked_key_name, sorted(keys))]
+        found = [row for name in names for row in await self._store.notes(name)]
+        return [*pins, *(msgspec.json.decode(value, type=Revocation) for name, value in found if name in names)]
+
+    async def page(self, after: str, limit: int) -> tuple[list[Pin | Revocation], str | None]:
+        """The rows after a place: the keys by agent, then what was revoked; and the place to go on from, if there is more."""
+        found = [*await self._store.notes(pin_name(""), after, limit + 1)] if after < _REVOKED else []
+        if len(found) <= limit:
+            found += await self._store.notes(_REVOKED, after, limit + 1 - len(found))
+        place = found[limit - 1][0] if len(found) > limit else None
+        return [row for name, value in found[:limit] if (row := _row(name, value)) is not None], place
 
     async def forget(self) -> None:
         """Rows of ids that were announced once and never again. Ids that a rule names are never forgotten."""
@@ -245,16 +266,27 @@ class TrustBook:
     async def enforce(self, principal: Principal, key_id: str) -> tuple[str, ...]:
         """Retire a revoked key wherever it is bound, and withdraw what it stands behind. May be repeated."""
         gone: list[str] = []
-        for pin in await self.pins():
-            if pin.find_key(key_id) is not None:
-                gone += await self._drop(principal, key_id, record_name(pin.agent_id), pin.agent_id)
-        async for page in self._store.scan():
-            for registration in page:
-                if is_signed_by(registration, key_id):
-                    gone += await self._drop(principal, key_id, registration.id, None)
+        for agent_id in await self._bound_to(key_id):
+            gone += await self._drop(principal, key_id, record_name(agent_id), agent_id)
+        for record_id in self.signed_by(key_id):
+            gone += await self._drop(principal, key_id, record_id, None)
         name = revoked_key_name(key_id)
         await self._store.execute(Command(keys=(), notes=(name,), decide=partial(_finished, name)))
         return tuple(dict.fromkeys(gone))
+
+    async def _bound_to(self, key_id: str) -> list[str]:
+        """The ids to which a key is or was bound. The first question reads every row; commits keep what it found."""
+        if self._bound is None:
+            self._bound = {}
+            for pin in await self.pins():
+                self._note_bound(pin)
+        return sorted(self._bound.get(key_id, ()))
+
+    def _note_bound(self, pin: Pin) -> None:
+        """Nothing is taken out: whoever reads it looks at the row itself."""
+        if self._bound is not None:
+            for key in pin.keys:
+                self._bound.setdefault(key.key_id, set()).add(pin.agent_id)
 
     async def _drop(self, principal: Principal, key_id: str, record_id: str, agent_id: str | None) -> list[str]:
         now = self._clock.now()
@@ -274,6 +306,10 @@ class TrustBook:
 
         await self._store.execute(Command(keys=(record_id,), notes=() if name is None else (name,), decide=decide))
         return withdrawn
+
+
+def _row(name: str, value: bytes) -> Pin | Revocation | None:
+    return msgspec.json.decode(value, type=Revocation) if name.startswith(_REVOKED) else load_pin(value)
 
 
 def _check_not_retired(pin: Pin, key: PublicKey) -> None:
@@ -338,13 +374,4 @@ def agent_name(name: str) -> str:
 
 
 def is_signed_by(registration: Registration, key_id: str) -> bool:
-    return any(key_id_of(source) == key_id for source in registration.sources)
-
-
-def key_id_of(source: Source) -> str | None:
-    """The key behind a source, as the checks found it."""
-    for verdict in source.verdicts:
-        found: Any = verdict.evidence.get("key_id")
-        if verdict.state == "passed" and isinstance(found, str):
-            return found
-    return None
+    return key_id in keys_of(registration)

@@ -5,6 +5,7 @@ revoked.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from waypost import limits
@@ -16,7 +17,7 @@ from waypost.model.times import to_rfc3339
 from waypost.registry.engine import Registry
 from waypost.registry.trustbook import Revocation, RevokedKind, Rule, agent_name
 from waypost.server.asgi import AnyResponse, Response, json_response
-from waypost.server.reading import read_object
+from waypost.server.reading import read_limit, read_object
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.trust.allowlist import find_agent_id, parse_rule
 from waypost.trust.announced import parse_announced_key
@@ -62,6 +63,7 @@ REVOCATION: dict[str, Any] = {
 _KINDS: dict[str, RevokedKind] = {"key_id": "key", "agent_id": "agent", "serial": "serial", "token_id": "token"}
 _SERIAL = re.compile(r"[0-9a-f]{1,64}\Z")
 _NOT_STORED = (b"cache-control", b"no-store")
+_PURPOSE = "keys"
 
 
 class TrustStoreFace:
@@ -120,7 +122,11 @@ class TrustStoreFace:
                 operation="keys_list",
                 handler=self.keys,
                 summary="The trust store: keys by agent, and what was revoked",
-                parameters=(Parameter(name="agent_id"),),
+                parameters=(
+                    Parameter(name="agent_id"),
+                    Parameter(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+                    Parameter(name="cursor"),
+                ),
                 answers={
                     200: Body(
                         schema={
@@ -129,6 +135,7 @@ class TrustStoreFace:
                             "properties": {
                                 "keys": {"type": "array", "items": KEY},
                                 "revoked": {"type": "array", "items": REVOCATION},
+                                "next_cursor": _TEXT,
                             },
                         }
                     )
@@ -187,12 +194,25 @@ class TrustStoreFace:
     # --- Keys ------------------------------------------------------------------------------------
 
     async def keys(self, call: Call) -> AnyResponse:
-        wanted = call.request.param("agent_id")
-        agent_id = None if wanted is None else self._trusted_name(call, wanted, "agent_id")
+        """Agents with their keys, then what was revoked, so many at a time. Of one agent: its own, at once."""
+        wanted, limit = call.request.param("agent_id"), read_limit(call.request)
         now = self._registry.clock.now()
-        rows = [row for pin in await self._book.pins(agent_id) for row in keys_json(pin, now)]
-        revoked = [row.told() for row in await self._book.revocations()]
-        return json_response({"keys": rows, "revoked": revoked}, headers=[_NOT_STORED])
+        place: str | None = None
+        rows: Sequence[Pin | Revocation]
+        if wanted is not None:
+            rows = await self._book.of_agent(self._trusted_name(call, wanted, "agent_id"))
+        else:
+            rows, place = await self._book.page(self._place(call.request.param("cursor"), now), limit)
+        answer: JsonObject = {
+            "keys": [row for pin in rows if isinstance(pin, Pin) for row in keys_json(pin, now)],
+            "revoked": [row.told() for row in rows if isinstance(row, Revocation)],
+        }
+        if place is not None:
+            answer["next_cursor"] = self._registry.seal.seal_page(_PURPOSE, place.encode(), now)
+        return json_response(answer, headers=[_NOT_STORED])
+
+    def _place(self, cursor: str | None, now: float) -> str:
+        return "" if cursor is None else self._registry.seal.open_page(_PURPOSE, cursor, now).decode()
 
     async def trust(self, call: Call) -> AnyResponse:
         asked = await read_object(call.request)

@@ -198,8 +198,9 @@ class MemoryStore:
     async def tombstone(self, agent_id: str) -> Tombstone | None:
         return self._tombstones.get(agent_id)
 
-    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
-        return sorted((name, value) for name, value in self._notes.items() if name.startswith(prefix))
+    async def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        found = ((name, value) for name, value in self._notes.items() if name.startswith(prefix) and name > after)
+        return sorted(found)[:limit]
 
     async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
         return self._history.get(agent_id, [])[:limit]

@@ -24,7 +24,8 @@ _DOCUMENTS = (
 )
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 _HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
-_NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name"
+_NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name LIMIT ?"
+_NOTES_AFTER = "SELECT name, value, crc FROM notes WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
 _LAST_CHARACTER = "\U0010ffff"  # no name goes on with it
 
 _Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
@@ -69,8 +70,9 @@ class Reader:
         found = self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (agent_id,)).fetchall()
         return rows.read_tombstone(*found[0]) if found else None
 
-    def notes(self, prefix: str) -> list[tuple[str, bytes]]:
-        found = self._run(_NOTES, (prefix, prefix + _LAST_CHARACTER))
+    def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        first, query = (prefix, _NOTES) if after < prefix else (after, _NOTES_AFTER)
+        found = self._run(query, (first, prefix + _LAST_CHARACTER, -1 if limit is None else limit))
         return [(row[0], rows.read_note(*row)) for row in found.fetchall()]
 
     def history(self, agent_id: str, limit: int) -> list[Version]:

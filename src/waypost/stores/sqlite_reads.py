@@ -104,8 +104,8 @@ class SqliteReads(ABC):
     async def tombstone(self, agent_id: str) -> Tombstone | None:
         return self._read_here(lambda reader: reader.tombstone(agent_id))
 
-    async def notes(self, prefix: str) -> list[tuple[str, bytes]]:
-        return await self._read_apart(lambda reader: reader.notes(prefix))
+    async def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        return await self._read_apart(lambda reader: reader.notes(prefix, after, limit))
 
     async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
         return self._read_here(lambda reader: reader.history(agent_id, limit))

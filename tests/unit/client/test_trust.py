@@ -10,7 +10,7 @@ import pytest
 from support.service import Bench, profile, service
 from support.signing import key_of
 from waypost import Client
-from waypost.errors import MissingScope, NotFound, PreconditionFailed
+from waypost.errors import InvalidCursor, InvalidParameter, MissingScope, NotFound, PreconditionFailed
 from waypost.trust.signing import sign_profile
 
 ID = "https://agents.example.net/id/minimal"
@@ -71,3 +71,23 @@ async def test_the_doctor_answers_admins_alone(tmp_path: Path) -> None:
         assert set(diagnosis["counts"]) == {"danger", "warning", "info", "ok"}
         with pytest.raises(MissingScope):
             await bob.doctor()
+
+
+async def test_a_program_reads_the_trust_store_page_by_page(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench, client(bench) as admin:
+        for number in range(5):
+            await admin.keys_trust(f"urn:agent:{number}", key_of(number=number).public.pem())
+        revoked = key_of(number=3).public.key_id
+        await admin.keys_revoke(key_id=revoked)
+        first = await admin.keys_list(limit=4)
+        assert (len(first.keys), first.revoked) == (4, ())
+        last = await admin.keys_list(limit=4, cursor=first.next_cursor)
+        assert (len(last.keys), [row.key_id for row in last.revoked], last.next_cursor) == (1, [revoked], None)
+        assert sorted(key.agent_id for key in (*first.keys, *last.keys)) == [f"urn:agent:{n}" for n in range(5)]
+        of_one = await admin.keys_list("urn:agent:3")
+        assert ([key.state for key in of_one.keys], [row.key_id for row in of_one.revoked]) == (["revoked"], [revoked])
+        assert (await admin.keys_list("urn:agent:2")).revoked == ()
+        with pytest.raises(InvalidCursor):
+            await admin.keys_list(cursor="not one of ours, at all")
+        with pytest.raises(InvalidParameter):
+            await admin.keys_list(limit=1000)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 
+import msgspec
 import pytest
 
 from support.outside import Outside, answer, outside
 from support.ports import free_port
-from unit.net.conftest import MakeFetcher
+from unit.net.conftest import PATIENT, MakeFetcher
 from waypost import limits
 from waypost.errors import AddressDenied, FetchFailed, RateLimited
+from waypost.net.addresses import AddressPolicy
 from waypost.net.fetching import SafeFetcher
+from waypost.net.resolution import Resolver
 
 
 async def reason(fetcher: SafeFetcher, endpoint: str) -> str:
@@ -60,12 +63,17 @@ async def test_what_is_closed_or_silent_fails_with_a_word(make_fetcher: MakeFetc
     assert await reason(make_fetcher(), f"tcp://127.0.0.1:{closed}") == "refused"
     assert await reason(make_fetcher(), "https://nobody.test/") == "no_address"
 
+    let_go = asyncio.Event()
+
     async def never(writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(20)
+        await let_go.wait()
 
     async with outside() as silent:
         silent.pages["/"] = never
-        assert await reason(make_fetcher(hurried=True), f"http://127.0.0.1:{silent.port}/") == "timed_out"
+        short = {"health": msgspec.structs.replace(PATIENT["health"], total_seconds=0.3)}
+        fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), Resolver("127.0.0.1:9"), bounds=short)  # type: ignore[arg-type]
+        assert await reason(fetcher, f"http://127.0.0.1:{silent.port}/") == "timed_out"
+        let_go.set()
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:{}/", "ws://127.0.0.1:{}/", "tcp://127.0.0.1:{}"])

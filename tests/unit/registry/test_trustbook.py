@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -10,10 +10,12 @@ import pytest
 
 from support.announce import AGENT_ID, announcement, body, key
 from support.registry_model import ALICE
-from support.service import NOW
+from support.service import NOW, profile
 from waypost import limits
 from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
+from waypost.model.registration import Registration
 from waypost.net.clock import ManualClock
+from waypost.registry.catalogue import Catalogue
 from waypost.registry.engine import Registry
 from waypost.registry.ports import AuditQuery, Command, Decision
 from waypost.registry.publication import Publication
@@ -21,6 +23,7 @@ from waypost.registry.trustbook import Revocation, TrustBook
 from waypost.search.ranker import HybridRanker
 from waypost.server.auth import ADMIN
 from waypost.stores.memory import MemoryStore
+from waypost.trust.pins import Pin
 
 ONE, TWO = key("one"), key("two")
 RECORD = f"urn:uuid:{AGENT_ID}"
@@ -116,6 +119,66 @@ async def test_a_revoked_key_takes_its_records_along(gated: bool) -> None:
         assert (await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))).outcome == "already"
         with pytest.raises(Revoked):
             await announce(held, seq=2, gated=gated)
+
+
+class UnscannableStore(MemoryStore):
+    """Of which nobody may read every record."""
+
+    def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        raise AssertionError("a revocation reads every record")
+
+
+@pytest.mark.parametrize("is_asked_before", [True, False])
+async def test_a_revocation_looks_at_what_its_key_stands_behind_and_at_nothing_else(is_asked_before: bool) -> None:
+    async with registry(UnscannableStore()) as held:
+        await held.trust.allow(ADMIN, "*")
+        if is_asked_before:  # what is bound later is known without reading the rows again
+            assert (await held.trust.revoke(ADMIN, revocation(key=TWO.public.key_id))).withdrawn == ()
+        await announce(held)
+        for number in range(20):
+            document = msgspec.json.encode(profile(f"other-{number}"))
+            dialect, decoded = held.decode(document)
+            await held.publish(Publication(dialect=dialect, document=document, decoded=decoded, principal=ALICE))
+        assert held.catalogue.signed_by(ONE.public.key_id) == [RECORD]
+        assert held.catalogue.signed_by(TWO.public.key_id) == []
+        done = await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))
+        assert done.withdrawn == (RECORD,)
+        (pin,) = await held.trust.pins(AGENT_ID)
+        assert [each.state for each in pin.keys] == ["revoked"]
+        assert held.catalogue.signed_by(ONE.public.key_id) == []
+
+
+async def test_records_that_were_judged_before_their_keys_were_kept_are_looked_at_too() -> None:
+    async with registry() as held:
+        await held.trust.allow(ADMIN, "*")
+        await announce(held)
+        entry = held.catalogue.find(RECORD)
+        assert entry is not None
+        older = msgspec.structs.replace(entry, facts=tuple(fact for fact in entry.facts or () if "key:" not in fact))
+        loaded = Catalogue()
+        loaded.load([older])
+        assert loaded.signed_by(ONE.public.key_id) == loaded.signed_by("sha256:any") == [RECORD]
+        loaded.remove(RECORD, NOW)
+        assert loaded.signed_by(ONE.public.key_id) == []
+
+
+async def test_the_trust_store_is_read_page_by_page() -> None:
+    async with registry() as held:
+        for number in range(5):
+            await held.trust.trust(ADMIN, f"agent-{number}", key(f"key {number}").public)
+        for number in range(3):
+            await held.trust.revoke(ADMIN, revocation(serial=f"{number}"))
+        seen: list[str] = []
+        place: str | None = ""
+        sizes = []
+        while place is not None:
+            rows, place = await held.trust.page(place, 3)
+            sizes.append(len(rows))
+            seen += [row.agent_id if isinstance(row, Pin) else f"serial {row.name}" for row in rows]
+        assert sizes == [3, 3, 2]
+        assert seen == [*(f"agent-{number}" for number in range(5)), "serial 0", "serial 1", "serial 2"]
+        assert (await held.trust.page("", 8))[1] is None
+        assert await held.trust.page("revoked:serial:2", 8) == ([], None)
 
 
 async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_start() -> None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from waypost import limits
 from waypost.cli.options import example
 from waypost.cli.output import Printer, without_none
 from waypost.cli.session import Session, with_session
 from waypost.cli.text import clean
 from waypost.client.key_files import find_previous, keep_key, make_key, read_key, read_text, replace_key
+from waypost.client.trusted import TrustStore
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.server.hosted_keys import key_file
 from waypost.trust.announced import parse_announced_key
 from waypost.trust.keys import KEY_ID
 from waypost.trust.signing import PrivateKey, sign_announcement
+
+if TYPE_CHECKING:
+    from waypost.client.sync.client import SyncClient
 
 KEY_FILE = "keys/announce.pem"
 _KINDS = {"ed25519": "ed25519", "p256": "p-256", "rsa": "rsa"}
@@ -144,8 +149,9 @@ def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKe
 @command.command("list", epilog=example("waypost keys list", "waypost keys list --revoked -o jsonl"))
 @click.option("--agent", "agent_id", metavar="AGENT_ID", help="Only the keys of this agent.")
 @click.option("--revoked", is_flag=True, help="Only what was revoked; every reader may ask for that.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.  [default: all]")
 @with_session
-def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
+def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int | None) -> None:
     """Show the trust store: which keys are bound to which agents, and what was revoked."""
     printer = session.printer()
     with session.client() as client:
@@ -156,7 +162,7 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
             else:
                 printer.values(without_none(msgspec.to_builtins(row)) for row in rows)
             return
-        store = client.keys_list(agent_id)
+        store = _whole_store(client, agent_id, limit)
     if not printer.is_human:
         keys = [without_none(msgspec.to_builtins(key)) for key in store.keys]
         gone = [without_none(msgspec.to_builtins(row)) for row in store.revoked]
@@ -164,6 +170,19 @@ def list_keys(session: Session, agent_id: str | None, revoked: bool) -> None:
         return
     printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
     printer.rows(("revoked", clean(row.what), row.revoked_at, clean(row.reason or "")) for row in store.revoked)
+
+
+def _whole_store(client: SyncClient, agent_id: str | None, limit: int | None) -> TrustStore:
+    """All pages, or as many rows as are asked for."""
+    page = client.keys_list(agent_id, limit=limits.PAGE_MAX)
+    keys, revoked = list(page.keys), list(page.revoked)
+    while page.next_cursor is not None and (limit is None or len(keys) + len(revoked) < limit):
+        page = client.keys_list(agent_id, limit=limits.PAGE_MAX, cursor=page.next_cursor)
+        keys += page.keys
+        revoked += page.revoked
+    if limit is None:
+        return TrustStore(keys=tuple(keys), revoked=tuple(revoked))
+    return TrustStore(keys=tuple(keys[:limit]), revoked=tuple(revoked[: max(0, limit - len(keys))]))
 
 
 @command.command("trust", epilog=example("waypost keys trust 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d agent.pub.pem"))

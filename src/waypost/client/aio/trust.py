@@ -30,9 +30,11 @@ class TrustCalls:
         path = f"{ALLOW}/{quote(rule, safe='')}"
         await self._connection.send(Call(method="DELETE", path=path, repeatable=False))
 
-    async def keys_list(self, agent_id: str | None = None) -> TrustStore:
-        """The trust store: the keys of all agents, or of one, and what was revoked. Only admin may."""
-        call = Call(method="GET", path=KEYS, params=present(agent_id=agent_id))
+    async def keys_list(
+        self, agent_id: str | None = None, *, limit: int | None = None, cursor: str | None = None
+    ) -> TrustStore:
+        """A page of the trust store: the keys of all agents, then what was revoked; or both of one agent. Only admin may."""
+        call = Call(method="GET", path=KEYS, params=present(agent_id=agent_id, limit=limit, cursor=cursor))
         return msgspec.convert(json_of(await self._connection.send(call)), TrustStore)
 
     async def keys_trust(self, agent_id: str, public_key: str) -> TrustedKey:
