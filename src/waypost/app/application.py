@@ -13,6 +13,7 @@ import msgspec
 from waypost import limits
 from waypost.app.models import Models
 from waypost.errors import WaypostError
+from waypost.net.outgoing import Outgoing
 from waypost.registry.engine import Registry
 from waypost.registry.keeping import Keeper
 from waypost.registry.publication import Publication
@@ -53,6 +54,7 @@ class Application(msgspec.Struct, kw_only=True):
     keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
     meeting: Meeting  # what comes after discovery
     conversations: Conversations
+    outgoing: Outgoing
 
     async def start(self) -> None:
         await self.registry.start()
@@ -102,6 +104,7 @@ class Application(msgspec.Struct, kw_only=True):
             self.upstream.close()
         await self.meeting.stop()
         await self.conversations.agents.stop()
+        await self.outgoing.aclose()
         await self.keeper.close()
         await self.registry.stop()
 

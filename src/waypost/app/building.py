@@ -58,6 +58,7 @@ def build(
         keeper=core.keeper,
         meeting=talks.meeting,
         conversations=talks.conversations,
+        outgoing=ways_out.outgoing,
         lan=make_lan(ground, core, ways_out),
     )
     follow(application, ground, core, faces, sockets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.errors import ConfigurationError
+from waypost.private_files import make_whole
 from waypost.settings import ADMIN_TOKEN_FILE
 from waypost.trust import tokens
 
@@ -51,27 +51,10 @@ def _read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:
     except OSError as error:
         raise _unusable(path, error) from None
     try:
-        _make_folder(path.parent)
-        fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
+        make_whole(path, make())
         return path.read_bytes()
     except OSError as error:
         raise _unusable(path, error) from None
-
-
-def _make_folder(folder: Path) -> None:
-    """For its owner alone, and so are the folders above it that are not there yet."""
-    for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _unusable(path: Path, error: OSError) -> ConfigurationError:

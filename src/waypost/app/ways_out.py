@@ -44,18 +44,9 @@ def make_ways_out(ground: Ground, core: Core) -> WaysOut:
 
 def _make_outgoing(ground: Ground) -> Outgoing:
     settings, port = ground.settings, ground.port
-    return Outgoing(
-        OutgoingOptions(
-            allow_cidrs=settings.allow_cidrs,
-            resolver=settings.resolver,
-            ca_file=settings.fetch_ca,
-            trust_anchors=settings.trust_anchors,
-            trust_ad=settings.trust_ad,
-            insecure_domains=settings.insecure_domains,
-            own=((settings.host, settings.port if port is None else port),),
-            own_origin=origin_of(ground.base_url),
-        )
-    )
+    own = ((settings.host, settings.port if port is None else port),)
+    options = OutgoingOptions.of(settings)
+    return Outgoing(msgspec.structs.replace(options, own=own, own_origin=origin_of(ground.base_url)))
 
 
 def _make_resolver(ground: Ground, outgoing: Outgoing) -> DomainResolver:

@@ -105,8 +105,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _fetch(self, url: str) -> bytes:
         """Through the guard that the service has: a pointer may be anybody's."""
-        options = OutgoingOptions(allow_cidrs=self.settings.allow_cidrs, resolver=self.settings.resolver)
-        found = await Outgoing(options).fetch(url, "card")
+        found = await Outgoing(OutgoingOptions.of(self.settings)).fetch(url, "card")
         if not found.is_success:
             raise FetchFailed(f"The pointer leads to status {found.status}.", path="mdns", hint="Ask the agent itself.")
         return found.body

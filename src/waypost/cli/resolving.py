@@ -107,14 +107,4 @@ def _settings(session: Session, looking: Looking) -> Settings:
 
 def make_outgoing(session: Session, looking: Looking) -> Outgoing:
     """The way out of this process."""
-    settings = _settings(session, looking)
-    return Outgoing(
-        OutgoingOptions(
-            allow_cidrs=settings.allow_cidrs,
-            resolver=settings.resolver,
-            ca_file=settings.fetch_ca,
-            trust_anchors=settings.trust_anchors,
-            trust_ad=settings.trust_ad,
-            insecure_domains=settings.insecure_domains,
-        )
-    )
+    return Outgoing(OutgoingOptions.of(_settings(session, looking)))

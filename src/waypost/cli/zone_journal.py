@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits
-from waypost.client.identity import write_whole
 from waypost.domains.zone_changes import Key, SetChange
 from waypost.errors import ConfigurationError, NotFound
+from waypost.private_files import write_whole
 
 FOLDER = "dns/published"
 _UNDONE = ".undone"

@@ -6,8 +6,6 @@ derived from anything (announce.md §13).
 
 from __future__ import annotations
 
-import os
-import secrets
 import time
 import uuid
 from pathlib import Path
@@ -22,6 +20,7 @@ from waypost.dialects.announce import ANNOUNCE
 from waypost.dialects.codec import DecodeContext, EncodeContext
 from waypost.errors import ConfigurationError, InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.private_files import write_whole
 from waypost.trust.signing import PrivateKey
 
 KEY_FILE = "keys/announce.pem"
@@ -147,20 +146,4 @@ def _read_number(path: Path) -> int:
             f"The sequence in {path} cannot be read.",
             path=str(path),
             hint="Remove the file: the clock is ahead of what it held.",
-        ) from None
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file is the old one or the new one, never half of it, and its owner's alone."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}.", path="data", hint="Name a folder of your own with --data."
         ) from None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidRequest
+from waypost.private_files import write_new
 from waypost.trust.signing import SEED_BYTES, PrivateKey, load_private_key, new_key
 
 
@@ -32,11 +33,7 @@ def read_text(path: Path, hint: str | None = None) -> str:
 def keep_key(path: Path, key: PrivateKey) -> None:
     """Write a new file, mode 0600."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(key.pem())
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, key.pem())
     except FileExistsError:
         raise ConfigurationError(
             f"{path} is there already.", path=str(path), hint="`waypost keys rotate` replaces it; --out names another."

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from waypost import limits
-from waypost.client.identity import write_whole
 from waypost.errors import ConfigurationError
+from waypost.private_files import write_whole
 from waypost.trust.pins import Pin
 
 

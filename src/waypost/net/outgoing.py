@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -18,6 +18,7 @@ from waypost.net.addresses import AddressPolicy
 from waypost.net.clock import SystemClock
 from waypost.net.servers import SYSTEM, check_trusted_paths, parse_servers
 from waypost.registry.fetching import Fetched, Purpose
+from waypost.settings import Settings
 from waypost.trust.domains import Method
 
 if TYPE_CHECKING:
@@ -39,6 +40,18 @@ class OutgoingOptions(msgspec.Struct, frozen=True, kw_only=True):
     insecure_domains: tuple[str, ...] = ()
     own: tuple[tuple[str, int], ...] = ()
     own_origin: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """What the settings say of it; `msgspec.structs.replace` says what is otherwise."""
+        return cls(
+            allow_cidrs=settings.allow_cidrs,
+            resolver=settings.resolver,
+            ca_file=settings.fetch_ca,
+            trust_anchors=settings.trust_anchors,
+            trust_ad=settings.trust_ad,
+            insecure_domains=settings.insecure_domains,
+        )
 
 
 class Outgoing:

@@ -7,12 +7,12 @@ registry. The service's own name has the service's own key.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from pathlib import Path
 
 from waypost.errors import ConfigurationError, InvalidKey, InvalidParameter
 from waypost.model.names import parse_domain
+from waypost.private_files import make_whole
 from waypost.server.files import stamp_of
 from waypost.trust.signing import SEED_BYTES, PrivateKey, load_private_key, new_key, private_key
 
@@ -82,19 +82,8 @@ def _load(path: Path) -> PrivateKey | None:
 
 def _make(path: Path) -> None:
     """Whole or not at all, and never over one that another process made meanwhile."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(new_key(_KIND, secrets.token_bytes(SEED_BYTES[_KIND])).pem())
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
+        make_whole(path, new_key(_KIND, secrets.token_bytes(SEED_BYTES[_KIND])).pem())
     except OSError as error:
         raise ConfigurationError(
             f"The key {path.name} cannot be written: {error.strerror}.",

@@ -7,8 +7,9 @@ from pathlib import Path
 import dns.tsig
 
 from waypost.model.names import parse_domain
-from waypost.net.nameserver.key_files import signing_key, unusable, update_key, write_whole
+from waypost.net.nameserver.key_files import signing_key, unusable, update_key
 from waypost.net.nameserver.zone import SignedZone, add_lines, read_zone
+from waypost.private_files import write_whole
 
 FOLDER = "dns"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 import secrets
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.dnskeybase import Flag
 
 from waypost.errors import ConfigurationError
+from waypost.private_files import write_whole
 
 SigningKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
 ALGORITHMS = {"ed25519": Algorithm.ED25519, "ecdsa": Algorithm.ECDSAP256SHA256}
@@ -90,20 +90,6 @@ def read_or_make(path: Path, make: Callable[[], bytes]) -> bytes:
     except FileNotFoundError:
         write_whole(path, make())
         return path.read_bytes()
-    except OSError as error:
-        raise unusable(path, error) from None
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The old file or the new one, never half of it, and its owner's alone."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
     except OSError as error:
         raise unusable(path, error) from None
 
