@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost import limits
+from waypost.dialects.codec import Decoded
 from waypost.domains.descriptors import DNS_AID, Descriptor
 from waypost.domains.listing import Listing
 from waypost.domains.naming import is_domain, parse_asked
@@ -24,6 +25,7 @@ from waypost.domains.rechecking import Rechecks
 from waypost.domains.resolving import DomainResolver
 from waypost.errors import AgentRefused, FetchFailed, PreconditionFailed, WaypostError
 from waypost.model.json import dump_json
+from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.resolution import Endpoint, Resolution
 from waypost.model.verdict import Verdict
@@ -197,20 +199,21 @@ async def _taken(take: Callable[[Publication], Awaitable[FoundAgent]], publicati
 def publications(
     registry: Registry, principal: Principal, found: Found, wanted: Wanted | None = None
 ) -> list[Publication]:
-    """One for each document of a dialect; where there is none, one that is written from the DNS."""
+    """One for each dialect; where there is none, one that is written from the DNS. Of two documents of one dialect the agent's
+    own counts, before the one that only tells of its capabilities: they would take turns."""
     told = found.resolution
     verdicts = kept_verdicts(told)
-    described = sorted(found.documents, key=lambda each: each.told.dialect != "adp")  # whose id is that of the agent
-    documents = [(each.body, each.told.url) for each in described if each.decoded is not None]
+    described = sorted(found.documents, key=lambda each: (each.told.dialect != "adp", each.told.role == "capability"))
+    first = {each.told.dialect: each for each in reversed(described) if each.decoded is not None}
+    documents = [(each.body, each.told.url) for each in described if each is first.get(each.told.dialect)]
     made = []
     for body, url in documents or [(dump_json(profile_of(found)), told.agent)]:
         dialect, decoded = registry.decode(body, source_url=url if documents else None)
-        aliases = tuple(dict.fromkeys((*decoded.aliases, told.agent)))
         made.append(
             Publication(
                 dialect=dialect,
                 document=body,
-                decoded=msgspec.structs.replace(decoded, aliases=aliases),
+                decoded=_of_domain(decoded, told, url),
                 principal=principal,
                 via=DOMAIN_VIA,
                 visibility=wanted.visibility if wanted is not None else None,
@@ -220,6 +223,25 @@ def publications(
             )
         )
     return made
+
+
+def _of_domain(decoded: Decoded, told: Resolution, url: str) -> Decoded:
+    """Under a name that the domain may give: its own, one at its host, or the address that the document came from. A document
+    may say of itself that it is anybody; what is proven of the domain would then be told of them."""
+    stated, own = decoded.record.id, (None, told.domain)
+    given = url.startswith("https://") and stated == url
+    agent_id = stated if given or domain_of(stated) == told.domain else told.agent
+    reached = [
+        name for name in decoded.aliases if "://" in name or domain_of(name) in own
+    ]  # that may well be elsewhere
+    names = (*(name for name in (stated,) if given or domain_of(name) in own), *reached, told.agent)
+    source_id = decoded.source_id if given or domain_of(decoded.source_id) in own else told.agent
+    return msgspec.structs.replace(
+        decoded,
+        record=msgspec.structs.replace(decoded.record, id=agent_id),
+        source_id=source_id,
+        aliases=tuple(dict.fromkeys(name for name in names if name != agent_id)),
+    )
 
 
 def home_of_domain(registry: Registry, found: Found) -> Home:

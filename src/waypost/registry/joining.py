@@ -7,6 +7,7 @@ together. Only records of the caller take part: what another owner holds stays a
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -17,7 +18,7 @@ from waypost.model.names import domain_of
 from waypost.model.principal import Principal
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.resolution import RUNGS, SIGNATURE
-from waypost.model.verdict import level_of
+from waypost.model.verdict import Verdict, level_of
 from waypost.registry.decisions import decoded_again
 from waypost.registry.engine import Registry
 from waypost.registry.kinship import FETCHED, Home, Told, find_tie, home_of, host_of, places_of
@@ -44,6 +45,7 @@ class Joining:
 
     async def beside(self, publication: Publication) -> Publication:
         """With the name of the agent whose domain it speaks of, where the caller holds that one and something ties them."""
+        publication = await self._with_proof(publication)
         told = told_of(publication)
         for host in dict.fromkeys((host_of(told.url), *places_of(told.record))):
             held = await self._find_own(publication.principal, f"agent:{host}") if host else None
@@ -53,6 +55,16 @@ class Joining:
             tie = find_tie(home, told) if home.names else None
             if tie is not None:
                 return tied(publication, held.id, tie)
+        return publication
+
+    async def _with_proof(self, publication: Publication) -> Publication:
+        """The very document that its domain led to is worth as much when it is fetched from its address."""
+        decoded, digest = publication.decoded, hashlib.sha256(publication.document).hexdigest()
+        for name in (decoded.record.id, decoded.source_id, *decoded.aliases):
+            held = await self._find_own(publication.principal, name)
+            source = held.source(publication.dialect) if held is not None else None
+            if source is not None and source.via == DOMAIN_VIA and source.digest == digest:
+                return msgspec.structs.replace(publication, verdicts=_rungs(source))
         return publication
 
     def may_join(self, principal: Principal, home: Home) -> bool:
@@ -90,7 +102,7 @@ class Joining:
         into = known[0] if known else None
         described = _find_described(into) if into is not None else None
         if described is not None and not any(map(_is_fetched, publications)):
-            publications = [_again(described, publications[0].principal, publications[0].decoded.aliases)]
+            publications = [_again(described, publications[0].principal, told_of(publications[0]).names)]
         mine = [self._for_record(each, into) for each in publications]
         return Joined(publications=tuple(mine), into=into, others=tuple(known[1:]))
 
@@ -224,6 +236,11 @@ def _carried(other: Registration, into: Registration, principal: Principal) -> l
     return [_again(source, principal) for source in other.sources if into.source(source.dialect) is None]
 
 
+def _rungs(source: Source) -> tuple[Verdict, ...]:
+    """What was found of it elsewhere than in the document."""
+    return tuple(verdict for verdict in source.verdicts if verdict.check in (*RUNGS, SIGNATURE))
+
+
 def _is_fetched(publication: Publication) -> bool:
     return "://" in (publication.source_url or "")
 
@@ -242,7 +259,7 @@ def _again(source: Source, principal: Principal, names: tuple[str, ...] = ()) ->
         dialect=source.dialect,
         document=source.document,
         decoded=msgspec.structs.replace(decoded, aliases=aliases),
-        verdicts=tuple(verdict for verdict in source.verdicts if verdict.check in (*RUNGS, SIGNATURE)),
+        verdicts=_rungs(source),
         principal=principal,
         via=source.via,
         source_url=source.url,

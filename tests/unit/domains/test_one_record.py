@@ -12,6 +12,7 @@ from support.domain_imports import ADMIN, ALICE, BOB, Registering
 from support.resolving import Bench
 from support.service import service
 from support.zones import Identity
+from waypost.dialects.codec import CARRY
 from waypost.errors import PreconditionFailed
 from waypost.model.json import dump_json
 from waypost.model.registration import Registration
@@ -372,3 +373,42 @@ async def test_an_outage_of_its_documents_takes_nothing_from_an_agent(bench: Ben
     assert (after.record, after.etag) == (before.record, before.etag)
     assert await registering.level(AGENT) == "verified"
     assert await registering.registry.find_held(AGENT) is None
+
+
+async def test_two_documents_of_one_dialect_do_not_take_turns(bench: Bench, registering: Registering) -> None:
+    """The document of capabilities may be one of the agent as well, as those that are hosted here are."""
+    told = bench.alice.document()
+    told["endpoints"] = {"wellKnown": told["endpoints"]["wellKnown"], "tasks": "https://alice.example.com/work"}
+    bench.web.put("/cap.json", told)
+    bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
+    found = await registering.take(bench.domain)
+    assert [(each.url, each.receipt.outcome) for each in found.agents if each.receipt] == [
+        (bench.url(DOCUMENT), "created")
+    ]
+    assert receipts(await registering.take(bench.domain)) == [(AGENT, "unchanged")]
+
+
+async def test_the_document_of_a_domain_is_worth_as_much_from_its_address(
+    bench: Bench, registering: Registering
+) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    found = await registering.take(bench.url(DOCUMENT))
+    assert receipts(found) == [(AGENT, "unchanged")]
+    assert await registering.level(AGENT) == "verified"
+
+
+@pytest.mark.parametrize(
+    ("stated", "alias"),
+    [("agent:bob.example.com", False), ("https://bob.example.com/", False), ("urn:agent:alice", True)],
+)
+async def test_what_is_proven_of_a_domain_is_told_of_nobody_else(
+    bench: Bench, registering: Registering, stated: str, alias: bool
+) -> None:
+    document = bench.alice.document()
+    document[CARRY] = {"members": {"id": stated}}
+    bench.publish()
+    bench.web.put(DOCUMENT, document)
+    found = await registering.take(bench.domain)
+    assert receipts(found) == [(AGENT, "created")]
+    assert (stated in (await held(registering, AGENT)).aliases) is alias
