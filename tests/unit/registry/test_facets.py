@@ -95,3 +95,36 @@ def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
 def test_every_facet_has_a_place_even_when_nothing_is_there() -> None:
     counter = FacetCounter(Catalogue())
     assert counter.count(FACETS, Catalogue().select(None), ADMIN) == dict.fromkeys(FACETS, ())
+
+
+@pytest.mark.parametrize("principal", [NOBODY, ALICE])
+def test_values_of_hidden_agents_neither_lead_nor_lengthen_the_way(principal: Principal) -> None:
+    """V2: over many agents, the values that are looked at are the same whether somebody hides thousands or nobody."""
+    visible = [entry(number, tags=[f"t{number % 250}", f"u{number % 3}"]) for number in range(3000)]
+    hidden = [
+        entry(number, tags=[f"secret-{number % 400}", "t7"], owner="bob", visibility="private")
+        for number in range(10_000, 16_000)
+    ]
+    told = []
+    for entries in (visible, [*visible, *hidden]):
+        catalogue = Catalogue()
+        catalogue.load(entries)
+        counter = FacetCounter(catalogue)
+        for late in (3000, 3001):
+            catalogue.put(entry(late, tags=["t7", "t8"]), 2.0)
+            found = counter.count(("tag",), catalogue.select(audience(principal)), principal)
+        told.append((found, counter._orders))
+    assert told[0] == told[1]
+    assert len(told[0][1]) == 1
+
+
+def test_private_agents_of_the_caller_are_counted_with_the_rest() -> None:
+    entries = [entry(number, tags=[f"t{number % 300}"]) for number in range(4000)]
+    entries += [entry(number, tags=["mine", f"t{number % 300}"], visibility="private") for number in range(4000, 4100)]
+    entries += [entry(number, tags=["theirs"], owner="bob", visibility="private") for number in range(5000, 5500)]
+    catalogue = Catalogue()
+    catalogue.load(entries)
+    seen = [each for each in entries if each.owner == "alice"]
+    found = FacetCounter(catalogue).count(("tag",), catalogue.select(audience(ALICE)), ALICE)["tag"]
+    assert [(item.value, item.count) for item in found] == expected(seen, "tag")
+    assert found[0].value == "mine"
