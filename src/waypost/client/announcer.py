@@ -180,8 +180,8 @@ class Announcer:
                 lane.is_open = True
             message = self._signed.message(lane.transport.name, self._clock.now())
             return await lane.transport.announce(message, lane.ttl)
-        except WaypostError as error:
-            return Ack(False, reason=error.message)
+        except WaypostError as error:  # with what to do about it: whoever reads the states sees no other word of it
+            return Ack(False, reason=f"{error.message} {error.hint}" if error.hint else error.message)
         except OSError as error:
             return Ack(False, reason=error.strerror or str(error))
 

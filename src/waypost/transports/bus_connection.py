@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 from waypost import limits
 from waypost.errors import ConfigurationError, Unavailable, WaypostError
 from waypost.transports.bus_login import BusLogin
+from waypost.transports.reasons import reason_of
 from waypost.wire.announce_bus import servers_of
 
 try:
-    from nats.aio.client import Client
+    from nats.aio.client import PING_PROTO, Client
     from nats.aio.msg import Msg
     from nats.errors import Error as NatsError
 except ImportError as error:
@@ -36,6 +37,13 @@ class _Client(Client):
     def show_key(self, public: str | None) -> None:
         """The key of a user, where no JWT names it."""
         self._public_nkey = public
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """Behind what still waits to be written. The library sends it past that, and its answer would say nothing of a
+        message or a subscription that was made just before."""
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        await self._send_command(PING_PROTO)
+        await self._flush_pending()
 
 
 class BusConnection:
@@ -91,7 +99,7 @@ class BusConnection:
         finally:
             giving_up.cancel()
             connecting.cancel()
-        reason = str(failures[-1] if failures else client.last_error or "it does not answer")
+        reason = reason_of(failures[-1] if failures else client.last_error)
         with suppress(*_FAILURES):
             await client.close()
         raise _unreachable(reason)
@@ -131,20 +139,20 @@ class BusConnection:
                 pending_bytes_limit=limits.BUS_PENDING_BYTES,
             )
         except _FAILURES as error:
-            raise _unreachable(str(error)) from None
+            raise _unreachable(reason_of(error)) from None
 
     async def send(self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
         try:
             await self._up().publish(subject, data, reply=reply, headers=headers)
         except _FAILURES as error:
-            raise _unreachable(str(error)) from None
+            raise _unreachable(reason_of(error)) from None
 
     async def settle(self) -> None:
         """Until the bus has taken what was sent."""
         try:
             await self._up().flush(limits.BUS_OPEN_SECONDS)
         except _FAILURES as error:
-            raise _unreachable(str(error)) from None
+            raise _unreachable(reason_of(error)) from None
         self._up()
 
     def _up(self) -> Client:

@@ -151,18 +151,20 @@ class HttpTransport:
             self._following = asyncio.get_running_loop().create_task(self._go_on(), name="watch of a registry")
 
     async def _go_on(self) -> None:
-        """Until the transport is closed, over connections that come and go."""
-        attempt = 0
+        """Until the transport is closed, over connections that come and go. What is in the way is told once: whoever
+        listens to nothing should know."""
+        attempt, told = 0, ""
         while True:
             try:
                 async for kind, record_id in self._changes():
-                    attempt = 0
+                    attempt, told = 0, ""
                     if kind == "open":
                         await self._look_around()
                     else:
                         await self._take_change(kind, record_id)
             except WaypostError as error:
-                log.debug("http: %s", error)
+                log.log(logging.DEBUG if error.message == told else logging.WARNING, "%s", _told(error))
+                told = error.message
             attempt += 1
             most = min(limits.CLIENT_BACKOFF_MAX_SECONDS, limits.CLIENT_BACKOFF_SECONDS * 2**attempt)
             await asyncio.sleep(self._random.uniform(0, most))
@@ -227,6 +229,10 @@ class HttpTransport:
 
 def _objects(value: object) -> Iterable[JsonObject]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+
+
+def _told(error: WaypostError) -> str:
+    return f"{error.message} {error.hint}" if error.hint else error.message
 
 
 def _refusal(answer: httpx.Response) -> WaypostError:

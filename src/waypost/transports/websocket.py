@@ -27,6 +27,7 @@ from waypost.transports.answers import Answers
 from waypost.transports.directory import Directory, agent_id_of, is_goodbye
 from waypost.transports.listening import Listening, Subscriber
 from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting
+from waypost.transports.reasons import reason_of
 from waypost.wire.announce import AgentQuery, query_message
 from waypost.wire.announce_frames import SUBPROTOCOL, FrameType, Status, frame, parse_frame, parse_status
 
@@ -352,7 +353,7 @@ def _unreachable(source: str, error: Exception) -> WaypostError:
             hint="Give a token with the scopes discover:read and discover:write.",
         )
     return Unavailable(
-        f"There is no session with {source} ({error or type(error).__name__}).",
+        f"There is no session with {source} ({reason_of(error)}).",
         path="ws",
         hint="Is the service running, and is this its address?",
     )

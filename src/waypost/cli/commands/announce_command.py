@@ -159,7 +159,8 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise InvalidRequest(f"{file} cannot be read: {error.strerror}.", path=file) from None
+        hint = "Name the file that describes the agent, or - for standard input."
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}.", path=file, hint=hint) from None
 
 
 def _show(printer: Printer, announcer: Announcer, state: LaneState) -> None:

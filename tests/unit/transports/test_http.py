@@ -1,0 +1,29 @@
+"""A registry over HTTP, seen from a client: what it says when there is nobody."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from support.ports import free_port
+from support.transports import eventually
+from waypost.testing import ManualClock
+from waypost.transports.http import HttpTransport
+
+
+async def test_a_registry_that_does_not_answer_is_told_once_to_whoever_listens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    transport = HttpTransport(url, ManualClock(time.time()))
+    await transport.open()
+    with caplog.at_level(logging.DEBUG, "waypost.transports"):
+        await transport.subscribe(lambda sighting: None)
+        await eventually(lambda: len(caplog.records) >= 2)
+        await transport.close()
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert url in told[0].getMessage()
+    assert "Is the service running" in told[0].getMessage()

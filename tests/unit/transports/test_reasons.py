@@ -1,0 +1,22 @@
+"""Why a connection failed."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from waypost.transports.reasons import reason_of
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (OSError("Multiple exceptions: one, two"), "Multiple exceptions: one, two"),
+        (TimeoutError(), "TimeoutError"),
+        (None, "it does not answer"),
+    ],
+)
+def test_the_reason_is_told_in_the_words_of_the_system(error: Exception | None, expected: str) -> None:
+    assert reason_of(error) == expected
