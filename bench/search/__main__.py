@@ -1,6 +1,6 @@
 """How fast the right agent is found among many, beside what a user would write in an afternoon, in the same run.
 
-    python -m bench.search [--sizes 100000,1000000] [--only inside,served,peers] [--keep | --check]
+    python -m bench.search [--sizes 100000,1000000] [--only inside,served,peers] [--work FOLDER] [--keep | --check]
 
 Agents are made of real ones (bench/search/agents.py) and the run says first how like they are. Every stage has a process of
 its own. `--keep` writes bench/results/search.json, the tables and the plot of docs/explanation/search-speed.md; `--check`
@@ -10,8 +10,8 @@ ends with 1 when a figure is worse than the kept one by more than its tolerance 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import kept
-from bench.search.inside import answer, build, cold, held
+from bench.search.inside import answer, build, cold, held, opened
 from bench.search.likeness import compared
 from bench.search.peering import PEERS, peer
 from bench.search.report import BLOCKS, DOCUMENT, OURS, PLOT, RESULTS, TOLERANCES, documented, drawn, own
 from bench.search.served import served
+from bench.search.workplace import made_once, workplace
 
 Result = TypeVar("Result")
 
@@ -34,18 +35,24 @@ def apart(work: Callable[..., Result], *arguments: Any) -> Result:
         return pool.submit(work, *arguments).result()
 
 
+def _anew(size: int, folder: Path) -> dict[str, float]:
+    shutil.rmtree(folder, ignore_errors=True)
+    return build(size, folder)
+
+
 def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if "inside" in parts:
-        with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
-            index = Path(folder) / "index"
-            results[OURS] = apart(build, size, index)
+        with workplace(asked.work, f"index-{size}") as folder:
+            index = folder / "index"
+            results[OURS] = made_once(folder, lambda: apart(_anew, size, index), lambda: apart(opened, index) == size)
             results[OURS] |= apart(cold, size, index)
             results[OURS] |= apart(held, size, index)
             results[OURS] |= apart(answer, size, index, asked.questions)
         print(f"  {size:,} {OURS}: {results[OURS]}", flush=True)
     if "served" in parts and size <= asked.served_up_to:
-        results["served"] = apart(served, size, asked.seconds)
+        with workplace(asked.work, f"store-{size}") as folder:
+            results["served"] = apart(served, size, asked.seconds, folder)
         print(f"  {size:,} served: {results['served']}", flush=True)
     if "peers" in parts and size <= asked.peers_up_to:
         results["peers"] = {}
@@ -61,6 +68,7 @@ def main() -> int:
     parser.add_argument("--only", default="inside,served,peers", help="parts to run, with commas")
     parser.add_argument("--questions", type=int, default=2000, help="of each kind, in process")
     parser.add_argument("--seconds", type=int, default=10, help="of load over HTTP, for each kind of questions")
+    parser.add_argument("--work", type=Path, help="a folder for filled indices and stores, which later runs use again")
     parser.add_argument(
         "--peers-up-to", type=int, default=100_000, help="larger, the peers need more memory than most have"
     )

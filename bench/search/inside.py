@@ -33,6 +33,19 @@ _TRIES = 20
 _MEGA = 1 << 20
 
 
+def _at_work() -> bool:
+    """Whom a fold gives way to: agents go on coming, as they do in a service that is filled."""
+    return True
+
+
+def opened(folder: Path) -> int:
+    """The revision of the index that is saved there; 0 when there is none that this version reads."""
+    ranker = default_ranker(folder)
+    revision = ranker.open()
+    ranker.close()
+    return revision
+
+
 def build(size: int, folder: Path) -> Figures:
     """Fill a new index with `size` agents and save it; making the agents is not counted."""
     ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name, size))
@@ -43,7 +56,7 @@ def build(size: int, folder: Path) -> Figures:
         making += time.perf_counter() - at
         ranker.put(agent)
         if number % _FOLD == 0:
-            settle(ranker, number)
+            ranker.maintain(number, _at_work)
         at = time.perf_counter()
     settle(ranker, size)
     seconds = time.perf_counter() - started - making

@@ -10,7 +10,6 @@ import json
 import resource
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from bench.load import measure, request_bytes
 from bench.measures import quantile
 from bench.search.agents import rows, unmistakable
 from bench.search.questions import distinct, paraphrases, repeated
+from bench.search.workplace import made_once
 from bench.searchers import OverHttp
 from bench.sets import Question
 
@@ -48,24 +48,23 @@ end
 """
 
 
-def served(size: int, seconds: int, workers: int = 2) -> Figures:
-    """Register `size` agents, start again with workers, and ask for `seconds` seconds."""
-    with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
-        data = Path(folder) / "waypost"
-        figures = _loaded(data, size)
-        service = OverHttp(data, "--workers", str(workers))
-        try:
-            figures |= {
-                "start_seconds": round(service.start_seconds, 2),
-                "first_right_seconds": _first_right(service, size),
-            }
-            measured = _asked(service, distinct(size, 30_000 if size >= 50_000 else 4_000), seconds, Path(folder))
-            figures |= {f"distinct_{name}": value for name, value in measured.items()}
-            measured = _asked(service, repeated(size, 8_000), seconds, Path(folder))
-            figures |= {f"repeated_{name}": value for name, value in measured.items()}
-            figures |= _memory(service.process) | _newly_registered(service, size)
-        finally:
-            service.close()
+def served(size: int, seconds: int, folder: Path, workers: int = 2) -> Figures:
+    """Register `size` agents (unless an earlier run left them in the folder), start with workers, ask for `seconds` seconds."""
+    data = folder / "waypost"
+    figures = made_once(folder, lambda: _loaded(data, size), data.exists)
+    service = OverHttp(data, "--workers", str(workers))
+    try:
+        figures |= {
+            "start_seconds": round(service.start_seconds, 2),
+            "first_right_seconds": _first_right(service, size),
+        }
+        measured = _asked(service, distinct(size, 30_000 if size >= 50_000 else 4_000), seconds, folder)
+        figures |= {f"distinct_{name}": value for name, value in measured.items()}
+        measured = _asked(service, repeated(size, 8_000), seconds, folder)
+        figures |= {f"repeated_{name}": value for name, value in measured.items()}
+        figures |= _memory(service.process) | _newly_registered(service, size)
+    finally:
+        service.close()
     return figures
 
 
@@ -161,7 +160,9 @@ def _memory(process: psutil.Process) -> Figures:
 def _newly_registered(service: OverHttp, size: int) -> Figures:
     """From the acknowledgement to the answer that has the agent; each question on a new connection, so any worker may answer."""
     times = []
-    for agent in unmistakable(_NEW, first=size + 2_000_000):
+    for agent in unmistakable(
+        _NEW, first=size + 2_000_000 + int(time.time())
+    ):  # new ones also in a store that was kept
         service.register([agent])
         acknowledged = time.perf_counter()
         asked = f"what can {agent.record.name} do"

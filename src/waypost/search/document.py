@@ -2,18 +2,18 @@
 
 A term's impact is fielded BM25 with fixed yardsticks instead of the corpus's average lengths:
 
-    tf = Σ over name, description, tags:  WEIGHT · min(count, COUNTED) / (½ + ½ · length / YARDSTICK)
+    tf = Σ over name, description, tags that say the term:  WEIGHT / (½ + ½ · length / YARDSTICK)
        + EXAMPLES · (examples with the term) / (examples + SHRINK) / (½ + ½ · mean example length / YARDSTICK)
     impact = tf / (K1 + tf)        as one byte, 1..255
 
 so that a record weighs the same while it waits, when it is folded in, and whatever else is registered. Only the rarity of a
-term comes from the corpus, at the moment of the question. Examples count by how many of them hold a term: one long list of
-examples is no better than a short one. Stuffing and repetition are damped field by field (see `honesty`).
+term comes from the corpus, at the moment of the question. A field says a term or does not: saying it again only makes the
+field longer. Examples count by how many of them hold a term: one long list of examples is no better than a short one.
+Stuffing and repetition are damped field by field (see `honesty`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
@@ -34,7 +34,7 @@ from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
 from waypost.search.visible import visible_text
 
-VERSION: Final = 3  # raise it when the same record gives other numbers: saved segments are then built anew
+VERSION: Final = 4  # raise it when the same record gives other numbers: saved segments are then built anew
 
 NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
@@ -42,9 +42,6 @@ TAGS: Final = (0.5, 4.0)  # tags cost nothing to write
 EXAMPLES: Final = (6.0, 10.0)
 SHRINK: Final = 4.0
 K1: Final = 2.0
-COUNTED: Final = (
-    3  # times that a field may say a term, as prose does (so up to three may pay); more only makes it longer
-)
 SAID: Final = 256  # added to the impact of a term that the description says
 
 _HASH_CACHE: Final = 262_144
@@ -144,8 +141,11 @@ def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
 def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
     """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough.
     No tags: a vector cannot tell a stuffed one. No word said over and over, for the same reason."""
-    whole = f"{visible_text(record.name)}. {visible_text(record.description)}"
-    return (unrepeated(whole), *(unrepeated(visible_text(example.text)) for example in record.examples))
+    name, description, *examples = (
+        unrepeated(visible_text(text))
+        for text in (record.name, record.description, *(example.text for example in record.examples))
+    )
+    return (f"{name}. {description}", *examples)
 
 
 def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
@@ -167,8 +167,8 @@ def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
 def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:
     weight, yardstick = field
     step = damped * weight / (0.5 + 0.5 * len(terms) / yardstick)
-    for term, count in Counter(terms).items():
-        found[term] = found.get(term, 0.0) + step * min(count, COUNTED)
+    for term in dict.fromkeys(terms):
+        found[term] = found.get(term, 0.0) + step
 
 
 def _add_examples(found: dict[str, float], examples: list[list[str]], damped: float) -> None:

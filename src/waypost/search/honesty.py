@@ -28,7 +28,9 @@ _LIST_WORDS: Final = 64  # shorter ones may well be a plain list of features
 _LIST_SHARE: Final = 0.1  # of short or function words; prose in any language we know has three times as many
 _LIST: Final = 0.5
 _SHORT_WORD: Final = 3
-_SAID_OFTEN: Final = 3  # of one word, for a vector
+_SAID_OFTEN: Final = 3  # of one word in a whole text, for a vector
+_SENTENCE: Final = 4  # words: what is shorter goes on with the next
+_STOPS: Final = ".!?;"
 _PUNCTUATION: Final = ".,;:!?()[]\"'"
 
 
@@ -70,20 +72,33 @@ def fields_of(record: AgentRecord) -> Fields:
 
 
 def unrepeated(text: str) -> str:
-    """The text, in which a word that is said over and over stands once. Prose stays as it is: small words may come as often
-    as they like."""
+    """The text as a vector is to hear it: a sentence says a word once, and no word comes over and over. Small words may come
+    as often as they like. Whoever repeats a list of words gets what the list is worth that says each once."""
     words = text.split()
     plain = [word.strip(_PUNCTUATION).casefold() for word in words]
     counts = Counter(plain)
-    often = {word for word, count in counts.items() if count > _SAID_OFTEN and len(word) > _SHORT_WORD}
-    if not often:
+    if len(counts) == len(words):
         return text
-    kept = []
-    for word, said in zip(words, plain, strict=True):
-        if said not in often or counts[said] > 0:
+    repeated = {word for word, count in counts.items() if count > 1 and len(word) > _SHORT_WORD}
+    kept: list[str] = []
+    said: set[str] = set()
+    begun = 0  # words of the sentence so far
+    for before, bare, word in zip(("", *plain), plain, words, strict=False):
+        if bare in said or bare == before:
+            _stop(kept, word)
+        else:
             kept.append(word)
-        counts[said] = 0
+            said.update(repeated.intersection((bare,)))
+        begun += 1
+        if word[-1] in _STOPS and begun >= _SENTENCE:
+            said, begun = {each for each in said if counts[each] > _SAID_OFTEN}, 0
     return " ".join(kept)
+
+
+def _stop(kept: list[str], dropped: str) -> None:
+    """The sentence ends where the word that is dropped ended it."""
+    if dropped[-1] in _STOPS and kept:
+        kept[-1] = kept[-1].rstrip(_PUNCTUATION) + dropped[-1]
 
 
 def damping(fields: Fields) -> Damping:

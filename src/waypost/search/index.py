@@ -231,11 +231,12 @@ class Index:
 
     def maintain(self, revision: int, give_way: GiveWay = to_nobody) -> None:
         """Save every change made before this call, then note the revision. `give_way` is called between small steps: it may
-        wait until others have done their work, and says whether they are still at it."""
+        wait until others have done their work, and says whether they are still at it. Revision 0 is a step of a rebuild: the
+        next one follows, so that only what is of like size is merged, else every row would move some twenty times."""
         with self._maintaining:
             try:
                 self._prepare_all(give_way)
-                self._fold(_GROWTH_AT_WORK if give_way() else _GROWTH)
+                self._fold(_GROWTH_AT_WORK if give_way() or not revision else _GROWTH)
                 self._save(revision)
             except OSError as error:
                 raise StoreUnavailable(

@@ -433,3 +433,21 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
         ranker.embed([held[agent_id] for agent_id in lacking])
     ranker.maintain(1001)
     assert ranker.pending == 0
+
+
+def test_a_step_of_a_rebuild_leaves_what_is_larger_where_it_is(tmp_path: Path) -> None:
+    ranker, _ = opened_at(tmp_path / "index")
+    dice = random.Random(9)
+    written: list[set[str]] = []
+    for step, count in enumerate((80, 10, 10, 10)):
+        for number in range(count):
+            ranker.put(some_agent(f"a{step}-{number}", dice))
+        ranker.maintain(0)
+        written.append({path.name for path in (tmp_path / "index").glob("*.rows")})
+    assert written[0] < written[1]
+    assert all(written[0] < names for names in written[1:])
+    ranker.put(some_agent("last", dice))
+    ranker.maintain(111)  # the rebuild is done: now all of it is one
+    names = {path.name for path in (tmp_path / "index").glob("*.rows")}
+    assert len(names) == 1
+    assert names.isdisjoint(written[0])

@@ -90,7 +90,7 @@ def test_what_changes_while_it_is_embedded_keeps_the_newer_text() -> None:
     embedder = BagOfWords()
     ranker = opened(slow_space(embedder))
     fill(ranker, RAIN, MUSIC)
-    newer = agent("a", "Invoice", "Invoice invoice.")
+    newer = agent("a", "Invoice", "Invoice.", examples=["Invoice"])
 
     def change() -> None:
         ranker.put(newer)
@@ -112,7 +112,7 @@ def test_what_was_read_before_a_change_is_not_filed_under_it() -> None:
     ranker = opened(slow_space(BagOfWords()))
     fill(ranker, RAIN)
     assert ranker.lacking(10) == ["a"]
-    newer = agent("a", "Invoice", "Invoice invoice.")
+    newer = agent("a", "Invoice", "Invoice.", examples=["Invoice"])
     fill(ranker, newer, revision=2)
     ranker.embed([RAIN])
     assert ranker.lacking(10) == ["a"]
