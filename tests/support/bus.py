@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from nats.aio.client import Client
+
 from support.ports import free_port
 
 _PATIENCE_SECONDS = 60.0
@@ -65,6 +67,13 @@ class NatsServer:
             self._process.terminate()
             self._process.wait(_PATIENCE_SECONDS)
             self._process = None
+
+
+async def settle(client: Client) -> None:
+    """Until the bus has taken what was sent. The library asks past what still waits to be written; the second time, nothing
+    does."""
+    await client.flush()
+    await client.flush()
 
 
 @contextmanager

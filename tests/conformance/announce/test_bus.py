@@ -11,7 +11,7 @@ import nats
 import pytest
 
 from support.announce import AGENT_ID, announce, announcement, key
-from support.bus import NatsServer, nats_server
+from support.bus import NatsServer, nats_server, settle
 from support.service import NOW, service
 from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, asked, eventually, quietly, said
 from waypost.client.finder import Finder, FoundAgent
@@ -80,7 +80,7 @@ async def test_anybody_can_ask_in_json_and_is_answered_where_it_says(server: Nat
     assert subject == "topic.discovery"
     topic = await client.subscribe(subject)
     inbox = await client.subscribe("_INBOX.mine")
-    await client.flush()
+    await settle(client)
     message = announcement(key("a"), seq=1, at=clock.now())
     told = await alice.announce(message, 60)
     assert told.accepted, told.reason
