@@ -20,7 +20,7 @@ from sortedcontainers import SortedList
 from waypost.model.names import fold, hash_slug, slug, unslug
 from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED as LISTED
-from waypost.model.registration import KEY_FACT, Entry
+from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry
 from waypost.registry.lookalikes import Lookalikes
 from waypost.registry.stated import StatedIndex
 from waypost.search.tags import TagIndex
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _EVERYTHING = "*"
 _KEY = f"{KEY_FACT}:"
+_TRUST = f"{TRUST_FACT}:"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
 _FRESH = 500  # new agents that wait to be put into the tag index: some 5 ms
 _SPELT_AT_ONCE = 500
@@ -39,6 +40,7 @@ _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from t
 _MARK_BITS = 2**64 - 1
 _ID = attrgetter("id")
 _OWNER = attrgetter("owner")
+_FACTS = attrgetter("facts")
 
 # In the place of an agent that is not there: whoever looks takes the same steps as for one that is hidden (THREATS V2).
 NOBODY: Final = Entry("", "", "", PRIVATE, "active", "", 0, 0.0, None, (), (), (), ())
@@ -82,16 +84,22 @@ class Catalogue:
         for entry in entries:
             if entry.aliases or _may_be_hashed(entry.id):
                 self._name(entry)
-            if entry.facts:
-                self._judge(entry)
-                if entry.trust != "self_asserted" and not any(fact.startswith(_KEY) for fact in entry.facts):
-                    self._unkeyed.add(entry.id)
+        self._load_judged(entries)
         self._deadlines += [
             (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
         ]
         heapq.heapify(self._deadlines)
         self._unordered += entries
         self._load_changes(entries)
+
+    def _load_judged(self, entries: Sequence[Entry]) -> None:
+        """Most agents state one of a few things: each is looked at once, not once for each of them."""
+        judged = {facts for facts in set(map(_FACTS, entries)) if any(fact.startswith(_TRUST) for fact in facts or ())}
+        for entry in entries if judged else ():
+            if entry.facts in judged:
+                self._judge(entry)
+                if not any(fact.startswith(_KEY) for fact in entry.facts or ()):
+                    self._unkeyed.add(entry.id)
 
     @property
     def tags(self) -> TagIndex:
