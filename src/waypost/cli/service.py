@@ -8,14 +8,13 @@ from collections.abc import Callable
 
 from waypost import limits
 from waypost.app import run, sign_in_link
+from waypost.cli.log_lines import make_handler
 from waypost.settings import Settings
-
-_LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def run_service(settings: Settings, tell: Callable[[str], str] | None = None) -> None:
     """Serve until stopped. `tell` makes the text that follows the ready line."""
-    logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format=_LOG_LINE)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[make_handler(settings.log_format)])
 
     def ready(url: str) -> None:
         sys.stdout.write(f"waypost ready {url}\n")

@@ -6,7 +6,7 @@ registry, then an invitation. The first that knows the agent is believed; one th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -92,6 +92,20 @@ class UnrevokedKeys:
         found = await self._others.key_of(agent)
         if found is not None and found.key is not None:
             self._registry.trust.check_key(found.key.key_id)
+        return found
+
+
+class NotedKeys:
+    """Tells of each key that is found; between the look and the telling nothing else happens."""
+
+    def __init__(self, others: PeerKeys, note: Callable[[PublicKey], None]) -> None:
+        self._others = others
+        self._note = note
+
+    async def key_of(self, agent: str) -> PeerKey | None:
+        found = await self._others.key_of(agent)
+        if found is not None and found.key is not None:
+            self._note(found.key)
         return found
 
 

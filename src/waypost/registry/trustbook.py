@@ -83,6 +83,7 @@ class TrustBook:
         self.revoked_agents = self._revoked["agent"]
         self._bound: dict[str, set[str]] | None = None  # ids by the keys that were bound to them, once somebody asked
         self.signed_by = signed_by
+        self._told: list[Callable[[str, str], None]] = []
 
     # --- The mirror ------------------------------------------------------------------------------
 
@@ -106,8 +107,14 @@ class TrustBook:
 
     def _take_in_revoked(self, name: str) -> None:
         kind, _, value = name.partition(":")
-        if kind in self._revoked:
+        if kind in self._revoked and value not in self._revoked[kind]:
             self._revoked[kind].add(value)
+            for told in self._told:
+                told(kind, value)
+
+    def on_revoked(self, told: Callable[[str, str], None]) -> None:
+        """Tell the kind and the name of whatever is revoked from now on, on the event loop."""
+        self._told.append(told)
 
     def is_revoked(self, kind: str, name: str) -> bool:
         return name in self._revoked[kind]

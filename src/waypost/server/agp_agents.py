@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from waypost import limits
 from waypost.errors import Forbidden, NotFound, QuotaExceeded, WaypostError
 from waypost.meeting.conversation import Conversation
@@ -97,6 +99,9 @@ class OwnAgents:
             caller = NOBODY
         session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
         return session.fault_frame(error, self._registry.clock.now(), again=isinstance(error, Forbidden))
+
+    def on_revoked(self, told: Callable[[str, str], None]) -> None:
+        self._registry.trust.on_revoked(told)
 
     def unrevoked(self, peers: PeerKeys) -> PeerKeys:
         return UnrevokedKeys(peers, self._registry)

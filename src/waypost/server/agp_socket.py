@@ -7,6 +7,7 @@ nothing else tells (its subject is who asks). What a stranger may cost is bounde
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,9 @@ from waypost import limits
 from waypost.errors import (
     Forbidden,
     HandshakeTimeout,
+    InvalidKey,
     RateLimited,
+    Revoked,
     Unauthorized,
     Unavailable,
     UpgradeRequired,
@@ -26,7 +29,7 @@ from waypost.meeting.conversation import Conversation, Ended, PeerFault
 from waypost.meeting.correspondent import Correspondent
 from waypost.meeting.invitations import Invitations
 from waypost.meeting.link import LinkLost, Reread
-from waypost.meeting.peers import PeerKey, PeerKeys
+from waypost.meeting.peers import NotedKeys, PeerKey, PeerKeys
 from waypost.meeting.relay import Relay, RelayedLink
 from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPE_READ
@@ -96,6 +99,8 @@ class Conversations:
         self.recheck_seconds = recheck_seconds
         self._metrics = metrics
         self._open = 0
+        self._callers: set[Caller] = set()
+        agents.on_revoked(self._revoked)
         self._strangers: Counter[str] = Counter()
         self._of_agent: Counter[str] = Counter()
         self._calls = Buckets(
@@ -170,7 +175,13 @@ class Conversations:
         """How many connections are open."""
         return self._open
 
-    def enter(self, place: str) -> None:
+    def _revoked(self, kind: str, name: str) -> None:
+        """Whoever came by it goes at once (W9)."""
+        for caller in [*self._callers]:
+            caller.end_without(kind, name)
+
+    def enter(self, caller: Caller, place: str) -> None:
+        self._callers.add(caller)
         self._open += 1
         self._strangers[place] += 1
 
@@ -179,7 +190,8 @@ class Conversations:
         if self._strangers[place] <= 0:
             del self._strangers[place]
 
-    def leave(self) -> None:
+    def leave(self, caller: Caller) -> None:
+        self._callers.discard(caller)
         self._open -= 1
 
     def seat(self, agent: str) -> None:
@@ -214,9 +226,11 @@ class Caller:
         self._link = link
         self._is_known = False
         self._seat: str | None = None
+        self._came_by: set[tuple[str, str]] = set()  # what must not be revoked while it is here
+        self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        self._conversations.enter(self._place)
+        self._conversations.enter(self, self._place)
         checking = None if self._principal.is_anonymous else asyncio.create_task(self._recheck())
         try:
             await self._converse()
@@ -229,7 +243,7 @@ class Caller:
             if checking is not None:
                 checking.cancel()
             self._know()
-            self._conversations.leave()
+            self._conversations.leave(self)
             if self._seat is not None:
                 self._conversations.unseat(self._seat)
                 self._agents.rights.pop(self._seat, None)
@@ -240,6 +254,21 @@ class Caller:
             if not await self._conversations.holds(self._request):
                 break
         await self._link.close(codes_of(Unauthorized("")).ws_close, "the token does not hold any more")
+
+    def end_without(self, kind: str, name: str) -> None:
+        """End it where it came by what was revoked now."""
+        if (kind, name) in self._came_by and self._ending is None:
+            closing = self._link.close(codes_of(Revoked("")).ws_close, f"the {kind} was revoked")
+            self._ending = asyncio.create_task(closing)
+
+    def _noting(self, hello: Hello | None, peers: PeerKeys | None) -> PeerKeys:
+        """Keys that are remembered as they are found: by which agent and which key it comes, the known and the shown one."""
+        if hello is not None:
+            self._came_by.add(("agent", hello.agent))
+            if hello.raw is not None:
+                with contextlib.suppress(InvalidKey):  # the session says what is wrong with it
+                    self._came_by.add(("key", parse_ed25519_raw(hello.raw).key_id))
+        return NotedKeys(peers or self._agents.peers, lambda key: self._came_by.add(("key", key.key_id)))
 
     def _know(self) -> None:
         if not self._is_known:
@@ -257,7 +286,7 @@ class Caller:
         except WaypostError as error:
             await self._tell(first, error)
             raise
-        peers = await self._peers(hello, is_invited)
+        peers = self._noting(hello, await self._peers(hello, is_invited))
         if relay is not None:
             await relay.take(self._link, first, to, peers=peers, known=self._know)
         elif correspondent is not None:

@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     confusable_names: str = "mark"
     samples: bool = False
     log_level: str = "info"
+    log_format: str = "text"
 
     def __post_init__(self) -> None:
         if self.open and not is_loopback(self.host):

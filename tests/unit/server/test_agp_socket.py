@@ -115,6 +115,24 @@ async def test_a_revoked_key_opens_no_session_whatever_vouches_for_it(bench: Ben
             assert (await socket.closed())[0] in (4401, 4403)
 
 
+@pytest.mark.parametrize("what", ["key", "agent"])
+async def test_a_conversation_ends_at_once_when_what_it_came_by_is_revoked(bench: Bench, what: str) -> None:
+    """W9: whatever vouched for it; others go on."""
+    now, gone = bench.clock.now(), f"agent:{what}.revoked.example.com"
+    body = {"agent_id": gone, "public_key": key_of(gone).public.pem()}
+    assert (await bench.admin().post("/api/v1/keys", json=body)).is_success
+    named = {"key_id": key_of(gone).public.key_id} if what == "key" else {"agent_id": gone}
+    token = {"authorization": f"Bearer {bench.admin_token}"}
+    async with call(bench) as plain, call(bench, **token) as vouched, call(bench) as other:
+        await plain.open(gone, OWN, now)
+        await vouched.open(gone, OWN, now)
+        await other.open(ALICE, OWN, now)
+        assert (await bench.admin().post("/api/v1/keys:revoke", json=named)).is_success
+        assert (await plain.closed())[0] == 4403
+        assert (await vouched.closed())[0] == 4403
+        assert await other.answer(signed(ALICE, OWN, "echo still here", at=now)) == "still here"
+
+
 async def test_a_peer_finds_what_everybody_sees_and_with_a_token_what_its_subject_sees(bench: Bench) -> None:
     now = bench.clock.now()
     async with call(bench) as socket:

@@ -20,4 +20,11 @@ RUNNING = (
         choices=("debug", "info", "warning", "error"),
         doc="How much is written to stderr.",
     ),
+    Setting(
+        name="log_format",
+        kind="text",
+        default="text",
+        choices=("text", "json"),
+        doc="How it is written there: a line of text for people, or a JSON object a line for programs.",
+    ),
 )
