@@ -121,7 +121,7 @@ def cluster(fingerprints: Fingerprints, least: int = 2) -> Positions:
     near = _near(fingerprints)
     if np.count_nonzero(near) < 2 * (least - 1):  # each of a cluster but the first is near another, and that near it
         return labels
-    crowd = near.any(axis=1).nonzero()[0]
+    crowd = np.flatnonzero(near.any(axis=1))
     if len(crowd) >= least:
         labels[crowd] = crowd[_joined(near[crowd][:, crowd])]
     return labels
@@ -155,8 +155,9 @@ def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray
     """Which of the first say the same as any of the others."""
     columns, allowed = _columns(fingerprints)
     theirs, their_allowed = _columns(others)
-    near: npt.NDArray[np.bool_] = _apart(theirs, columns) <= np.minimum(their_allowed[:, None], allowed)
-    return near.any(axis=0) & columns.any(axis=0)
+    is_near = _apart(theirs, columns) <= np.minimum(their_allowed[:, None], allowed)
+    near: npt.NDArray[np.bool_] = np.any(is_near, axis=0)
+    return near & columns.any(axis=0)
 
 
 def _joined(near: npt.NDArray[np.bool_]) -> Positions:
