@@ -18,7 +18,7 @@ from waypost.model.registration import Registration
 from waypost.registry.decisions import expiry_of
 from waypost.registry.lru import Lru
 from waypost.server.page.badges import trust_badge
-from waypost.server.page.markup import Content, Html, el, join, meter
+from waypost.server.page.markup import Content, Html, el, join, meter, shown_text
 from waypost.server.page.times import moment
 
 _DESCRIPTION = 320
@@ -136,9 +136,10 @@ def _why(candidate: Candidate) -> Html:
 
 
 def _bars(evidence: Evidence) -> Html:
-    """Each reason by itself, as long as it counts."""
-    named = ((_COMPONENTS.get(name, name), value) for name, value in evidence.components.items())
-    return el("dl", [join((el("dt", name), el("dd", meter(value, name)))) for name, value in named], class_="bars")
+    """Each reason by itself, as long as it counts. There are hundreds on a page, so they are written at once."""
+    named = [(_COMPONENTS.get(name, name), value) for name, value in evidence.components.items()]
+    bars = [f"<dt>{shown_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in named]
+    return Html(f'<dl class="bars">{"".join(bars)}</dl>')
 
 
 def _reasons(evidence: Evidence) -> Html:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeAlias
 
 from waypost.model.json import dump_json
@@ -25,6 +26,7 @@ Attribute: TypeAlias = "str | int | float | bool | None"
 NOTHING = Html("")
 _VOID = frozenset(("br", "hr", "input", "link", "meta", "wbr"))
 _LINE_ENDS = frozenset("\n\t")
+_NUMBERS = (int, float)
 # P-1 of the ADP restatement: nothing in the block can end it, and no reader of JavaScript takes it apart otherwise.
 _IN_SCRIPT = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
@@ -50,8 +52,12 @@ def typed_text(value: str) -> Html:
 
 def el(tag: str, *content: Content, **attributes: Attribute) -> Html:
     """An element. `class_`, `for_` and `aria_label` stand for `class`, `for` and `aria-label`."""
-    head = f"<{tag}{''.join([_attribute(name, value) for name, value in attributes.items()])}>"
-    return Html(head) if tag in _VOID else Html(f"{head}{join(content)}</{tag}>")
+    head = (
+        f"<{tag}{''.join([_attribute(name, value) for name, value in attributes.items()])}>"
+        if attributes
+        else f"<{tag}>"
+    )
+    return Html(head) if tag in _VOID else Html(f"{head}{_joined(content)}</{tag}>")
 
 
 def join(content: Content) -> Html:
@@ -61,15 +67,24 @@ def join(content: Content) -> Html:
         return Html(shown_text(content))
     if content is None:
         return NOTHING
-    if isinstance(content, int | float):
+    if isinstance(content, _NUMBERS):
         return Html(content)
-    return Html("".join(map(join, content)))
+    return Html(_joined(content))
+
+
+def _joined(content: Iterable[Content]) -> str:
+    return "".join([each if type(each) is Html else join(each) for each in content])
+
+
+@cache  # a few dozen, all written here
+def _written_name(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
 
 
 def _attribute(name: str, value: Attribute) -> str:
     if value is None or value is False:
         return ""
-    name = name.rstrip("_").replace("_", "-")
+    name = _written_name(name)
     if value is True:
         return f" {name}"
     return f' {name}="{value if isinstance(value, Html) else shown_text(str(value))}"'
