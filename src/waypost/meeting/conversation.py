@@ -105,8 +105,8 @@ class Conversation:
         self._sending_since: float | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._fault: asyncio.Future[None] = self._loop.create_future()
-        self._arrived: deque[Message] = deque()
-        self._taken = asyncio.Event()
+        self._arrived: list[Message] = []
+        self._taken: asyncio.Future[None] | None = None  # whoever reads waits for it while too much has arrived
         self._outgoing: deque[Letter] = deque()
         self._flight: dict[str, Letter] = {}  # sent, not acknowledged
         self._acked: dict[str, asyncio.Future[None]] = {}
@@ -115,7 +115,8 @@ class Conversation:
         self._acknowledging: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
-        self._parted = asyncio.Event()
+        self._parting: asyncio.Future[None] | None = None
+        self._is_parted = False
         self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
 
     @property
@@ -157,17 +158,17 @@ class Conversation:
                 if not _is_cut(error):
                     await self._mail.left(self._flight.values())
             finally:
-                self._parted.set()
+                self._is_parted = True
+                _settle(self._parting)
             await self._end(error)
             raise error
 
     async def part(self) -> None:
         """The peer is here anew. Whether it left this conversation in order, or was cut off, may be seen in a moment; then
         it is not told again what it was told last."""
-        if self._flight and not self._parted.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(limits.AGP_PARTING_SECONDS):
-                    await self._parted.wait()
+        if self._flight and not self._is_parted:
+            self._parting = self._parting or self._loop.create_future()
+            await asyncio.wait((self._parting,), timeout=limits.AGP_PARTING_SECONDS)
 
     async def close(self, reason: str = "") -> None:
         """Say good-bye, and end."""
@@ -246,8 +247,8 @@ class Conversation:
                 case Said(message):
                     self._arrive(message)
                     while self._is_full():
-                        self._taken.clear()
-                        await self._taken.wait()
+                        self._taken = self._loop.create_future()
+                        await self._taken
                 case Acknowledged(ids):
                     await self._acknowledged(ids)
                 case Controlled(action, message, verified):
@@ -279,8 +280,9 @@ class Conversation:
         """Have kept what came, and acknowledge it. Whatever came meanwhile goes together."""
         try:
             while self._arrived:
-                batch = [self._arrived.popleft() for _ in range(min(len(self._arrived), limits.AGP_ACK_IDS))]
-                self._taken.set()
+                batch = self._arrived[: limits.AGP_ACK_IDS]
+                del self._arrived[: limits.AGP_ACK_IDS]
+                _settle(self._taken)
                 # What is kept is handed over as well, also when the line is cut in between.
                 await asyncio.shield(self._listener.accept(batch, verified=self.session.is_verified))
                 self._unacknowledged.extend(message.id for message in batch)
@@ -413,6 +415,11 @@ class Conversation:
 
     async def _watched(self) -> None:
         await self._fault
+
+
+def _settle(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def _first(group: BaseExceptionGroup[Any]) -> Exception:
