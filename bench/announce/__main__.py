@@ -55,6 +55,7 @@ def main() -> int:
                 print(f"[{time.monotonic() - began:4.0f} s] {part} {kind}: {results[part][kind]}", flush=True)
     print(report(results))
     if asked.keep:
+        results = {**kept.load(RESULTS), **results}  # parts that were not run stay as they were
         kept.write(RESULTS, results)
         DOCUMENT.write_text(documented(DOCUMENT.read_text(encoding="utf-8"), results), encoding="utf-8")
     return 0

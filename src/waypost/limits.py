@@ -157,6 +157,8 @@ AF_SCANS: Final = 32  # answers of recent substring searches, so that walking th
 AF_SCAN_IDS: Final = 10_000  # an answer longer than this is not kept
 RATE_CALLERS: Final = 10_000  # callers whose rate is remembered
 TOKEN_CACHE: Final = 4096
+HEADER_CACHE: Final = 256  # protected headers of at most 512 characters: one for each key that signs often
+BOUND_KEY_CACHE: Final = 1024  # rows of the trust store with their keys read, some 2 KiB each
 
 # --- Embedders -----------------------------------------------------------------------------------
 EMBEDDER_PIECES: Final = 256  # of one text; what a sentence model says of more is no better
@@ -364,8 +366,8 @@ LAN_REST_SECONDS: Final = 0.01  # after each of them, for requests to come in be
 LAN_REPEATS_AT_ONCE: Final = 8  # of the same words again, which only keep a lease alive: 500 a second, written together
 LAN_REPEAT_SECONDS: Final = 30  # after which the same words are judged again: a key may have been revoked
 LAN_WAITING: Final = 512  # and that wait for it; beyond it they are dropped, and said again by whoever is there
-HEARD_AT_ONCE: Final = 2  # judged in one turn of the event loop, under a millisecond
-HEARD_REST_SECONDS: Final = 0.003  # before the next ones: 600 a second, and requests find the event loop free
+HEARD_TURN_SECONDS: Final = 0.001  # for which it is judged at a time: three announcements, or fifty questions
+HEARD_REST_SECONDS: Final = 0.002  # before the next turn: requests find the event loop free
 ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7
 MDNS_TTL_SECONDS: Final = 10  # ANN-30
 MDNS_CROWD: Final = 50  # P-21: with more instances than this on a link, records live MDNS_CROWD_TTL_SECONDS

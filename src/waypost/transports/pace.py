@@ -52,5 +52,5 @@ class Door:
         own = self._loud if is_loud else self._each
         if not own.take(source, now):
             return False
-        is_pressing = is_loud or own.left(source) < limits.HEARD_BURST / 2
+        is_pressing = is_loud or own.left(source) < limits.HEARD_BURST / 10
         return (not is_pressing or self._pressing.take("", now)) and self._all.take("", now)
