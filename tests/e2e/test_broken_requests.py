@@ -242,11 +242,11 @@ def test_a_watcher_that_never_reads_does_not_stop_the_others(server: RunningServ
             for number in range(20):
                 writer.post("/api/v1/agents", json=profile("noisy", description="x" * 4000, version=f"1.{number}.0"))
             writer.post("/api/v1/agents", json=profile("the-last-one"))
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
-def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def _until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """A bounded poll."""
     ends = time.monotonic() + seconds
     while not holds():

@@ -33,7 +33,7 @@ def judge(authority: NameServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def asking(server: NameServer) -> ValidatingDns:
     anchors = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
-    return ValidatingDns(Upstreams(server.address, try_seconds=10), anchors, clock=lambda: NOW, seconds=30)
+    return ValidatingDns(Upstreams(server.address, try_seconds=30), anchors, clock=lambda: NOW, seconds=90)
 
 
 @pytest.mark.parametrize(("name", "kind", "outcome", "security"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
@@ -58,7 +58,7 @@ async def test_zones_that_nobody_thought_of_are_judged_alike(damaged: bool, tmp_
         nsd(folders[0], made.texts) as server,
         unbound(folders[1], dict.fromkeys(made.texts, server), made.anchors, date=DATE) as judge,
     ):
-        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=10), trusted, clock=lambda: NOW, seconds=30)
+        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=30), trusted, clock=lambda: NOW, seconds=90)
         for name, kind in made.questions(150):
             ours[name, kind] = (await dns_.lookup(name, kind)).security  # type: ignore[arg-type]
             theirs[name, kind] = judge.verdict(name, kind)

@@ -289,7 +289,7 @@ async def test_an_agent_that_is_listed_and_has_a_domain_is_one_record_however_it
 
 async def test_the_nameservers_of_a_name_are_found_from_a_server_that_answers_for_it(world: World) -> None:
     anchors = TrustAnchors(parse_anchors(world.anchors.read_text()), root=False)
-    dns = ValidatingDns(Upstreams(world.server.address, try_seconds=20), anchors, clock=time.time, seconds=30)
+    dns = ValidatingDns(Upstreams(world.server.address, try_seconds=20), anchors, clock=time.time, seconds=90)
     try:
         assert await find_zone(dns, "alice.agents.test") == ("agents.test", "ns.agents.test")
         assert await find_zone(dns, "not.even.there.plain.test") == ("plain.test", "ns.plain.test")

@@ -57,7 +57,7 @@ def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) 
         assert statuses.count(200) >= 5
         assert _traces(server) == []
         server.process.terminate()
-        server.process.wait(20)
+        server.process.wait(60)
         assert _traces(server) == []
 
 
@@ -67,7 +67,7 @@ def _wire(server: RunningServer) -> Iterator[tuple[int, list[bytes]]]:
     address = urlsplit(server.url)
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(20)
+        listening.settimeout(60)
 
         def pump(source: socket.socket, sink: socket.socket) -> None:
             while data := source.recv(65536):
@@ -81,12 +81,12 @@ def _wire(server: RunningServer) -> Iterator[tuple[int, list[bytes]]]:
                 back = threading.Thread(target=pump, args=(far, near))
                 back.start()
                 pump(near, far)
-                back.join(20)
+                back.join(60)
 
         thread = threading.Thread(target=serve)
         thread.start()
         yield listening.getsockname()[1], heard
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.mark.req("PRO-61")

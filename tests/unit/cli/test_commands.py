@@ -362,7 +362,7 @@ def on_terminal(shell: Shell, *arguments: str) -> str:
     os.close(theirs)
     seen = b""
     try:
-        while select.select([ours], [], [], 30)[0]:
+        while select.select([ours], [], [], 120)[0]:
             try:
                 chunk = os.read(ours, 65536)
             except OSError:
@@ -370,10 +370,10 @@ def on_terminal(shell: Shell, *arguments: str) -> str:
             if not chunk:
                 break
             seen += chunk
-        assert process.wait(30) == 0, seen
+        assert process.wait(120) == 0, seen
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
         os.close(ours)
     return seen.decode()
 

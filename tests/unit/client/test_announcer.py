@@ -312,13 +312,13 @@ async def test_a_finder_asks_everybody_once_and_merges_by_agent() -> None:
     remote = Announcer(agent(other), key("b"), [registry], clock=clock, pause=pauses)
     async with local, remote, Finder([network.transport("f"), registry], clock=clock) as finder:
         await turns(pauses, 2)
-        found = {each.agent_id: each for each in await finder.find("metrics", seconds=0.2)}
+        found = {each.agent_id: each for each in await finder.find("metrics", seconds=1.0)}
         assert {name: (each.transports, each.trust) for name, each in found.items()} == {
             AGENT_ID: (("memory",), "signed"),
             other: (("http",), "signed"),
         }
         registry.fails = True
-        assert len(await finder.find("metrics", seconds=0.2)) == 2
+        assert len(await finder.find("metrics", seconds=1.0)) == 2
         assert await finder.find("nothing", seconds=0.05) == []
 
 

@@ -85,7 +85,7 @@ def test_a_model_is_loaded_once_whoever_asks() -> None:
 
     def load() -> dict[str, Counting]:
         loads.append(1)
-        assert gate.wait(30)
+        assert gate.wait(120)
         return {"model": Counting()}
 
     loading = Loading(load)
@@ -98,7 +98,7 @@ def test_a_model_is_loaded_once_whoever_asks() -> None:
     assert not embedder.is_ready
     gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert embedder.is_ready
     assert len(got) == 3
     assert loads == [1]

@@ -237,7 +237,7 @@ async def test_silence_is_broken_by_heartbeats_and_ends_without_them() -> None:
         await _until(lambda: sum('"heartbeat' in frame.replace("\\", "") for frame in meeting.ends[0].sent) > 2)
         assert bob.conversations[ALICE].is_open
     near, far = pair()
-    bob = await correspondent(BOB, ALICE, timing=Timing(heartbeat_seconds=0.03, silence_seconds=0.3))
+    bob = await correspondent(BOB, ALICE, timing=Timing(heartbeat_seconds=0.03, silence_seconds=2.0))
     calling = asyncio.create_task(alice.converse(near, peer=BOB))
     answering = asyncio.create_task(bob.converse(far))
     await _until(lambda: BOB in alice.conversations)

@@ -425,7 +425,7 @@ def test_questions_changes_maintenance_and_vectors_do_not_disturb_each_other(tmp
     finally:
         done.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     assert faults == []
     ranker.maintain(1000)

@@ -60,6 +60,6 @@ def test_many_threads_get_the_same_terms() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(answers) == 4
     assert all(answer == answers[0] for answer in answers)
