@@ -1,0 +1,215 @@
+"""How long hostile input keeps a service busy: what tests show to end, measured.
+
+    python -m bench.hostile [--silent 500] [--dead 5000] [--agents 2000]
+
+- texts of 50 kB that are made to be slow, for every reader of text (processor time; goal: 10 ms each)
+- questions that are made to be expensive (processor time of the service; goal: 50 ms each)
+- silent connections: the p99 of others beside them, and without (goal: less than twice)
+- dead endpoints while their health is checked: the same, and how many threads and files are open (goals: 32 and 600)
+
+The first two hardly mind other processes; the others want quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import psutil
+
+from bench.measures import quantile
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.server import RunningServer, running_server
+from unit.test_slow_texts import LENGTH, PIECES, READERS
+from waypost import limits
+from waypost.errors import WaypostError
+from waypost.server.negotiation import MalformedHeader
+from waypost.trust.jose import NotSigned
+
+TEXT_MS: Final = 10.0
+QUESTION_MS: Final = 50.0
+TIMES: Final = 2.0
+_SAMPLES: Final = 400
+_TRIES: Final = 3  # the best of them: a first one pays for what is loaded
+
+
+def _spent_ms(work: Callable[[], Any]) -> float:
+    best = float("inf")
+    for _ in range(_TRIES):
+        began = time.process_time()
+        with suppress(WaypostError, ValueError, NotSigned, MalformedHeader):
+            work()
+        best = min(best, 1000 * (time.process_time() - began))
+    return best
+
+
+def slow_texts() -> list[tuple[str, float]]:
+    """For each reader the text that takes it longest."""
+    texts = [(piece * LENGTH)[:LENGTH] for piece in PIECES]
+    return [(name, max(_spent_ms(lambda r=read, t=text: r(t)) for text in texts)) for name, read in READERS.items()]  # type: ignore[misc]
+
+
+def questions() -> dict[str, dict[str, Any]]:
+    most = limits.QUERY_CHARS
+    return {
+        "as long as may be": {"query": ("translate invoice weather " * most)[:most]},
+        "many different words": {"query": " ".join(f"w{number}" for number in range(most))[:most]},
+        "many clauses": {"query": ("translate, and then " * most)[:most]},
+        "patterns": {"query": ("(a+)+$ .* [^x]* " * most)[:most]},
+        "the most answers": {
+            "query": "answers questions",
+            "limit": limits.DISCOVER_LIMIT_MAX,
+            "include_evidence": True,
+        },
+        "every facet": {"query": "answers", "facets": ["tag", "protocol", "status"], "limit": 100},
+        "many filters": {"query": "answers", "excluded_tags": [f"t{number}" for number in range(limits.FILTER_VALUES)]},
+    }
+
+
+def _document(number: int, endpoint: str) -> dict[str, Any]:
+    return {
+        "id": f"agent-{number}",
+        "name": f"Agent {number}",
+        "description": f"Answers questions of kind {number % 97} on weather, invoices and translation.",
+        "tags": [f"t{number % 500}", f"u{number % 7}"],
+        "bindings": [{"protocol": "https", "endpoint": endpoint}],
+    }
+
+
+def _register(http: httpx.Client, endpoints: Sequence[str]) -> None:
+    lines = [msgspec.json.encode(_document(number, place)) for number, place in enumerate(endpoints)]
+    answer = http.post("/api/v1/agents:batch", content=b"\n".join(lines), timeout=600)
+    assert answer.text.count('"created"') == len(endpoints), answer.text[:300]
+
+
+@contextmanager
+def _service(*flags: str) -> Iterator[tuple[RunningServer, httpx.Client]]:
+    with (
+        running_server(*flags) as server,
+        httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http,
+    ):
+        yield server, http
+
+
+def expensive_questions(agents: int) -> list[tuple[str, float]]:
+    with _service() as (server, http):
+        _register(http, [f"https://agent-{number}.example/" for number in range(agents)])
+        process = psutil.Process(server.process.pid)
+        found = []
+        for name, asked in questions().items():
+            best = float("inf")
+            for _ in range(_TRIES):
+                before = process.cpu_times()
+                assert http.post("/profile/v1/discover", json=asked).status_code in (200, 400)
+                after = process.cpu_times()
+                best = min(best, 1000 * (after.user + after.system - before.user - before.system))
+            found.append((name, best))
+        return found
+
+
+def _p99_ms(http: httpx.Client) -> float:
+    spent = []
+    for number in range(_SAMPLES):
+        began = time.perf_counter()
+        assert http.get(f"/api/v1/agents/agent-{number % 50}").status_code == 200
+        spent.append(1000 * (time.perf_counter() - began))
+    return quantile(spent, 0.99)
+
+
+def silent_connections(count: int) -> tuple[float, float]:
+    """The p99 without them, and beside them; half of them have begun a request."""
+    with _service() as (server, http), ExitStack() as stack:
+        _register(http, [f"https://agent-{number}.example/" for number in range(50)])
+        before = _p99_ms(http)
+        host, port = httpx.URL(server.url).host, httpx.URL(server.url).port or 80
+        for number in range(count):
+            connection = stack.enter_context(socket.create_connection((host, port)))
+            if number % 2:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+        return before, _p99_ms(http)
+
+
+@contextmanager
+def _black_hole() -> Iterator[int]:
+    """A port of every address of loopback that accepts nobody: its queue is full."""
+    with ExitStack() as stack:
+        hole = stack.enter_context(socket.socket())
+        hole.bind(("0.0.0.0", 0))
+        hole.listen(0)
+        port: int = hole.getsockname()[1]
+        for _ in range(8):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def dead_endpoints(count: int) -> dict[str, float]:
+    """While a round of checks is under way at endpoints that never answer."""
+    flags = ("--health-checks", "--allow-cidrs", "127.0.0.0/8")
+    with _black_hole() as port, _service(*flags) as (server, http), _service() as (_, quiet):
+        endpoints = [
+            f"http://127.{1 + number // 60_000}.{number // 250 % 240}.{1 + number % 250}:{port}/"
+            for number in range(count)
+        ]
+        _register(quiet, endpoints[:50])
+        before = _p99_ms(quiet)
+        began = time.perf_counter()
+        _register(http, endpoints)
+        process = psutil.Process(server.process.pid)
+        beside, files, threads = _p99_ms(http), process.num_fds(), process.num_threads()
+        while _checks(http) < count and time.perf_counter() - began < 600:
+            files, threads = max(files, process.num_fds()), max(threads, process.num_threads())
+            time.sleep(0.2)
+        return {
+            "p99 ms, no checks": before,
+            "p99 ms, beside checks": beside,
+            "seconds of a round": time.perf_counter() - began,
+            "open files": files,
+            "threads": threads,
+        }
+
+
+def _checks(http: httpx.Client) -> float:
+    lines = http.get("/metrics").text.splitlines()
+    return next((float(line.split()[1]) for line in lines if line.startswith("waypost_health_checks ")), 0.0)
+
+
+def _told(name: str, value: float, goal: float, unit: str) -> str:
+    return f"  {name:<28} {value:8.2f} {unit} (< {goal:g}{', missed' if value >= goal else ''})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--silent", type=int, default=500)
+    parser.add_argument("--dead", type=int, default=5000)
+    parser.add_argument("--agents", type=int, default=2000)
+    asked = parser.parse_args()
+    print("50 kB made to be slow")
+    for name, spent in slow_texts():
+        print(_told(name, spent, TEXT_MS, "ms"))
+    print("questions made to be expensive")
+    for name, spent in expensive_questions(asked.agents):
+        print(_told(name, spent, QUESTION_MS, "ms"))
+    if asked.silent:
+        before, beside = silent_connections(asked.silent)
+        print(f"{asked.silent} silent connections: p99 {before:.2f} ms, then {beside:.2f} ms")
+        print(_told("beside them", beside / before, TIMES, "times"))
+    if asked.dead:
+        print(f"{asked.dead} dead endpoints")
+        for name, value in dead_endpoints(asked.dead).items():
+            print(f"  {name:<28} {value:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
