@@ -368,6 +368,7 @@ LAN_REPEAT_SECONDS: Final = 30  # after which the same words are judged again: a
 LAN_WAITING: Final = 512  # and that wait for it; beyond it they are dropped, and said again by whoever is there
 HEARD_TURN_SECONDS: Final = 0.001  # for which it is judged at a time: three announcements, or fifty questions
 HEARD_REST_SECONDS: Final = 0.002  # before the next turn: requests find the event loop free
+LAN_WAITING_OF_SOURCE: Final = 64  # of one source, half a second's work: a flood that is not yet known as one stays short
 ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7
 MDNS_TTL_SECONDS: Final = 10  # ANN-30
 MDNS_CROWD: Final = 50  # P-21: with more instances than this on a link, records live MDNS_CROWD_TTL_SECONDS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from waypost import limits
@@ -56,7 +57,7 @@ class Lan:
         self._repeats = Repeats()
         self._room = asyncio.Semaphore(limits.LAN_AT_ONCE)
         self._room_of_repeats = asyncio.Semaphore(limits.LAN_REPEATS_AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()  # announcements by their source
 
     async def start(self) -> None:
         """Listen. What is in the way of one transport ends the start: the operator asked for it."""
@@ -86,13 +87,15 @@ class Lan:
 
     async def hear(self, message: JsonObject, how: Heard) -> JsonObject | None:
         """Register what is announced, or raise the refusal, which nobody is told. Nothing is ever sent back."""
-        if self._waiting >= limits.LAN_WAITING:
-            raise RateLimited(f"{limits.LAN_WAITING} announcements wait.", hint="Say it again.", retry_after=5)
-        self._waiting += 1
+        if self._waiting.total() >= limits.LAN_WAITING or self._waiting[how.source] >= limits.LAN_WAITING_OF_SOURCE:
+            raise RateLimited("Too many announcements wait.", hint="Say it again.", retry_after=5)
+        self._waiting[how.source] += 1
         try:
             await self._take_in_turn(message, how)
         finally:
-            self._waiting -= 1
+            self._waiting[how.source] -= 1
+            if not self._waiting[how.source]:
+                del self._waiting[how.source]
         return None
 
     async def _take_in_turn(self, message: JsonObject, how: Heard) -> None:

@@ -15,6 +15,7 @@ from support.service import NOW, service
 from support.transports import Watched, asked, eventually, said
 from waypost import limits
 from waypost.errors import ConfigurationError, RateLimited, Replayed, WaypostError
+from waypost.model.json import JsonObject
 from waypost.server.lan import Lan
 from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
@@ -220,13 +221,20 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
         made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
-        how = Heard(transport="memory", source="x")
         ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(limits.LAN_WAITING + 20)]
         said_at_once = [announcement(key("a"), seq=1, at=NOW, agent_id=agent_id) for agent_id in ids]
-        outcomes = await asyncio.gather(*(made.hear(each, how) for each in said_at_once), return_exceptions=True)
-        assert [type(each) for each in outcomes if each is not None] == [RateLimited] * 20
-        assert len(bench.registry.catalogue) == limits.LAN_WAITING
-        assert await made.hear(said_at_once[-1], how) is None
+
+        async def refused(sources: int, some: list[JsonObject]) -> int:
+            hows = [Heard(transport="udp", source=f"10.0.0.{number % sources}") for number in range(len(some))]
+            heard = (made.hear(each, how) for each, how in zip(some, hows, strict=True))
+            outcomes = await asyncio.gather(*heard, return_exceptions=True)
+            assert {type(each) for each in outcomes} <= {RateLimited, type(None)}
+            return sum(each is not None for each in outcomes)
+
+        assert await refused(1, said_at_once[:100]) == 100 - limits.LAN_WAITING_OF_SOURCE
+        assert await refused(20, said_at_once) == 20
+        assert await refused(1, said_at_once[-20:]) == 0
+        assert len(bench.registry.catalogue) == len(ids)
 
 
 async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(
