@@ -78,6 +78,8 @@ def wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
 # The registry and its lexical search. Vectors are measured by bench.search: while they are made for 100,000 agents, in the
 # background and for minutes, every other figure would be one of a busy machine.
 _LEXICAL = ("--embedder", "none")
+_KILLS = 3
+_KILLED_CHANGES = 500
 
 
 @contextmanager
@@ -162,6 +164,7 @@ class Run:
             self._reads(ours, theirs, nothing)
             self._writes(ours, theirs)
         self._restart()
+        self._kill()
         return self.figures
 
     def _load(self, port: int, process: psutil.Process) -> None:
@@ -215,6 +218,21 @@ class Run:
             with waypost(self.folder / "waypost", *_LEXICAL) as (_, _, _, seconds):
                 taken.append(seconds)
         self.figures["restart_seconds"] = statistics.median(taken)
+
+    def _kill(self) -> None:
+        """The same after a kill, with changes that were acknowledged a moment before."""
+        taken = []
+        for number in range(_KILLS + 1):
+            with waypost(self.folder / "waypost", *_LEXICAL) as (port, process, _, seconds):
+                taken.append(seconds)
+                measure(port, process, self._batches(self._changed(number)), clients=1)
+                process.kill()
+                process.wait(60)
+        self.figures["killed_seconds"] = statistics.median(taken[1:])
+
+    def _changed(self, number: int) -> list[bytes]:
+        chosen = map(json.loads, self.corpus[:_KILLED_CHANGES])
+        return [json.dumps({**found, "description": f"{found['description']} {number}."}).encode() for found in chosen]
 
     def _note(self, rounds: dict[str, list[Measured]], documents_per_request: dict[str, int] | None = None) -> None:
         for key, found in rounds.items():
@@ -351,6 +369,7 @@ GOALS: tuple[Goal, ...] = (
         False,
     ),
     ("restart to first answer, s", lambda f: float(f["restart_seconds"]), 1.0, False),
+    ("kill -9 to first answer, s", lambda f: float(f["killed_seconds"]), 3.0, False),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import msgspec
 
 from waypost.model.principal import SCOPE_WRITE, Principal
@@ -14,14 +16,14 @@ from waypost.registry.publication import Publication, Receipt
 from waypost.trust.policy import require_owner
 
 
-class Confirming(Judging):
-    """Filled by `engine.Registry`."""
+class Confirming(Judging, ABC):
+    """Filled by `engine.Registry`. What is let pass is written as any other document: by these two."""
 
-    async def publish(self, publication: Publication) -> Receipt:
-        raise NotImplementedError
+    @abstractmethod
+    async def publish(self, publication: Publication) -> Receipt: ...
 
-    def receipt(self, answer: Answer, dialect: str) -> Receipt:
-        raise NotImplementedError
+    @abstractmethod
+    def receipt(self, answer: Answer, dialect: str) -> Receipt: ...
 
     async def held(self, principal: Principal, key: str) -> HeldChange:
         """The change of an agent that waits. Only who may change the agent is told of it."""

@@ -58,6 +58,10 @@ class TaskFace:
         self._origin_of = origin_of
 
     def routes(self) -> list[Route]:
+        return [*self._sender_routes(), *self._worker_routes()]
+
+    def _sender_routes(self) -> list[Route]:
+        """For who gives a task, and asks how it goes."""
         return [
             Route(
                 method="POST",
@@ -101,6 +105,11 @@ class TaskFace:
                 ),
                 answers={200: Body(schema=TASK_LIST)},
             ),
+        ]
+
+    def _worker_routes(self) -> list[Route]:
+        """For who does the work, here or elsewhere."""
+        return [
             Route(
                 method="POST",
                 path="/agent/tasks:take",
