@@ -75,6 +75,16 @@ Control = Callable[["Conversation", JsonObject, Message], Awaitable[bool]]
 
 
 class Conversation:
+    # fmt: off
+    __slots__ = (  # thousands may be open and silent
+        "_acked", "_acknowledged_last", "_acknowledging", "_arrived", "_beat", "_clock", "_deadline", "_fault",
+        "_flight", "_group", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
+        "_link", "_listener", "_loop", "_mail", "_on_control", "_on_open", "_outgoing", "_parting", "_peers",
+        "_room", "_sending_since", "_sent_at", "_taken", "_timing", "_unacknowledged", "opened", "peer_key",
+        "session",
+    )
+    # fmt: on
+
     def __init__(
         self,
         link: Link,
