@@ -26,7 +26,7 @@ def _run(script: str, folder: Path, environment: dict[str, str]) -> list[str]:
         env={**environment, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

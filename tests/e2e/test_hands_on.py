@@ -189,7 +189,7 @@ def failed_start(folder: Path, *flags: str) -> str:
         text=True,
         cwd=folder,
         env=clean_environment(),
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 78, ran.stderr

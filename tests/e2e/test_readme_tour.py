@@ -36,7 +36,7 @@ def run(script: str, server: RunningServer, folder: Path) -> list[str]:
         env={**server.environment(), "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -91,7 +91,7 @@ def test_the_python_of_the_tutorial_runs(demo: RunningServer, tmp_path: Path) ->
         env=demo.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

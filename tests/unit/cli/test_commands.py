@@ -342,7 +342,7 @@ def test_a_reader_that_wants_no_more_is_no_failure(shell: Shell, agent: Document
     shell("import", "-", stdin=json.dumps(documents).encode())
     command = f"set -o pipefail; {sys.executable} -m waypost export | head -n 1"
     ran = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, env=shell.environment, timeout=60, check=False
+        ["bash", "-c", command], capture_output=True, text=True, env=shell.environment, timeout=300, check=False
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert len(ran.stdout.splitlines()) == 1

@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_ends_with_78() -> None:
             capture_output=True,
             text=True,
             env=clean_environment(),
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert (ran.returncode, ran.stdout) == (78, "")
