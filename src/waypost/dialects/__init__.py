@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from waypost.dialects.a2a import A2A
 from waypost.dialects.adp import ADP
 from waypost.dialects.af import AF
@@ -82,6 +84,8 @@ def decode_document(data: bytes, dialect: str | None, context: DecodeContext) ->
         decoded = decode_envelope(document, context)
     else:
         decoded = codec(name).decode(document, context)
+    if decoded.record.signature is not None:
+        decoded = msgspec.structs.replace(decoded, parsed=document)
     return name, document, _held_to_the_rules(decoded, name, context)
 
 

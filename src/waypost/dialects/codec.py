@@ -60,6 +60,7 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     visibility: str | None = None
     ttl_seconds: int | None = None
     sequence: int | None = None
+    parsed: JsonObject | None = None  # the document as it was read, where it is signed: its signature covers that
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,11 @@ their own way (`announcing`), because their keys can be bound by first use.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
+from waypost import limits
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
 from waypost.model.registration import Registration, Source
@@ -27,8 +29,8 @@ from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.ard import check_entry
 from waypost.trust.checks.bound import BoundKey, told
 from waypost.trust.checks.profile import check_profile
-from waypost.trust.keys import parse_der
-from waypost.trust.pins import load_pin, pin_name
+from waypost.trust.keys import PublicKey, parse_der
+from waypost.trust.pins import PinnedKey, load_row, pin_name
 
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
 Decide = Callable[[Held], Decision]
@@ -83,7 +85,7 @@ class Verification:
 
     def __init__(self, publication: Publication, agent_id: str, revoked_keys: Collection[str], now: float) -> None:
         self._publication = publication
-        self._document = parse_object(publication.document)
+        self._document = publication.decoded.parsed or parse_object(publication.document)
         self._names = tuple(dict.fromkeys((agent_id, publication.decoded.record.id)))
         self._revoked = revoked_keys
         self._now = now
@@ -113,6 +115,7 @@ class Verification:
         return (*self._publication.verdicts, *verdicts)
 
 
+@lru_cache(limits.BOUND_KEY_CACHE)
 def key_notes(agent_id: str) -> tuple[str, ...]:
     """The notes in which keys for this agent may be: of its id, and of the domain that its id is in."""
     domain = domain_of(agent_id)
@@ -125,14 +128,24 @@ def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[l
     keys: list[BoundKey] = []
     dead: list[BoundKey] = []
     for name in key_notes(agent_id):
-        pin = load_pin(notes.get(name))
-        for held in pin.keys if pin is not None else ():
+        note = notes.get(name)
+        if note is None:
+            continue
+        owner, pinned = _pinned_keys(note)
+        for held, key in pinned:
             state = held.state_at(now)
             if state == "retired":
                 continue
-            by = f"{held.via}:{pin.agent_id}" if pin is not None and pin.agent_id != agent_id else held.via
-            (dead if state == "revoked" else keys).append(BoundKey(parse_der(held.spki), by))
+            by = f"{held.via}:{owner}" if owner != agent_id else held.via
+            (dead if state == "revoked" else keys).append(BoundKey(key, by))
     return keys, dead
+
+
+@lru_cache(limits.BOUND_KEY_CACHE)
+def _pinned_keys(note: bytes) -> tuple[str, tuple[tuple[PinnedKey, PublicKey], ...]]:
+    """What a row of the trust store says, with its keys read. The row is the key of the memory, so it is never out of date."""
+    pin = load_row(note)
+    return pin.agent_id, tuple((held, parse_der(held.spki)) for held in pin.keys)
 
 
 def judge_again(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[Source, ...]:

@@ -6,11 +6,13 @@ says for each object of a card which members these are; required members and tho
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from waypost.model.json import JsonObject
 from waypost.trust.canonical import JCS, canonical
 
+Canon: TypeAlias = Callable[[Any], bytes]
 A2A = "a2a"
 A2A_SDK = "a2a-sdk"
 _DESCRIBED = ("description",)
@@ -97,9 +99,9 @@ def sdk_form_leaves_out_security(card: JsonObject) -> bool:
     return any(part is not None and _without_empty(part) != part for part in parts)
 
 
-def profile_payload(document: JsonObject) -> bytes:
+def profile_payload(document: JsonObject, canon: Canon = canonical) -> bytes:
     """A profile record without its `signature`."""
-    return canonical(_unsigned(document, "signature"))
+    return canon(_unsigned(document, "signature"))
 
 
 def ard_payload(manifest: JsonObject) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from waypost import limits
@@ -22,6 +23,7 @@ from waypost.trust.keys import PublicKey, parse_jwk
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]+)\Z")  # no padding, no spaces
 REFUSED_HEADERS = ("jwk", "jku", "x5u", "x5c", "crit", "b64")
 _KID_CHARS = 1024
+_HEADER_CHARS = 512  # of one that is remembered
 
 
 class NotSigned(Exception):
@@ -139,7 +141,14 @@ def read_parts(protected: str, signature: str, payload: bytes, *, ignoring: tupl
 
 
 def read_header(part: str, ignoring: tuple[str, ...] = ()) -> JsonObject:
-    """A protected header that asks for nothing that is refused. `ignoring` names members that may stand there unheeded."""
+    """A protected header that asks for nothing that is refused. `ignoring` names members that may stand there unheeded.
+
+    Who signs often writes the same header each time, so it is read once; nobody changes what is given here.
+    """
+    return _recent_header(part, ignoring) if len(part) <= _HEADER_CHARS else _read_header(part, ignoring)
+
+
+def _read_header(part: str, ignoring: tuple[str, ...]) -> JsonObject:
     try:
         header = parse_object(_decoded(part, "its header cannot be read"), max_bytes=limits.JWS_BYTES)
     except WaypostError:
@@ -150,6 +159,9 @@ def read_header(part: str, ignoring: tuple[str, ...] = ()) -> JsonObject:
     if not isinstance(header.get("alg"), str) or not isinstance(header.get("kid"), str | None):
         raise NotSigned("its header names no algorithm, or no text as its key")
     return header
+
+
+_recent_header = lru_cache(limits.HEADER_CACHE)(_read_header)
 
 
 def verify(signed: Signed, keys: Sequence[JoseKey]) -> Verified:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -35,7 +36,7 @@ _JWK_CURVES: dict[str, tuple[str, ec.EllipticCurve]] = {
 NativeKey: TypeAlias = algorithms.NativeKey
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublicKey:
     """A key that may stand for somebody. `certificate` is the DER it came in, for those who check dates and chains."""
 
@@ -44,7 +45,7 @@ class PublicKey:
     native: NativeKey = field(repr=False, compare=False)
     certificate: bytes | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @cached_property
     def key_id(self) -> str:
         return "sha256:" + hashlib.sha256(self.spki).hexdigest()
 
@@ -87,6 +88,11 @@ class PublicKey:
                 point, size = self.native.public_numbers(), algorithms.COORDINATE_BYTES[self.kind]
                 x, y = (encode_base64url(value.to_bytes(size, "big")) for value in (point.x, point.y))
                 return {"crv": self.kind.upper(), "kty": "EC", "x": x, "y": y}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All that the key goes by: its key id, its thumbprint, its fingerprint."""
+        return frozenset((self.key_id, self.thumbprint(), self.fingerprint() or self.key_id))
 
     def thumbprint(self) -> str:
         """RFC 7638, with SHA-256."""

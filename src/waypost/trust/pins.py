@@ -114,4 +114,8 @@ def dump_pin(pin: Pin) -> bytes:
 
 
 def load_pin(data: bytes | None) -> Pin | None:
-    return None if data is None else _decoder.decode(data)
+    return None if data is None else load_row(data)
+
+
+def load_row(data: bytes) -> Pin:
+    return _decoder.decode(data)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.wycheproof import VECTORS, load
 from waypost.errors import InvalidDocument, WaypostError
 from waypost.model.json import parse_json
-from waypost.trust.canonical import canonical, legacy_canonical
+from waypost.trust.canonical import canonical, canonical_read, legacy_canonical
 
 JCS = sorted(path.stem for path in (VECTORS / "jcs" / "input").glob("*.json"))
 NUMBERS = load("signatures/jcs_numbers.json")
@@ -131,3 +131,21 @@ def test_the_older_form_tells_a_whole_fraction_from_an_integer() -> None:
     value = parse_json('{"b":1.0,"a":[1,1e16,1e-7,"é\x7f"]}'.encode())
     assert legacy_canonical(value) == rb'{"a":[1,1e+16,1e-07,"\u00e9\u007f"],"b":1.0}'
     assert canonical(value) == '{"a":[1,10000000000000000,1e-7,"é\x7f"],"b":1}'.encode()
+
+
+@given(JSON)
+def test_what_was_read_is_written_as_by_the_careful_way(value: Any) -> None:
+    try:
+        read = parse_json(canonical(value))
+    except WaypostError:  # a number beyond 2^53, whose text is that of an integer
+        return
+    assert canonical_read(read) == canonical(read)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.5", "[1.0]", '{"a":-2.50}', '{"a":[0,1e3]}', "[-0.0]", '{"a":"b:1.5"}', '{"é":1}', '{"b":1,"a":[true]}'],
+)
+def test_fractions_and_foreign_names_are_written_with_care_in_what_was_read(text: str) -> None:
+    read = parse_json(text.encode())
+    assert canonical_read(read) == rfc8785.dumps(read)

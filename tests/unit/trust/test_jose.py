@@ -23,6 +23,7 @@ from waypost.trust.jose import (
     jose_key,
     parse_jose_key,
     parse_jwks,
+    read_header,
     read_json,
     verify,
     verify_compact,
@@ -272,3 +273,12 @@ def test_a_key_set_is_bounded() -> None:
     assert len(parse_jwks(dump_json({"keys": [key_of().public.jwk()] * limits.JWKS_KEYS}))) == limits.JWKS_KEYS
     with pytest.raises(WaypostError):
         parse_jwks(b" " * limits.JWKS_BYTES + b"{}")
+
+
+def test_a_header_that_came_before_is_judged_by_what_may_stand_in_it_now() -> None:
+    part = encode_base64url(b'{"alg":"EdDSA","jku":"https://example.net/keys"}')
+    assert read_header(part, ("jku",)) == {"alg": "EdDSA", "jku": "https://example.net/keys"}
+    for _ in range(2):
+        with pytest.raises(NotSigned, match="jku"):
+            read_header(part)
+    assert read_header(part, ("jku",))["alg"] == "EdDSA"

@@ -27,7 +27,7 @@ class BoundKey:
 
     def is_named(self, kid: str) -> bool:
         """A key goes by its own `kid`, its key id, its thumbprint, or its fingerprint."""
-        return kid in (self.kid, self.key.key_id, self.key.thumbprint(), self.key.fingerprint())
+        return kid == self.kid or kid in self.key.names
 
 
 def told(check: str, state: State, reason: str, now: float, **evidence: Any) -> Verdict:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
+from waypost.trust.canonical import canonical_read
 from waypost.trust.checks.bound import UNBOUND, BoundKey, judge_jws, told
 from waypost.trust.covered import profile_payload
 from waypost.trust.jose import NotSigned, Signed, UnknownKey, read_json
@@ -29,7 +30,7 @@ def check_profile(document: JsonObject, keys: Sequence[BoundKey], now: float) ->
 def _judge(document: JsonObject, signature: JsonObject, keys: Sequence[BoundKey], now: float) -> Verdict:
     evidence: JsonObject = {}
     try:
-        signed = read_json(signature, profile_payload(document), ignoring=("jku",))
+        signed = read_json(signature, profile_payload(document, canonical_read), ignoring=("jku",))
         evidence = {
             "algorithm": signed.header["alg"],
             "kid": signed.header.get("kid"),
