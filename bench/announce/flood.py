@@ -1,6 +1,7 @@
 """A flood on the LAN, 20,000 packets a second: what it does to the answers of HTTP and to the memory of a registry that listens.
 
-Beside it, the same flood sent to a port where nobody listens: what the machine itself loses to whoever sends it. The packets
+Beside it, as long without a flood, half before and half after it; and the same flood sent to a port where nobody listens: what
+the machine itself loses to whoever sends it. The packets
 are those of `tests/support/flood.py`: signed announcements of strangers, fragments, cut and random ones.
 """
 
@@ -23,7 +24,6 @@ from bench.measures import quantile
 
 FLOOD = Path(__file__).parents[2] / "tests" / "support" / "flood.py"
 RATE = 20_000
-QUIET_SECONDS = 4.0
 ASKED_EVERY_SECONDS = 0.01
 
 
@@ -43,7 +43,7 @@ def measure(kind: str, seconds: float, rate: int = RATE) -> dict[str, float]:
             token = Path(folder, "admin.token").read_text().strip()
             server = psutil.Process(process.pid)
             _fill(url, token)
-            quiet = _p99(url, token, QUIET_SECONDS)
+            quiet = _taken(url, token, seconds / 2)
             before = server.memory_info().rss
             spent = cpu_seconds(server)
             beside, _ = _flooded("udp", elsewhere, url, token, seconds / 2, rate)
@@ -51,9 +51,10 @@ def measure(kind: str, seconds: float, rate: int = RATE) -> dict[str, float]:
             under, sent = _flooded(kind, port, url, token, seconds, rate)
             flooded = cpu_seconds(server) - spent - idle
             growth = server.memory_info().rss - before
+            quiet += _taken(url, token, seconds / 2)
     return {
         "packets_per_second": sent / seconds,
-        "quiet_p99_ms": quiet,
+        "quiet_p99_ms": _p99(quiet),
         "elsewhere_p99_ms": beside,
         "flooded_p99_ms": under,
         "elsewhere_cpu_share": idle / (seconds / 2),
@@ -67,12 +68,16 @@ def _flooded(kind: str, port: int, url: str, token: str, seconds: float, rate: i
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as flood:
         assert flood.stdout is not None
         flood.stdout.readline()  # its packets are made
-        slowest = _p99(url, token, seconds)
+        slowest = _p99(_taken(url, token, seconds))
         return slowest, int(flood.stdout.readline())
 
 
-def _p99(url: str, token: str, seconds: float) -> float:
-    """Of a list of agents, asked for a hundred times a second; milliseconds."""
+def _p99(taken: list[float]) -> float:
+    return 1000 * quantile(taken, 0.99)
+
+
+def _taken(url: str, token: str, seconds: float) -> list[float]:
+    """Seconds that a list of agents took, each time of a hundred in a second."""
     taken: list[float] = []
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     deadline = time.monotonic() + seconds
@@ -83,7 +88,7 @@ def _p99(url: str, token: str, seconds: float) -> float:
         taken.append(time.monotonic() - began)
         time.sleep(ASKED_EVERY_SECONDS)
     connection.close()
-    return 1000 * quantile(taken, 0.99)
+    return taken
 
 
 def _fill(url: str, token: str) -> None:
