@@ -34,7 +34,7 @@ from waypost.registry.announced import announced_facts
 from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
 from waypost.registry.drift import held_name
 from waypost.registry.holding import held_back, need_held, rejected, waiting_change
-from waypost.registry.ports import Change, Decision, Held, Tombstone
+from waypost.registry.ports import AuditEntry, Change, Decision, Held, Tombstone
 from waypost.registry.publication import DOMAIN_VIA, Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
 
@@ -415,32 +415,29 @@ def withdraw(
                 path="If-Match",
                 hint="Read it again, then retry.",
             )
-        change = Change(
-            type="withdrawn",
-            at=now,
-            removed=current,
-            tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
-            before=current.scopes,
-        )
         entry = entry_by(
             principal, "withdraw", now=now, object=current.id, outcome="withdrawn", via=via, etag=current.etag
         )
-        return Decision(outcome="withdrawn", change=change, audit=(entry,))
+        return _withdrawn(current, entry, now)
 
     return decide
 
 
 def expel(principal: Principal, current: Registration, why: str, *, now: float) -> Decision:
     """Withdrawn on an operator's word: its key or its id was revoked."""
+    entry = entry_by(
+        principal, "withdraw", now=now, object=current.id, outcome="withdrawn", etag=current.etag, detail=why
+    )
+    return _withdrawn(current, entry, now)
+
+
+def _withdrawn(current: Registration, entry: AuditEntry, now: float) -> Decision:
     change = Change(
         type="withdrawn",
         at=now,
         removed=current,
         tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
         before=current.scopes,
-    )
-    entry = entry_by(
-        principal, "withdraw", now=now, object=current.id, outcome="withdrawn", etag=current.etag, detail=why
     )
     return Decision(outcome="withdrawn", change=change, audit=(entry,))
 
