@@ -10,7 +10,6 @@ ends with 1 when a figure is worse than the kept one by more than its tolerance 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -35,17 +34,12 @@ def apart(work: Callable[..., Result], *arguments: Any) -> Result:
         return pool.submit(work, *arguments).result()
 
 
-def _anew(size: int, folder: Path) -> dict[str, float]:
-    shutil.rmtree(folder, ignore_errors=True)
-    return build(size, folder)
-
-
 def sized(size: int, parts: set[str], asked: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if "inside" in parts:
         with workplace(asked.work, f"index-{size}") as folder:
             index = folder / "index"
-            results[OURS] = made_once(folder, lambda: apart(_anew, size, index), lambda: apart(opened, index) == size)
+            results[OURS] = made_once(folder, lambda: apart(build, size, index), lambda: apart(opened, index) == size)
             results[OURS] |= apart(cold, size, index)
             results[OURS] |= apart(held, size, index)
             results[OURS] |= apart(answer, size, index, asked.questions)

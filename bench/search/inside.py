@@ -6,6 +6,7 @@ Each function is a stage that runs in a fresh process, so that no memory or cach
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def opened(folder: Path) -> int:
 
 def build(size: int, folder: Path) -> Figures:
     """Fill a new index with `size` agents and save it; making the agents is not counted."""
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier version, or cut short
     ranker = filling_ranker(folder, lambda embedder: composed(embedder.encode, embedder.name, size))
     ranker.open()
     making = 0.0
