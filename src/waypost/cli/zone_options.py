@@ -67,6 +67,8 @@ def zone_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def ask_zone(session: Session, agent: str, wanted: Wanted, form: str = "bind") -> AgentZone:
     """The records that should be there, as the service knows them."""
+    if not agent.strip():
+        raise click.UsageError("Name an agent, or its domain.")
     session, certificates = _named(session, wanted.certificates)
     digests = [_digest(_read(path)) for path in certificates]
     with session.client() as client:

@@ -65,6 +65,7 @@ def test_the_certificate_comes_from_a_file_or_from_the_host(shell: Shell, hosted
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (("dns", "zone", ""), 64),
         (("dns", "zone", "nobody.example.com"), 1),
         (("dns", "zone", "nobody.example.com", "--format", "csv"), 64),
         (("dns", "zone", "nobody.example.com", "--port", "0"), 64),

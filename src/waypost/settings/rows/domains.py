@@ -16,7 +16,8 @@ DOMAINS = (
         name="foreign_index",
         kind="switch",
         default=False,
-        doc="Believe an index that another organisation keeps also where its entries are not signed, if DNSSEC proves the record that points there (AID-25).",
+        doc="Believe an index that another organisation keeps also where its entries are not signed, if DNSSEC proves the "
+        "record that points there (AID-25).",
     ),
     Setting(
         name="agent_recheck_seconds",
