@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from waypost.app.core import Core
 from waypost.app.faces import Faces
 from waypost.app.ground import Ground
@@ -25,6 +27,7 @@ from waypost.server.sharing import SharingFace
 from waypost.server.trust_store import TrustStoreFace
 from waypost.server.verifying import VerifyingFace
 from waypost.server.zones import ZoneFace, certificate_in
+from waypost.trust import ed25519
 
 
 def make_routes(
@@ -76,7 +79,7 @@ def _make_resolving(ways_out: WaysOut, guards: Guards) -> ResolvingFace:
 
 def _make_trail(ground: Ground, core: Core) -> AuditTrail:
     key = ground.identity_key
-    return AuditTrail(core.registry.store, key.public_key().public_bytes_raw(), key.sign)
+    return AuditTrail(core.registry.store, key.public_key().public_bytes_raw(), partial(ed25519.sign, key))
 
 
 def _make_doctor(ground: Ground, core: Core, guards: Guards) -> DoctorFace:
