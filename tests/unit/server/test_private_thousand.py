@@ -27,6 +27,7 @@ import waypost
 from support.service import Bench, profile, service
 from waypost.model.principal import Principal
 from waypost.registry.changes import Seen
+from waypost.search.text import query_terms
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Pair = tuple[Bench, Bench]
@@ -182,6 +183,7 @@ async def steps(client: httpx.AsyncClient, ask: Ask) -> Counter[str]:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCE) and asyncio.current_task() is task:
             calls[f"{frame.f_code.co_filename.removeprefix(SOURCE)}:{frame.f_code.co_qualname}"] += 1
 
+    query_terms.cache_clear()  # of the process, which in life only one of the two has
     before = sys.getprofile()
     sys.setprofile(note)
     try:
