@@ -71,8 +71,8 @@ class Live:
             self._containing[tier, self.segment.terms_of(row)] -= 1
             self.docs[tier] -= 1
         self.dead[rows] = True
-        self._visible.clear()
-        self._is_covered.clear()
+        # New ones instead of emptied ones: a thread that looked before puts what it saw where nobody looks again.
+        self._visible, self._is_covered = {}, {}
         self.is_dead_saved = False
 
     # --- Statistics and visibility ---------------------------------------------------------------
@@ -88,12 +88,13 @@ class Live:
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience sees, and how many. Not a copy: read it."""
-        known = self._visible.get(audience)
+        held = self._visible
+        known = held.get(audience)
         if known is None:
-            if len(self._visible) >= _MASKS:
-                self._visible.clear()
+            if len(held) >= _MASKS:
+                held.clear()
             mask = self._seen(audience)
-            known = self._visible[audience] = (mask, int(mask.sum()))
+            known = held[audience] = (mask, int(mask.sum()))
         return known
 
     def _seen(self, audience: frozenset[str] | None) -> Mask:
@@ -117,7 +118,7 @@ class Live:
             same = np.arange(self.segment.count, dtype=np.uint32)
             blocks.append((Block.merge(parts, [same, same], self.segment.count), None))
         self._covered.pop(space, None)
-        self._is_covered.pop(space, None)
+        self._is_covered = {}
 
     def covered(self, space: str) -> Mask:
         """The rows that have vectors."""
@@ -131,9 +132,10 @@ class Live:
 
     def is_covered(self, space: str) -> bool:
         """True when every row that counts has vectors."""
-        known = self._is_covered.get(space)
+        held = self._is_covered
+        known = held.get(space)
         if known is None:
-            known = self._is_covered[space] = bool((self.covered(space) | self.dead).all())
+            known = held[space] = bool((self.covered(space) | self.dead).all())
         return known
 
     def replace_file(self, space: str, at: int, file: File) -> None:
