@@ -120,13 +120,18 @@ class HealthChecks:
         if not self._is_loaded:
             await self._load()
         gate = asyncio.Semaphore(limits.HEALTH_AT_ONCE)
+        running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while True:
                 await gate.acquire()
                 watched = self._schedule.take(self._registry.clock.now())
                 if watched is None:
                     return
-                group.create_task(self._check_in(gate, watched))
+                task = group.create_task(self._check_in(gate, watched))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                if len(running) > limits.HEALTH_AT_EASE:  # those that begin together end together, and requests wait then
+                    await asyncio.sleep(limits.HEALTH_GAP_SECONDS)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: Watched) -> None:
         try:
