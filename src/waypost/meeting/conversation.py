@@ -304,7 +304,7 @@ class Conversation:
     async def _acknowledge(self) -> None:
         """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
         is_stream = len(self._unacknowledged) > 1 or self._acknowledged_last > 1
-        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_IDS:
+        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_ENOUGH:
             if self._acknowledging is None:
                 self._acknowledging = self._loop.call_later(
                     limits.AGP_ACK_SECONDS, lambda: self._begin(self._acknowledge_now())
