@@ -130,7 +130,7 @@ class HealthChecks:
                 task = group.create_task(self._check_in(gate, watched))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                if len(running) > limits.HEALTH_AT_EASE:  # those that begin together end together, and requests wait then
+                if len(running) > limits.HEALTH_AT_EASE:  # what begins together times out together
                     await asyncio.sleep(limits.HEALTH_GAP_SECONDS)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: Watched) -> None:
