@@ -223,6 +223,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule()
     def fold_the_index(self) -> None:
+        self.run(self.registry.searchable())
         self.registry.ranker.maintain(self.registry.changes.revision)
 
     def _news(self, mark: int, ttl: int | None, own_end: int | None) -> Held:
