@@ -130,16 +130,11 @@ def test_a_key_that_is_revoked_or_not_for_zones_signs_nothing(flags: int) -> Non
 
 
 def colliding(count: int) -> list[ZoneKey]:
-    """Keys with the tag of our own: what a tag sums up can be moved from one place of a key to another."""
-    data = bytearray(OWN.record.key)
-    keys = [OWN]
-    for number in range(1, count):
-        moved = bytearray(data)
-        moved[0], moved[2] = (moved[0] + number) % 256, (moved[2] - number) % 256
-        made = OWN.record.replace(key=bytes(moved))
-        if dns.dnssec.key_id(made) == OWN.tag:
-            keys.append(ZoneKey(None, made))
-    return keys
+    """Keys with the tag of our own: a tag is the sum of a key's pairs of bytes, whatever their order."""
+    data = OWN.record.key
+    turned = [OWN.record.replace(key=data[2 * number :] + data[: 2 * number]) for number in range(1, count)]
+    assert {dns.dnssec.key_id(record) for record in turned} == {OWN.tag}
+    return [OWN, *(ZoneKey(None, record) for record in turned)]
 
 
 def test_keys_that_share_a_tag_are_tried_but_only_a_few() -> None:
