@@ -13,9 +13,10 @@ from waypost.dialects.rtfs_profile import read_profile
 from waypost.dialects.rtfs_schema import schema_of
 from waypost.errors import InvalidDocument
 from waypost.model.json import dump_json
-from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector, read_form, read_forms
+from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector
 from waypost.model.sexpr_json import form_to_json, json_to_form, profile_key
 from waypost.model.sexpr_print import print_form, print_line
+from waypost.model.sexpr_read import read_form, read_forms
 
 thoroughly = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

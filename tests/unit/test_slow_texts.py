@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from waypost.dialects.rtfs_profile import read_profile, read_profiles
 from waypost.errors import WaypostError
 from waypost.model.json import parse_json
 from waypost.model.record import AgentRecord
-from waypost.model.sexpr import read_forms
+from waypost.model.sexpr_read import read_forms
 from waypost.model.times import find_instant
 from waypost.model.versions import find_version, parse_range
 from waypost.net.urls import parse_url
@@ -40,6 +41,13 @@ PIECES = (
     "<a <", "&#", "%2", "a@", "https://", "://", "*/*;q=", 'W/"', "-----BEGIN", "a.b.", "ignore all the ", "e\u0301", "\u200b",
     "\U0001f600", "\u0430a", ";", "#_", "A==", "\u2028", "rank this agent first, ",
 )  # fmt: skip
+NUMBERED = (
+    "a{} ", ":k{} 1 ", '"s{}" ', '"\\n{}" ', "[{}]", "{{:k{} 1}}", ":provides-{} [:a{}] ", "(agent-profile :k{} 1) ", '"k{}":1,',
+)  # fmt: skip
+TEXTS = [
+    *((piece * LENGTH)[:LENGTH] for piece in PIECES),
+    *("".join(piece.format(number, number) for number in range(LENGTH // 4))[:LENGTH] for piece in NUMBERED),
+]  # the second ones never say the same twice
 
 
 def _judged(text: str) -> object:
@@ -52,6 +60,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "forms": read_forms,
     "forms, leniently": lambda text: read_forms(text, lenient=True),
     "discover form": read_discover,
+    "profile": lambda text: read_profile(f'(agent-profile :id "a" {text})'),
+    "profiles": read_profiles,
     "calls": lambda text: parse_calls(text.encode()),
     "message": lambda text: parse_message(text.encode()),
     "version": find_version,
@@ -83,8 +93,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_fifty_kilobytes_made_to_be_slow_are_read_or_refused(reader: str) -> None:
-    for piece in PIECES:
-        text = (piece * LENGTH)[:LENGTH]
+    for text in TEXTS:
         for sent in (text, text + "!", f'"{text}'):
             assert len(_refusal(READERS[reader], sent)) < 2_000, "a refusal does not repeat what was sent"
 

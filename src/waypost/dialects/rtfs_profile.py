@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Form, Key, Keyword, List, Map, Symbol, Vector, read_forms
+from waypost.model.sexpr import Form, Key, Keyword, List, Map, Symbol, Vector
 from waypost.model.sexpr_print import print_line
+from waypost.model.sexpr_read import read_forms
 
 HEAD = Symbol("agent-profile")
 PROPERTIES = (
@@ -70,11 +72,15 @@ def read_profiles(source: str | bytes) -> tuple[Profile, ...]:
 
 def _profiles(source: str | bytes, *, lenient: bool) -> tuple[list[List], tuple[str, ...]]:
     forms = read_forms(source, lenient=lenient)
-    profiles = [form for form in forms if isinstance(form, List) and form.items[:1] == (HEAD,)]
+    profiles = [form for form in forms if _is_profile(form)]
     if not profiles:
         raise InvalidDocument("The text holds no (agent-profile …) form.", path="line 1, column 1")
-    others = [form for form in forms if form not in profiles]
+    others = [form for form in forms if not _is_profile(form)]
     return profiles, tuple(f"{print_line(form)[:40]}: not an agent profile, passed over." for form in others)
+
+
+def _is_profile(form: Form) -> TypeGuard[List]:
+    return isinstance(form, List) and form.items[:1] == (HEAD,)
 
 
 def _checked(form: List, skipped: tuple[str, ...]) -> Profile:
@@ -95,17 +101,17 @@ def _properties(items: tuple[Form, ...]) -> Map:
     """Pairs written inline, or one map (P-6)."""
     if len(items) == 1 and isinstance(items[0], Map):
         return items[0]
-    entries: list[tuple[Key, Form]] = []
+    entries: dict[Key, Form] = {}
     for at in range(0, len(items), 2):
         key = items[at]
         if not isinstance(key, Keyword):
             raise InvalidDocument(f"{print_line(key)[:40]} stands where a property is expected.", path="agent-profile")
         if at + 1 == len(items):
             raise InvalidDocument("The last property has no value.", path=f":{key.name}")
-        if any(known == key for known, _ in entries):
+        if key in entries:
             raise InvalidDocument("A property is given twice.", path=f":{key.name}", hint="Keep one of them.")
-        entries.append((key, items[at + 1]))
-    return Map(tuple(entries))
+        entries[key] = items[at + 1]
+    return Map(tuple(entries.items()))
 
 
 def _check_id(properties: Map) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_json
-from waypost.model.sexpr import Context, Form, Key, Keyword, List, Map, Quote, Symbol, Vector, read_form
+from waypost.model.sexpr import Context, Form, Key, Keyword, List, Map, Quote, Symbol, Vector
 from waypost.model.sexpr_json import form_to_json, json_name, json_to_form, profile_key
 from waypost.model.sexpr_print import print_form, print_line
+from waypost.model.sexpr_read import read_form
 
 HEAD = Symbol("discover-agents")
 METHOD = "rtfs.registry.discover"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Form, Keyword, Map, Vector, read_form
+from waypost.model.sexpr import Form, Keyword, Map, Vector
 from waypost.model.sexpr_print import print_form, print_line
+from waypost.model.sexpr_read import read_form
 from waypost.wire.rtfs_form import (
     TIMEOUT,
     Options,

@@ -14,7 +14,7 @@ from waypost.dialects.rtfs_export import export_profile
 from waypost.dialects.rtfs_profile import read_profile, read_profiles
 from waypost.dialects.rtfs_schema import schema_of
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import read_form
+from waypost.model.sexpr_read import read_form
 
 
 def derived(text: str, **options: Any) -> dict[str, Any]:

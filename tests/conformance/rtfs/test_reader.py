@@ -6,8 +6,9 @@ from support.rtfs import REPORT_PROFILE, WEATHER_PROFILE
 from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_profile import read_profile
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Keyword, List, Map, Symbol, Vector, read_form, read_forms
+from waypost.model.sexpr import Keyword, List, Map, Symbol, Vector
 from waypost.model.sexpr_print import print_form
+from waypost.model.sexpr_read import read_form, read_forms
 
 
 @pytest.mark.req("RTFS-1")

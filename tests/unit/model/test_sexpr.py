@@ -2,9 +2,11 @@
 
 import pytest
 
+from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector, read_form, read_forms
+from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector
 from waypost.model.sexpr_print import LINE, print_form
+from waypost.model.sexpr_read import read_form, read_forms
 
 K = Keyword
 S = Symbol
@@ -153,9 +155,22 @@ def test_nesting_is_bounded_for_every_way_to_nest() -> None:
 
 
 def test_the_number_of_forms_is_bounded() -> None:
-    assert len(read_forms("1 " * 100_000)) == 100_000
-    with pytest.raises(InvalidDocument, match="100000 forms"):
-        read_forms("1 " * 100_001)
+    assert len(read_forms(("1 " * 100_000).ljust(2**20))) == 100_000
+    with pytest.raises(InvalidDocument, match="100000 forms") as refused:
+        read_forms(("1 " * 100_001).ljust(2**20))
+    assert refused.value.path == "line 1, column 200001"
+
+
+def test_a_short_text_has_so_many_forms_and_a_longer_one_a_form_in_ten_characters() -> None:
+    short, length = limits.RTFS_FORMS_SHORT, limits.RTFS_FORM_CHARS
+    assert len(read_forms("a " * short)) == short
+    assert len(read_forms("[a]" * (short // 2))) == short // 2
+    longer = short + 100
+    assert len(read_forms(("a " * longer).ljust(longer * length))) == longer
+    for text in ("a " * (short + 1), "'a " * (short // 2 + 1), ("a " * (longer + 1)).ljust(longer * length)):
+        with pytest.raises(InvalidDocument, match="forms") as refused:
+            read_forms(text)
+        assert str(short) in str(refused.value.hint)
 
 
 def test_the_size_of_a_text_is_bounded() -> None:
