@@ -250,8 +250,16 @@ class Conversation:
     # --- What comes in ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        """Some of what is here at once. Then those have their turn who keep it and acknowledge it, while more is on its way."""
+        at_once = 0
         while True:
-            frame = await self._link.receive()
+            frame: str | bytes | None = self._link.find()
+            if frame is None:
+                frame, at_once = await self._link.receive(), 0
+            elif at_once >= limits.AGP_AT_ONCE:
+                await asyncio.sleep(0)
+                at_once = 0
+            at_once += 1
             self._heard_at = self._loop.time()
             match self.session.receive(frame, self._clock.now()):
                 case Said(message):
@@ -349,8 +357,14 @@ class Conversation:
         return self._acked.setdefault(letter_id, self._loop.create_future())
 
     async def _drain(self) -> None:
+        """Some at once. Then those are written that are signed, so that the peer verifies them while others are signed."""
+        at_once = 0
         try:
             while self._outgoing:
+                if at_once >= limits.AGP_AT_ONCE:
+                    await asyncio.sleep(0)
+                    at_once = 0
+                at_once += 1
                 while len(self._flight) >= limits.AGP_WINDOW:
                     self._room.clear()
                     await self._room.wait()

@@ -224,28 +224,36 @@ class Correspondent:
     def forget(self, peer: str) -> None:
         self._hearing.pop(peer, None)
 
-    async def hear(self, letter: Letter) -> AsyncIterator[Letter]:
-        """What is to be answered, part by part."""
+    async def hear(self, letter: Letter) -> list[Letter]:
+        """Have it answered. Parts that others follow leave at once; the last one is what comes back, if there is one."""
         if letter.is_answer:
             if self.late is not None:
                 await self.late(letter)
-            return
+            return []
         handler = self.task if letter.kind == "task" else self.chat
         if handler is None:
-            yield self._answer(letter, Content(text=f"{self.me.agent} takes no messages of this kind."), 0)
-            return
-        part = 0
+            return [self._answer(letter, Content(text=f"{self.me.agent} takes no messages of this kind."), 0)]
+        contents = handler(letter, self.conversations.get(letter.peer))
+        for part in range(limits.AGP_PARTS):
+            content = await self._next(contents, letter)
+            if content is None:
+                return []
+            answer = self._answer(letter, content, part)
+            if not content.more:
+                return [answer]
+            await self.send(answer)
+        return []
+
+    async def _next(self, contents: AsyncIterator[Content], letter: Letter) -> Content | None:
         try:
-            async for content in handler(letter, self.conversations.get(letter.peer)):
-                yield self._answer(letter, content, part)
-                part += 1
-                if not content.more or part >= limits.AGP_PARTS:
-                    return
+            return await contents.__anext__()
+        except StopAsyncIteration:
+            return None
         except WaypostError as error:
-            yield self._answer(letter, Content(text=str(error)), part)
+            return Content(text=str(error))
         except Exception:
             log.exception("the handler of %s failed on message %s", self.me.agent, letter.id)
-            yield self._answer(letter, Content(text=_FAILED), part)
+            return Content(text=_FAILED)
 
     def _answer(self, question: Letter, content: Content, part: int) -> Letter:
         return Letter(
@@ -283,12 +291,7 @@ class Hearing:
         try:
             while self._letters:
                 letter = self._letters[0]
-                last: list[Letter] = []
-                async for answer in self._correspondent.hear(letter):
-                    if answer.content.more:
-                        await self._correspondent.send(answer)
-                    else:
-                        last.append(answer)
+                last = await self._correspondent.hear(letter)
                 self._letters.popleft()
                 self.finish(letter, last)
                 self._room.set()
