@@ -1,7 +1,8 @@
 """A flood on the LAN, 20,000 packets a second: what it does to the answers of HTTP and to the memory of a registry that listens.
 
-Beside it, as long without a flood, half before and half after it; and the same flood sent to a port where nobody listens: what
-the machine itself loses to whoever sends it. The packets
+In rounds, so that a bad moment of the machine falls on all alike: without a flood; with one that is sent to a port where
+nobody listens, which is what the machine itself loses to whoever sends it; then by UDP and by mDNS. Each flood of a round
+is a new one, of other agents, and must be found out anew. One client asks all the time, at the same pace. The packets
 are those of `tests/support/flood.py`: signed announcements of strangers, fragments, cut and random ones.
 """
 
@@ -25,55 +26,82 @@ from bench.measures import quantile
 FLOOD = Path(__file__).parents[2] / "tests" / "support" / "flood.py"
 RATE = 20_000
 ASKED_EVERY_SECONDS = 0.01
+KINDS = ("udp", "mdns")
+ELSEWHERE_PART = 0.5  # of the time of a flood
+FORGOTTEN_AFTER_SECONDS = 1.5  # a flood, once it has ended
 
 
-def measure(kind: str, seconds: float, rate: int = RATE) -> dict[str, float]:
-    """`kind`: udp or mdns."""
-    port, elsewhere = _free_udp_port(), _free_udp_port()
-    flags = {
-        "udp": ["--udp", "--udp-interface", "lo", "--udp-port", str(port)],
-        "mdns": ["--mdns", "--mdns-interfaces", "lo"],
-    }
+class Seen:
+    """What was seen under one condition, in all rounds together."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.seconds = self.cpu_seconds = 0.0
+        self.grown_bytes = self.sent = 0
+
+    def milliseconds(self, share: float) -> float:
+        return 1000 * quantile(self.taken, share)
+
+
+class Bench:
+    """A registry that listens by UDP and by mDNS, and one client of it."""
+
+    def __init__(self, url: str, token: str, server: psutil.Process, port: int) -> None:
+        self._url, self._token, self._server = url, token, server
+        self._port, self._elsewhere = port, _free_udp_port()
+        self.seen = {name: Seen() for name in ("quiet", "elsewhere", *KINDS)}
+
+    def round(self, seconds: float, rate: int) -> None:
+        self._watch("quiet", seconds)
+        self._flood("elsewhere", "udp", self._elsewhere, seconds * ELSEWHERE_PART, rate)
+        for kind in KINDS:
+            self._flood(kind, kind, self._port, seconds, rate)
+        time.sleep(FORGOTTEN_AFTER_SECONDS)
+
+    def _flood(self, name: str, kind: str, port: int, seconds: float, rate: int) -> None:
+        words = [sys.executable, str(FLOOD), kind, str(port), str(seconds), str(rate)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as flood:
+            assert flood.stdout is not None
+            flood.stdout.readline()  # its packets are made
+            self._watch(name, seconds)
+            self.seen[name].sent += int(flood.stdout.readline())
+
+    def _watch(self, name: str, seconds: float) -> None:
+        seen, spent, held = self.seen[name], cpu_seconds(self._server), self._server.memory_info().rss
+        seen.taken += _taken(self._url, self._token, seconds)
+        seen.cpu_seconds += cpu_seconds(self._server) - spent
+        seen.grown_bytes += self._server.memory_info().rss - held
+        seen.seconds += seconds
+
+
+def measure(seconds: float, rounds: int, rate: int = RATE) -> dict[str, dict[str, float]]:
+    """`seconds`: of each flood of a round. By kind, udp and mdns, what was measured."""
+    port = _free_udp_port()
+    flags = ["--udp", "--udp-interface", "lo", "--udp-port", str(port), "--mdns", "--mdns-interfaces", "lo"]
     with tempfile.TemporaryDirectory(prefix="waypost-bench-") as folder:
-        options = ["--port", "0", "--data", folder, "--embedder", "none", "--trust-mode", "tofu", *flags[kind]]
+        options = ["--port", "0", "--data", folder, "--embedder", "none", "--trust-mode", "tofu", *flags]
         words = [sys.executable, "-m", "waypost", "serve", *options, "--log-level", "warning"]
         with stopped(subprocess.Popen(words, stdout=subprocess.PIPE, text=True)) as process:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
             token = Path(folder, "admin.token").read_text().strip()
-            server = psutil.Process(process.pid)
             _fill(url, token)
-            quiet = _taken(url, token, seconds / 2)
-            before = server.memory_info().rss
-            spent = cpu_seconds(server)
-            beside, _ = _flooded("udp", elsewhere, url, token, seconds / 2, rate)
-            idle = cpu_seconds(server) - spent
-            under, sent = _flooded(kind, port, url, token, seconds, rate)
-            flooded = cpu_seconds(server) - spent - idle
-            growth = server.memory_info().rss - before
-            quiet += _taken(url, token, seconds / 2)
-    return {
-        "packets_per_second": sent / seconds,
-        "quiet_p99_ms": _p99(quiet),
-        "elsewhere_p99_ms": beside,
-        "flooded_p99_ms": under,
-        "elsewhere_cpu_share": idle / (seconds / 2),
-        "flooded_cpu_share": flooded / seconds,
-        "grown_mib": growth / 2**20,
-    }
+            bench = Bench(url, token, psutil.Process(process.pid), port)
+            for _ in range(rounds):
+                bench.round(seconds, rate)
+    return {kind: _told(bench.seen, kind) for kind in KINDS}
 
 
-def _flooded(kind: str, port: int, url: str, token: str, seconds: float, rate: int) -> tuple[float, int]:
-    words = [sys.executable, str(FLOOD), kind, str(port), str(seconds), str(rate)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as flood:
-        assert flood.stdout is not None
-        flood.stdout.readline()  # its packets are made
-        slowest = _p99(_taken(url, token, seconds))
-        return slowest, int(flood.stdout.readline())
-
-
-def _p99(taken: list[float]) -> float:
-    return 1000 * quantile(taken, 0.99)
+def _told(seen: dict[str, Seen], kind: str) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name, each in (("quiet", seen["quiet"]), ("elsewhere", seen["elsewhere"]), ("flooded", seen[kind])):
+        figures[f"{name}_p50_ms"], figures[f"{name}_p99_ms"] = each.milliseconds(0.5), each.milliseconds(0.99)
+        figures[f"{name}_asked"] = len(each.taken)
+        figures[f"{name}_cpu_share"] = each.cpu_seconds / each.seconds
+    flooded = seen[kind]
+    figures["packets_per_second"] = flooded.sent / flooded.seconds
+    figures["grown_mib"] = flooded.grown_bytes / 2**20
+    return figures
 
 
 def _taken(url: str, token: str, seconds: float) -> list[float]:

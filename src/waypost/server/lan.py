@@ -101,12 +101,15 @@ class Lan:
     async def _take_in_turn(self, message: JsonObject, how: Heard) -> None:
         document, agent_id = dump_json(message), agent_id_of(message)
         repeat = self._repeats.find(agent_id, document, self._registry.clock.now())
-        async with self._room if repeat is None else self._room_of_repeats:
+        is_new = repeat is None
+        async with self._room if is_new else self._room_of_repeats:
+            if how.sender.is_flood():  # it was found out while this one waited
+                raise RateLimited("Its source floods.", hint="Say less.", retry_after=5)
             try:
                 if repeat is None or not await self._renew(repeat, agent_id, how):
                     await self._take(message, document, how)
             finally:
-                await asyncio.sleep(limits.LAN_REST_SECONDS)
+                await asyncio.sleep(limits.LAN_REST_SECONDS if is_new else limits.LAN_REPEATS_REST_SECONDS)
 
     async def _renew(self, repeat: Repeat, agent_id: str, how: Heard) -> bool:
         """Let the lease run on; False: what is held is not what was said here."""

@@ -75,16 +75,18 @@ class Listening:
         with suppress(ValueError):
             self._subscribers.remove(subscriber)
 
-    def hear(self, message: JsonObject, source: str, ttl: int | None = None) -> None:
-        """An Announce or Response. What is not believed is left out, and said in the log of who looks for it."""
+    def hear(self, message: JsonObject, source: str, ttl: int | None = None) -> bool:
+        """An Announce or Response. What is not believed is left out, and said in the log of who looks for it. Whether it was."""
         if not self.is_on:
-            return
+            return False
         try:
             self.tell(
                 self.directory.hear(message, source=source, ttl=ttl or ttl_of(message), now=self._clock.now()),
             )
         except WaypostError as error:
             log.debug("not believed, from %s: %s", source, error)
+            return False
+        return True
 
     def goodbye(self, agent_id: str, source: str) -> None:
         self.tell(self.directory.goodbye(agent_id, source=source, now=self._clock.now()))

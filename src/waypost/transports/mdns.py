@@ -21,7 +21,7 @@ from waypost.transports.directory import Directory, agent_id_of, is_goodbye
 from waypost.transports.interfaces import Interface, find_interfaces
 from waypost.transports.listening import Listening, Subscriber
 from waypost.transports.own import Own
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting, Tally
+from waypost.transports.port import ANYBODY, QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting, Tally
 from waypost.trust.announced import read_announced
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_message
 from waypost.wire.announce_negotiation import Negotiation
@@ -247,7 +247,9 @@ class MdnsTransport(RecordUpdateListener):
         message, now = known.message, self._clock.now()
         if message is None or not self._speaks(message, source):
             return
-        self._listening.hear(message, source, ttl)
+        sender = self._guard.sender if self._guard is not None else ANYBODY
+        if self._listening.hear(message, source, ttl):
+            sender.believe()
         for answers, arrived in self._asked:
             if self._answered(answers, message):
                 arrived.set()
@@ -255,7 +257,8 @@ class MdnsTransport(RecordUpdateListener):
         if self._heard is None or self._own.holds(message) or (known.heard_at >= 0 and is_repeated):
             return
         known.heard_at = now
-        self._begin(self._tell(self._heard, {**message, "ttl": ttl}, source))
+        how = Heard(transport=self.name, source=source, sender=sender)
+        self._begin(self._tell(self._heard, {**message, "ttl": ttl}, how))
 
     def _speaks(self, message: JsonObject, source: str) -> bool:
         """Whether it is of a major that is spoken here; if not, the source is shown which one is (P-32)."""
@@ -273,11 +276,12 @@ class MdnsTransport(RecordUpdateListener):
     def _answered(self, answers: Answers, message: JsonObject) -> bool:
         return not is_goodbye(message) and answers.take(message, self._listening.directory.pin_of(agent_id_of(message)))
 
-    async def _tell(self, heard: Hear, message: JsonObject, source: str) -> None:
+    async def _tell(self, heard: Hear, message: JsonObject, how: Heard) -> None:
         try:
-            await heard(message, Heard(transport=self.name, source=source))
+            await heard(message, how)
+            how.sender.believe()
         except WaypostError as error:
-            log.debug("mdns: an announcement of %s was refused: %s", source, error)
+            log.debug("mdns: an announcement of %s was refused: %s", how.source, error)
 
     # --- Pointers --------------------------------------------------------------------------------
 

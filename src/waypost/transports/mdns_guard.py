@@ -2,7 +2,7 @@
 
 A packet that crossed a router is none of mDNS (THREATS L2): the kernel drops what does not arrive with the TTL that it must have
 been sent with (on Linux, by a filter on the socket), and the source must be on a link that was chosen. While a packet is
-read, `source` says whose it is.
+read, `source` and `sender` say whose it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from zeroconf import Zeroconf
 
 from waypost import limits
 from waypost.transports.interfaces import Interface
-from waypost.transports.pace import Door
+from waypost.transports.pace import Door, Standing
+from waypost.transports.port import ANYBODY, Sender
 from waypost.transports.sieve import Sieve
 from waypost.transports.socket_filter import Source, source_of
 from waypost.transports.turns import Turns
@@ -37,6 +38,7 @@ class Guard:
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.source = ""
+        self.sender: Sender = ANYBODY
         self._refused = 0
         self._interfaces = interfaces
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(self._find_neighbour)
@@ -72,11 +74,11 @@ class Guard:
 
     def lets_in(self, source: Source, data: bytes) -> bool:
         door = self._doors[len(data) > _FLAGS_AT and data[_FLAGS_AT] >> 7]
-        is_loud = self._sieve is not None and self._sieve.is_loud(source)
+        standing = self._sieve.standing(source) if self._sieve is not None else Standing.USUAL
         if (
             self._turns.have_room()
             and self._is_neighbour(source.host)
-            and door.lets_in(source, asyncio.get_running_loop().time(), is_loud=is_loud)
+            and door.lets_in(source, asyncio.get_running_loop().time(), standing)
         ):
             return True
         self._refused += 1
@@ -86,17 +88,19 @@ class Guard:
 
     def queue(self, reader: _Guarded, source: Source, data: bytes, address: tuple[Any, ...]) -> None:
         """To be read in its turn."""
-        self._turns.add(source, self._read, reader, source.host, data, address)
+        self._turns.add(source, self._read, reader, source, data, address)
 
     def _forget(self, source: Source) -> None:
         self._refused += self._turns.forget(source)
 
-    def _read(self, reader: _Guarded, source: str, data: bytes, address: tuple[Any, ...]) -> None:
-        self.source = source
+    def _read(self, reader: _Guarded, source: Source, data: bytes, address: tuple[Any, ...]) -> None:
+        self.source = source.host
+        if self._sieve is not None:
+            self.sender = self._sieve.sender(source)
         try:
             reader.read(data, address)
         finally:
-            self.source = ""
+            self.source, self.sender = "", ANYBODY
 
     def _find_neighbour(self, address: str) -> bool:
         return any(interface.is_on_link(address) for interface in self._interfaces)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from enum import Enum
 
 from waypost import limits
 
@@ -34,9 +35,18 @@ class Pace:
         return may
 
 
+class Standing(Enum):
+    """Of a source, at a moment."""
+
+    USUAL = 1
+    STRANGER = 2  # one of so many that their addresses must be made up
+    LOUD = 3  # what it sends is a flood
+
+
 class Door:
     """What is let in from the network before anything is read: so much of one source, so much in all. Whoever uses up what
-    it has shares half of that in all with others of its kind: the rest is for those that say little.
+    it has shares half of that in all with others of its kind: the rest is for those that say little. While more strangers
+    speak than there can be, they have little in common, and the rest is for whoever was believed before.
 
     It counts load, not leases: its time is that of the event loop, whatever clock a test moves.
     """
@@ -44,13 +54,16 @@ class Door:
     def __init__(self) -> None:
         self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)
         self._loud = Pace(limits.HEARD_LOUD_PER_SECOND, limits.HEARD_LOUD_PER_SECOND)
+        self._strangers = Pace(limits.HEARD_STRANGERS_PER_SECOND, limits.HEARD_STRANGERS_PER_SECOND, sources=1)
         self._pressing = Pace(limits.HEARD_ALL_PER_SECOND / 2, limits.HEARD_ALL_BURST / 2, sources=1)
         self._all = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
 
-    def lets_in(self, source: Hashable, now: float, *, is_loud: bool = False) -> bool:
-        """`is_loud`: what it sends is a flood."""
+    def lets_in(self, source: Hashable, now: float, standing: Standing = Standing.USUAL) -> bool:
+        is_loud = standing is Standing.LOUD
         own = self._loud if is_loud else self._each
         if not own.take(source, now):
             return False
+        if standing is Standing.STRANGER:
+            return self._strangers.take("", now)
         is_pressing = is_loud or own.left(source) < limits.HEARD_BURST / 10
         return (not is_pressing or self._pressing.take("", now)) and self._all.take("", now)

@@ -47,12 +47,37 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()  # what the listener found of its signature and key
 
 
+class Sender(Protocol):
+    """Who sent a message, to a carrier that strangers can reach."""
+
+    def is_flood(self) -> bool:
+        """Whether it was found to flood since the message came: what still waits of it is not worth its turn."""
+        ...
+
+    def believe(self) -> None:
+        """The message was believed: whoever sent it is heard also when strangers flood."""
+        ...
+
+
+class Anybody:
+    """Where senders are not told apart, or prove who they are."""
+
+    def is_flood(self) -> bool:
+        return False
+
+    def believe(self) -> None: ...
+
+
+ANYBODY = Anybody()
+
+
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """How a message came in. `authenticated` is who the session proved to be, where the transport can prove that."""
 
     transport: str
     source: str
     authenticated: Principal | None = None
+    sender: Sender = ANYBODY
 
 
 OnSighting: TypeAlias = Callable[[Sighting], None]

@@ -20,7 +20,7 @@ from waypost.transports.answers import Answers
 from waypost.transports.directory import Directory, agent_id_of, ttl_of
 from waypost.transports.listening import Listening
 from waypost.transports.own import Own
-from waypost.transports.port import Answer, Clock, Hear, Heard
+from waypost.transports.port import ANYBODY, Answer, Clock, Hear, Heard, Sender
 from waypost.wire.announce import AgentQuery, kind_of_message, parse_query, response_message
 from waypost.wire.announce_negotiation import Negotiation
 
@@ -69,15 +69,15 @@ class Station:
 
     # --- Hearing ---------------------------------------------------------------------------------
 
-    async def receive(self, message: JsonObject, source: str) -> list[JsonObject]:
+    async def receive(self, message: JsonObject, source: str, sender: Sender = ANYBODY) -> list[JsonObject]:
         """What goes back to the source alone. What is wrong with a message ends with it."""
         try:
-            return await self.take(message, source)
+            return await self.take(message, source, sender)
         except WaypostError as error:
             log.debug("%s: a message of %s came to nothing: %s", self.name, source, error)
             return []
 
-    async def take(self, message: JsonObject, source: str) -> list[JsonObject]:
+    async def take(self, message: JsonObject, source: str, sender: Sender = ANYBODY) -> list[JsonObject]:
         """As `receive`, and what is wrong with the message is raised."""
         kind = kind_of_message(message)
         now = self._clock.now()
@@ -92,7 +92,7 @@ class Station:
         if kind == "response":
             self._take_response(message, source)
             return []
-        return await self._take_announce(message, source)
+        return await self._take_announce(message, Heard(transport=self.name, source=source, sender=sender))
 
     async def answers_to(self, query: AgentQuery) -> list[JsonObject]:
         """Responses: of own agents, and of those that whoever serves here knows of."""
@@ -114,12 +114,14 @@ class Station:
         if message.get("matched") is not False:
             self.listening.hear(message, source)
 
-    async def _take_announce(self, message: JsonObject, source: str) -> list[JsonObject]:
+    async def _take_announce(self, message: JsonObject, how: Heard) -> list[JsonObject]:
         is_own = self.own.holds(message)
         if is_own:
             self.echoed_at = self._clock.now()
-        self.listening.hear(message, source, ttl_of(message))
+        if self.listening.hear(message, how.source, ttl_of(message)):
+            how.sender.believe()
         if is_own or self._heard is None:
             return []
-        reply = await self._heard(message, Heard(transport=self.name, source=source))
+        reply = await self._heard(message, how)
+        how.sender.believe()
         return [reply] if reply is not None else []

@@ -151,7 +151,7 @@ class UdpTransport:
     def _received(self, data: bytes, address: Address, via: UdpSockets) -> bool:
         source = source_of(address)
         now = asyncio.get_running_loop().time()
-        if not self._turns.have_room() or not self._door.lets_in(source, now, is_loud=via.is_loud(source)):
+        if not self._turns.have_room() or not self._door.lets_in(source, now, via.standing(source)):
             return False
         self._turns.add(source, self._read, data, address, via)
         return True
@@ -195,7 +195,8 @@ class UdpTransport:
     async def _reply(self, message: JsonObject, room: int, source: Address, via: UdpSockets, *, delayed: bool) -> None:
         if delayed:
             await asyncio.sleep(self._random.uniform(*limits.ANSWER_DELAY_SECONDS))
-        replies = [dump_json(reply) for reply in await self._station.receive(message, _text(source))]
+        sender = via.sender(source)
+        replies = [dump_json(reply) for reply in await self._station.receive(message, _text(source), sender)]
         wanted = sum(len(part) for reply in replies for part in _parts(reply))
         if wanted > room >= CHALLENGE_BYTES and delayed:
             room -= CHALLENGE_BYTES

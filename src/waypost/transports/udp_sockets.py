@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.transports.interfaces import Interface
+from waypost.transports.pace import Standing
+from waypost.transports.port import Sender
 from waypost.transports.sieve import Sieve
 from waypost.transports.socket_filter import Source, source_of
 
@@ -25,8 +28,6 @@ ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
 Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether it was let in
 Loud = Callable[[Source], object]
 _READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
-_READ_AT_ONCE = 32  # in one turn of the event loop, some 0.3 ms
-_FLOOD_PAUSE_SECONDS = 0.001  # after a turn full of what is dropped; 20,000 a second are read all the same
 _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
 
@@ -43,6 +44,7 @@ class UdpSockets:
         self._received = received
         self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
         self._refused = 0
+        self._rests: dict[int, float] = {}  # by socket: how long it rests after a full turn
         self._listener = _bound6(interface, port) if ipv6 else _listening(interface, port)
         try:
             self._speaker = _bound6(interface, 0) if ipv6 else _speaking(interface)
@@ -55,8 +57,11 @@ class UdpSockets:
         for each in (self._listener, self._speaker):
             loop.add_reader(each.fileno(), self._read, each)
 
-    def is_loud(self, source: Source) -> bool:
-        return self._sieve.is_loud(source)
+    def standing(self, source: Source) -> Standing:
+        return self._sieve.standing(source)
+
+    def sender(self, address: Address) -> Sender:
+        return self._sieve.sender(source_of(address))
 
     def refused(self) -> int:
         """Datagrams that were dropped unread, here or by the kernel."""
@@ -80,27 +85,31 @@ class UdpSockets:
             each.close()
 
     def _read(self, each: socket.socket) -> None:
-        is_flood = True
-        for _ in range(_READ_AT_ONCE):
+        let_in, before, ends = 0, self._refused, time.perf_counter() + limits.HEARD_READ_SECONDS
+        while time.perf_counter() < ends:
             try:
                 data, source = each.recvfrom(_READ_BYTES)
             except (BlockingIOError, InterruptedError):
+                self._rests.pop(each.fileno(), None)
                 return
             except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
                 continue
             if self._is_neighbour(source[0]) and self._received(data, source, self):
-                is_flood = False
+                let_in += 1
             else:
                 self._refused += 1
                 self._sieve.drop(source_of(source))
-        if is_flood:
-            self._rest(each)
+        self._rest(each, is_flood=not let_in and self._refused > before)
 
-    def _rest(self, each: socket.socket) -> None:
-        """What comes meanwhile waits in the socket's own buffer, and is dropped by the system when that is full."""
+    def _rest(self, each: socket.socket, *, is_flood: bool) -> None:
+        """What comes meanwhile waits in the socket's own buffer, and is dropped by the system when that is full. A turn in
+        which nothing was worth reading makes the next rest longer."""
+        least, most = limits.HEARD_READ_REST_SECONDS
+        rest = min(most, 2 * self._rests.get(each.fileno(), least)) if is_flood else least
+        self._rests[each.fileno()] = rest
         loop = asyncio.get_running_loop()
         loop.remove_reader(each.fileno())
-        loop.call_later(_FLOOD_PAUSE_SECONDS, self._go_on, each)
+        loop.call_later(rest, self._go_on, each)
 
     def _go_on(self, each: socket.socket) -> None:
         if each.fileno() >= 0:  # it may have been closed meanwhile

@@ -16,10 +16,11 @@ from support.transports import Watched, asked, eventually, said
 from waypost import limits
 from waypost.errors import ConfigurationError, RateLimited, Replayed, WaypostError
 from waypost.model.json import JsonObject
+from waypost.registry.engine import Registry
 from waypost.server.lan import Lan
 from waypost.settings import Settings
 from waypost.testing import ManualClock, MemoryNetwork
-from waypost.transports.port import Heard
+from waypost.transports.port import Anybody, Heard
 from waypost.transports.udp import UdpTransport
 from waypost.wire.announce import AgentQuery, parse_wanted
 
@@ -235,6 +236,30 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
         assert await refused(20, said_at_once) == 20
         assert await refused(1, said_at_once[-20:]) == 0
         assert len(bench.registry.catalogue) == len(ids)
+
+
+class FoundOut(Anybody):
+    """A source that is found to flood when the first agent of it is registered."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def is_flood(self) -> bool:
+        return len(self._registry.catalogue) > 0
+
+
+async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_path: Path) -> None:
+    """L3."""
+    async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
+        made = Lan(bench.registry, bench.application.renderer, [])
+        how = Heard(transport="udp", source="10.0.0.1", sender=FoundOut(bench.registry))
+        ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(20)]
+        heard = (made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=agent_id), how) for agent_id in ids)
+        outcomes = await asyncio.gather(*heard, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [type(None)] + [RateLimited] * 19
+        other = Heard(transport="udp", source="10.0.0.2")
+        await made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=ids[-1]), other)
+        assert len(bench.registry.catalogue) == 2
 
 
 async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.transports.pace import Door, Pace
+from waypost.transports.pace import Door, Pace, Standing
 
 
 def test_a_source_has_its_burst_and_then_its_rate() -> None:
@@ -52,6 +52,19 @@ def test_those_that_say_much_leave_room_for_those_that_say_little() -> None:
 
 def test_of_a_flood_next_to_nothing_is_let_in() -> None:
     door = Door()
-    let_in = sum(door.lets_in("10.0.0.1", turn / 1000, is_loud=True) for turn in range(10_000))
+    let_in = sum(door.lets_in("10.0.0.1", turn / 1000, Standing.LOUD) for turn in range(10_000))
     assert let_in <= 11 * limits.HEARD_LOUD_PER_SECOND
     assert door.lets_in("10.0.0.2", 10.0)
+
+
+def test_made_up_sources_leave_room_for_those_that_were_believed_before() -> None:
+    """L3."""
+    door = Door()
+    for number in range(20_000):
+        door.lets_in(f"10.0.{number // 250}.{number % 250}", 0.0)
+    strangers = sum(
+        door.lets_in(f"10.1.{number // 250}.{number % 250}", 1.0 + number / 4000, Standing.STRANGER)
+        for number in range(20_000)
+    )
+    assert strangers <= 6 * limits.HEARD_STRANGERS_PER_SECOND
+    assert all(door.lets_in(f"10.2.0.{number}", 6.0) for number in range(200))

@@ -13,7 +13,8 @@ import pytest
 
 from support.transports import PATIENCE_SECONDS, eventually
 from waypost import limits
-from waypost.transports.sieve import Sieve, next_share
+from waypost.transports.pace import Standing
+from waypost.transports.sieve import Sieve, next_share, steady
 from waypost.transports.socket_filter import Line, Source, attach, count_dropped, filter_lines, source_of
 
 Made = Callable[..., socket.socket]
@@ -105,13 +106,13 @@ async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made
     source, told = source_of(flooding.getsockname()), list[Source]()
     sieve = Sieve([listener], told.append)
     for _ in range(LOUD):
-        assert not sieve.is_loud(source)
+        assert sieve.standing(source) is Standing.USUAL
         sieve.drop(source)
-    assert sieve.is_loud(source)
+    assert sieve.standing(source) is Standing.LOUD
     assert told == [source]
     assert list(come(listener, flooding, honest, each=100).values())[1] == 100
     assert sieve.count() > 0
-    await eventually(lambda: not sieve.is_loud(source))
+    await eventually(lambda: sieve.standing(source) is Standing.USUAL)
     assert list(come(listener, flooding, each=20).values()) == [20]
     sieve.close()
 
@@ -130,6 +131,38 @@ async def test_many_sources_at_once_are_thinned_out_together(made: Made) -> None
     sieve.close()
 
 
+async def test_whoever_was_believed_before_is_not_thinned_out_with_made_up_sources(made: Made) -> None:
+    """L3. And whoever was believed only now is: it may be one of them."""
+    listener, honest, late = made(), made(), made()
+    time_now = 100.0
+    sieve = Sieve([listener], lambda source: None, now=lambda: time_now)
+    sieve.sender(source_of(honest.getsockname())).believe()
+    time_now += limits.BELIEVED_AFTER_SECONDS
+    sieve.sender(source_of(late.getsockname())).believe()
+    time_now += 0.01
+    for number in range(LOUD * 100):
+        sieve.drop(Source(f"10.{number // 62_500}.{number // 250 % 250}.{number % 250}"))
+    assert sieve.standing(source_of(late.getsockname())) is Standing.USUAL
+    await eventually(lambda: sieve.standing(source_of(late.getsockname())) is Standing.STRANGER)
+    assert sieve.standing(source_of(honest.getsockname())) is Standing.USUAL
+    assert list(come(listener, honest, each=100).values()) == [100]
+    assert sum(come(listener, late, each=100).values()) < 100
+    sieve.close()
+
+
+async def test_what_was_let_in_of_a_source_before_it_was_found_to_flood_is_told_apart(made: Made) -> None:
+    """L3."""
+    time_now, source = 100.0, Source("10.0.0.1")
+    sieve = Sieve([made()], lambda source: None, now=lambda: time_now)
+    before, other = sieve.sender(source), sieve.sender(Source("10.0.0.2"))
+    assert not before.is_flood()
+    for _ in range(LOUD):
+        sieve.drop(source)
+    time_now += 1
+    assert (before.is_flood(), other.is_flood(), sieve.sender(source).is_flood()) == (True, False, False)
+    sieve.close()
+
+
 async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
     listener = made()
     sieve = Sieve([listener], lambda source: None)
@@ -145,13 +178,23 @@ async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
 @pytest.mark.parametrize(
     ("share", "dropped_per_second", "expected"),
     [
-        (1.0, 19_950.0, 2 * limits.HEARD_LOUD_PER_SECOND / 20_000),  # a flood: twice what is let in comes through
-        (0.005, 50.0, 0.005),  # it goes on: nothing changes
+        (1.0, 19_990.0, 4 * limits.HEARD_LOUD_PER_SECOND / 20_000),  # a flood: a few times what is let in comes through
+        (0.002, 30.0, 0.002),  # it goes on: nothing changes
         (0.005, 0.0, 0.02),  # it is over: more is listened to, step by step
         (0.5, 0.0, 1.0),
-        (0.25, 5.0, 1.0),  # no more than a machine may say
+        (0.25, 50.0, 1.0),  # no more than a machine may say
         (1.0, 1e9, 1e-4),
     ],
 )
 def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_second: float, expected: float) -> None:
     assert next_share(share, dropped_per_second) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [(0.010, 0.012, 0.010), (0.010, 0.020, 0.020), (0.010, 0.001, 0.001), (0.9, 1.0, 1.0), (1.0, 0.9, 0.9)],
+)
+def test_a_share_that_is_about_the_same_is_left_and_the_end_of_a_flood_is_not(
+    before: float, now: float, expected: float
+) -> None:
+    assert steady(before, now) == expected
