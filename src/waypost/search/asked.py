@@ -127,7 +127,8 @@ class Rarity:
             shared = rows[np.isin(live.segment.tier[rows], tiers)]
             count += len(shared)
             terms = live.segment.terms
-            containing += [_holding(shared, terms.rows[terms.span(number)]) if number >= 0 else 0 for number in numbers]
+            held = [_holding(shared, terms.rows[terms.span(number)]) if number >= 0 else 0 for number in numbers]
+            containing += np.array(held, dtype=np.int64)  # a question of tags alone has no term
         return count, containing
 
 

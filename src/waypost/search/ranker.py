@@ -2,13 +2,14 @@
 
 Order: the score; equals always stand in the same order. A deprecated agent keeps half of its score, a
 stuffed one what `honesty` leaves. Near
-duplicates and floods by one owner are spread so that each ten stays open to others (see `clusters`).
+duplicates and floods by one owner are spread so that each ten stays open to others (see `spreading`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import PER_CLUSTER, WINDOW, Positions, Ranked, cluster, spread
+from waypost.search.clusters import Kin, Positions, cluster
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
@@ -43,6 +44,7 @@ from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.recent import HOUR, Recent, key_of
 from waypost.search.segment import Array, Rows, id_keys
+from waypost.search.spreading import PER_CLUSTER, WINDOW, Ranked, spread
 from waypost.search.taxonomy import Taxonomy, standard
 
 _PLACES: Final = 4  # that are shown
@@ -364,13 +366,16 @@ class _Order:
             return
         top = min(len(signals.rows), max(_SPREAD, 2 * limit))
         some = self._best(signals, top)
-        labels, owners = cluster(self._column(some, "fingerprint")), self._column(some, "owner")
-        ranked = Ranked(self.scores[:top], labels, owners, self._column(some, "since"))
-        first = spread(ranked, min(top, limit)).tolist()
-        yield from first  # some of them may turn out dead; mostly these are enough
-        second = spread(ranked, min(top, limit + _SPARE)).tolist()
-        yield from second[len(first) :]
-        seen = set(second)
+        ranked = Ranked(
+            scores=self.scores[:top].tolist(),
+            cluster_of=Kin(self._column(some, "fingerprint")).of,
+            owners=self._column(some, "owner").tolist(),
+            registered=self._column(some, "since").tolist(),
+        )
+        seen: set[int] = set()
+        for at in islice(spread(ranked), limit + _SPARE):  # some of them may turn out dead; mostly the first are enough
+            seen.add(at)
+            yield at
         yield from (at for at in range(len(self.scores)) if at not in seen)
 
 

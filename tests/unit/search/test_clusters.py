@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from waypost.search.clusters import WORDS, Fingerprints, Ranked, cluster, fingerprint, fingerprint_of, spread
+from waypost.search.clusters import WORDS, Fingerprints, Kin, cluster, fingerprint, fingerprint_of
+from waypost.search.spreading import Ranked, spread
 from waypost.search.text import analyse
 
 BASE = (
@@ -51,11 +54,19 @@ def clone(dice: random.Random) -> tuple[str, ...]:
 def ranked(labels: list[int], owners: list[int] | None = None, scores: list[float] | None = None) -> Ranked:
     count = len(labels)
     return Ranked(
-        scores=np.array(scores or [1 - at / 1000 for at in range(count)]),
-        labels=np.array(labels),
-        owners=np.array(owners or range(count)),
-        registered=np.arange(count),
+        scores=scores or [1 - at / 1000 for at in range(count)],
+        cluster_of=clusters_by(labels),
+        owners=owners or range(count),
+        registered=range(count),
     )
+
+
+def clusters_by(labels: list[int]) -> Callable[[int], list[int]]:
+    return lambda at: [each for each, label in enumerate(labels) if label == labels[at]]
+
+
+def shown_of(candidates: Ranked, limit: int) -> list[int]:
+    return list(islice(spread(candidates), limit))
 
 
 def test_two_hundred_clones_are_one_cluster_and_others_are_not() -> None:
@@ -105,9 +116,19 @@ def test_labels_depend_on_nothing_but_the_candidates_themselves() -> None:
     assert cluster(records[1:]).tolist() == [0, 1, 2, 3, 4, 4]
 
 
+def test_kin_of_one_are_the_members_of_its_cluster_wherever_they_stand() -> None:
+    dice = random.Random(7)
+    records = fingerprints(
+        *((text,) for text in OTHERS), *(clone(dice) for _ in range(30)), BASE, *([("same words",)] * 9)
+    )
+    labels, kin = cluster(records).tolist(), Kin(records)
+    for at in (36, 3, 0, *range(len(records))):
+        assert kin.of(at) == [each for each, label in enumerate(labels) if label == labels[at]]
+
+
 def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
     labels = [0] * 12 + list(range(12, 40))
-    shown = spread(ranked(labels), 40).tolist()
+    shown = shown_of(ranked(labels), 40)
     assert sorted(shown) == list(range(40))
     for start in (0, 10, 20):
         assert [labels[at] for at in shown[start : start + 10]].count(0) == 2
@@ -117,44 +138,44 @@ def test_at_most_two_of_a_cluster_stand_in_each_ten() -> None:
 def test_what_was_copied_is_shown_right_behind_the_best_of_its_copies() -> None:
     scores = [0.9] * 50 + [0.7] * 20 + [0.3]
     labels = [0] * 50 + list(range(50, 70)) + [0]
-    candidates = ranked(labels, scores=scores)._replace(registered=np.array([*range(1, 71), 0]))
-    assert spread(candidates, 4).tolist() == [0, 70, 50, 51]
+    candidates = ranked(labels, scores=scores)._replace(registered=[*range(1, 71), 0])
+    assert shown_of(candidates, 4) == [0, 70, 50, 51]
 
 
 def test_the_best_that_is_also_the_original_is_followed_by_the_next_best() -> None:
-    assert spread(ranked([0, 0, 0, 3, 4]), 5).tolist() == [0, 1, 3, 4, 2]
+    assert shown_of(ranked([0, 0, 0, 3, 4]), 5) == [0, 1, 3, 4, 2]
 
 
 def test_an_early_registration_of_no_relevance_has_no_claim() -> None:
-    candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.05, 0.04])._replace(registered=np.array([3, 2, 1, 0]))
-    assert spread(candidates, 4).tolist() == [1, 0, 3, 2]  # of the two that are relevant the earlier one is first
+    candidates = ranked([0, 0, 0, 3], scores=[0.9, 0.9, 0.05, 0.04])._replace(registered=[3, 2, 1, 0])
+    assert shown_of(candidates, 4) == [1, 0, 3, 2]  # of the two that are relevant the earlier one is first
 
 
 def test_two_of_a_kind_keep_their_places() -> None:
-    candidates = ranked([0, 1, 0, 3])._replace(registered=np.array([9, 1, 0, 2]))
-    assert spread(candidates, 4).tolist() == [0, 1, 2, 3]
+    candidates = ranked([0, 1, 0, 3])._replace(registered=[9, 1, 0, 2])
+    assert shown_of(candidates, 4) == [0, 1, 2, 3]
 
 
 def test_nothing_is_lost_when_all_are_of_one_cluster() -> None:
-    assert spread(ranked([0] * 25), 25).tolist() == list(range(25))
-    assert spread(ranked([0] * 25), 7).tolist() == list(range(7))
-    assert spread(ranked([]), 10).tolist() == []
+    assert shown_of(ranked([0] * 25), 25) == list(range(25))
+    assert shown_of(ranked([0] * 25), 7) == list(range(7))
+    assert shown_of(ranked([]), 10) == []
 
 
 def test_a_registry_of_one_owner_lists_its_different_agents_in_order() -> None:
-    assert spread(ranked(list(range(30)), owners=[7] * 30), 10).tolist() == list(range(10))
+    assert shown_of(ranked(list(range(30)), owners=[7] * 30), 10) == list(range(10))
 
 
 def test_a_flood_of_one_owner_leaves_room_for_others_that_are_as_good() -> None:
     owners = [1] * 50 + [2, 3]
     scores = [0.9] * 50 + [0.85, 0.82]
-    assert spread(ranked(list(range(52)), owners=owners, scores=scores), 10).tolist()[:5] == [0, 1, 50, 51, 2]
+    assert shown_of(ranked(list(range(52)), owners=owners, scores=scores), 10)[:5] == [0, 1, 50, 51, 2]
 
 
 def test_an_owner_who_knows_the_matter_best_is_not_pushed_behind_strangers() -> None:
     owners = [1] * 4 + [2, 3]
     scores = [0.9, 0.89, 0.88, 0.87, 0.3, 0.2]
-    assert spread(ranked(list(range(6)), owners=owners, scores=scores), 6).tolist() == list(range(6))
+    assert shown_of(ranked(list(range(6)), owners=owners, scores=scores), 6) == list(range(6))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -162,12 +183,12 @@ def test_every_candidate_is_shown_once_whatever_the_crowd(seed: int) -> None:
     dice = random.Random(seed)
     count = dice.randint(1, 120)
     candidates = Ranked(
-        scores=np.sort(np.array([dice.random() for _ in range(count)]))[::-1],
-        labels=np.array([dice.randint(0, count // 3) for _ in range(count)]),
-        owners=np.array([dice.randint(0, 4) for _ in range(count)]),
-        registered=np.array([dice.randint(0, 10) for _ in range(count)]),
+        scores=sorted((dice.random() for _ in range(count)), reverse=True),
+        cluster_of=clusters_by([dice.randint(0, count // 3) for _ in range(count)]),
+        owners=[dice.randint(0, 4) for _ in range(count)],
+        registered=[dice.randint(0, 10) for _ in range(count)],
     )
-    shown = spread(candidates, count).tolist()
+    shown = shown_of(candidates, count)
     assert sorted(shown) == list(range(count))
-    assert spread(candidates, 10).tolist() == shown[:10]
-    assert spread(candidates, count).tolist() == shown
+    assert shown_of(candidates, 10) == shown[:10]
+    assert shown_of(candidates, count) == shown
