@@ -99,6 +99,18 @@ def test_a_handshake_that_is_not_welcome_is_refused_before_the_upgrade(server: R
     assert server.admin_token not in server.log.read_text()
 
 
+def test_refusals_write_no_errors_to_the_log(server: RunningServer) -> None:
+    """H15: whoever is refused again and again does not fill it."""
+    for path in ("/ws", "/agent/chat"):
+        for _ in range(3):
+            with RawSocket(server.url, {"Origin": "https://elsewhere.example"}, path) as raw:
+                assert raw.status in (401, 403)
+                raw.body()
+    with RawSocket(server.url, server.headers) as raw:  # by now whatever there was to write is written
+        assert raw.status == 101
+    assert "handshake" not in server.log.read_text()
+
+
 def test_compression_is_not_agreed_to(server: RunningServer) -> None:
     """W4."""
     with RawSocket(server.url, {**server.headers, "Sec-WebSocket-Extensions": "permessage-deflate"}) as raw:

@@ -139,8 +139,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         if message["type"] == "websocket.close" and self.handshake_complete:
             self.end(message.get("code", 1000), message.get("reason") or "")
-        else:
-            await super().send(message)
+            return
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # answered, by a refusal: uvicorn would write an error for each one
 
     def end(self, code: int, reason: str) -> None:
         """Close with a word, also when the other side takes nothing: then it is cut off a little later."""
