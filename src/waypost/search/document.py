@@ -14,7 +14,8 @@ Stuffing and repetition are damped field by field (see `honesty`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -22,17 +23,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from waypost import limits
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES, record_scopes
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
-from waypost.search.clusters import fingerprint
-from waypost.search.honesty import Damping, Fields, damping, fields_of, unrepeated
+from waypost.search.clusters import fingerprints
+from waypost.search.honesty import Damping, Fields, Seen, damping, fields_of, seen_of, unrepeated
 from waypost.search.language import language_of
 from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
-from waypost.search.visible import visible_text
 
 VERSION: Final = 4  # raise it when the same record gives other numbers: saved segments are then built anew
 
@@ -81,6 +82,12 @@ def alike_key(spelling: str) -> int:
     return hash_of("alike\0" + spelling)
 
 
+@lru_cache(maxsize=limits.WRITTEN_CACHE)
+def _tag_keys(tag: str) -> tuple[int, ...]:
+    """Of a tag as written: its own key, then those of its spellings."""
+    return (tag_key(fold_tag(tag)), *map(alike_key, spellings(tag)))
+
+
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One agent, ready for a segment."""
 
@@ -99,15 +106,24 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fingerprint: npt.NDArray[np.uint64]
 
 
-def prepare(registration: Registration) -> Prepared | None:
-    """None: of a status that is never an answer."""
+def prepare(registrations: Sequence[Registration], *, with_texts: bool = True) -> list[Prepared]:
+    """Those of a status that is an answer. The texts are for those who embed; without them, each has none."""
+    ranked = [each for each in registrations if (each.record.status or "active") in RANKED_STATUSES]
+    if not ranked:  # as of every question while nothing waits
+        return []
+    seen = [seen_of(each.record) for each in ranked]
+    fields = [fields_of(each.record, texts) for each, texts in zip(ranked, seen, strict=True)]
+    marks = fingerprints([_hashes(each.said) for each in fields])
+    return [_prepared(*parts, with_texts=with_texts) for parts in zip(ranked, seen, fields, marks, strict=True)]
+
+
+def _prepared(
+    registration: Registration, seen: Seen, fields: Fields, mark: npt.NDArray[np.uint64], *, with_texts: bool
+) -> Prepared:
     record = registration.record
-    if (record.status or "active") not in RANKED_STATUSES:
-        return None
     updated = find_instant(record.updated_at)
-    fields = fields_of(record)
     damped = damping(fields)
-    texts = embedded_texts(record)
+    texts = _texts(seen)
     impacts, said = impacts_of(fields, damped)
     return Prepared(
         id=record.id,
@@ -119,10 +135,10 @@ def prepare(registration: Registration) -> Prepared | None:
         impacts=impacts,
         said=said,
         keys=_keys(registration, has_tags=damped.tags > 0),
-        texts=texts,
+        texts=texts if with_texts else (),
         worth=damped.whole,
         language=language_of(" ".join(texts)),
-        fingerprint=fingerprint(_hashes(fields.said)),
+        fingerprint=mark,
     )
 
 
@@ -130,9 +146,7 @@ def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
     """What hard filters ask for, as written; and spellings of tags, for those that are only preferred."""
     record = registration.record
     scopes = record_scopes(registration.owner, registration.visibility, registration.invitees)
-    keys = {tag_key(fold_tag(tag)) for tag in record.tags}
-    if has_tags:
-        keys.update(alike_key(spelling) for tag in record.tags for spelling in spellings(tag))
+    keys = {key for tag in record.tags for key in (_tag_keys(tag) if has_tags else _tag_keys(tag)[:1])}
     keys.update(map(protocol_key, protocols_of(record)))
     keys.update(scope_key(scope) for scope in scopes if scope not in VISIBILITIES)
     return tuple(keys)
@@ -141,27 +155,26 @@ def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
 def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
     """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough.
     No tags: a vector cannot tell a stuffed one. No word said over and over, for the same reason."""
-    name, description, *examples = (
-        unrepeated(visible_text(text))
-        for text in (record.name, record.description, *(example.text for example in record.examples))
-    )
-    return (f"{name}. {description}", *examples)
+    return _texts(seen_of(record))
+
+
+def _texts(seen: Seen) -> tuple[str, ...]:
+    return (f"{unrepeated(seen.name)}. {unrepeated(seen.description)}", *map(unrepeated, seen.examples))
 
 
 def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
     """The impact of each term, and how many distinct terms the description has."""
     found: dict[str, float] = {}
     _add(found, fields.name.split(), NAME, damped.name)
-    _add(found, fields.description.split(), DESCRIPTION, damped.description)
+    description = fields.description.split()
+    _add(found, description, DESCRIPTION, damped.description)
     _add(found, " ".join(fields.tags).split(), TAGS, damped.tags)
     _add_examples(found, [example.split() for example in fields.examples], damped.examples)
-    said = set(fields.description.split())
-    impacts = {
-        hash_of(term): max(1, round(255 * tf / (K1 + tf))) + (SAID if term in said else 0)
-        for term, tf in found.items()
-        if tf > 0
-    }
-    return impacts, len(said)
+    said = set(description)
+    impacts = {tf: max(1, round(255 * tf / (K1 + tf))) for tf in set(found.values())}  # many terms, few figures
+    return {
+        hash_of(term): impacts[tf] + SAID if term in said else impacts[tf] for term, tf in found.items() if tf > 0
+    }, len(said)
 
 
 def _add(found: dict[str, float], terms: list[str], field: tuple[float, float], damped: float) -> None:
@@ -183,4 +196,5 @@ def _add_examples(found: dict[str, float], examples: list[list[str]], damped: fl
 
 
 def _hashes(texts: Iterable[str]) -> npt.NDArray[np.uint64]:
-    return np.array([hash_of(term) for text in texts for term in text.split()], dtype=np.uint64)
+    terms = " ".join(texts).split()
+    return np.fromiter(map(hash_of, terms), dtype=np.uint64, count=len(terms))

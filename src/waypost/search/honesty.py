@@ -8,10 +8,14 @@ only told of a text, and weighs nothing, is in `lint`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from operator import eq
 from typing import Final, NamedTuple
 
+from waypost import limits
 from waypost.model.record import AgentRecord
-from waypost.search.text import analyse, words_of
+from waypost.search.text import analyse, terms_of, words_of
 from waypost.search.visible import visible_text
 
 _PLENTY_OF_TAGS: Final = 8  # tags that the agent's own words need not bear out
@@ -32,6 +36,14 @@ _SAID_OFTEN: Final = 3  # of one word in a whole text, for a vector
 _SENTENCE: Final = 4  # words: what is shorter goes on with the next
 _STOPS: Final = ".!?;"
 _PUNCTUATION: Final = ".,;:!?()[]\"'"
+
+
+class Seen(NamedTuple):
+    """The texts of a record as a reader sees them."""
+
+    name: str
+    description: str
+    examples: tuple[str, ...]
 
 
 class Fields(NamedTuple):
@@ -59,36 +71,74 @@ class Damping(NamedTuple):
     whole: float = 1.0
 
 
-def fields_of(record: AgentRecord) -> Fields:
-    description = visible_text(record.description)
-    tags = dict.fromkeys((*record.tags, *(tag for example in record.examples for tag in example.tags)))
-    return Fields(
-        name=analyse(visible_text(record.name)),
-        description=analyse(description),
-        tags=tuple(analyse(visible_text(tag)) for tag in tags),
-        examples=tuple(analyse(visible_text(example.text)) for example in record.examples),
-        description_words=len(words_of(description)),
+def seen_of(record: AgentRecord) -> Seen:
+    return Seen(
+        name=visible_text(record.name),
+        description=visible_text(record.description),
+        examples=tuple(visible_text(example.text) for example in record.examples),
     )
+
+
+def fields_of(record: AgentRecord, seen: Seen | None = None) -> Fields:
+    """`seen` are its texts, where they were looked at already."""
+    name, description, examples = seen or seen_of(record)
+    tags = dict.fromkeys((*record.tags, *(tag for example in record.examples for tag in example.tags)))
+    words = words_of(description)
+    return Fields(
+        name=analyse(name),
+        description=terms_of(words),
+        tags=tuple(map(_tag_terms, tags)),
+        examples=tuple(map(analyse, examples)),
+        description_words=len(words),
+    )
+
+
+class _Remembered(dict[str, str]):
+    """What is made of a word or a tag as written. Bounded: it is emptied when full."""
+
+    def __init__(self, make: Callable[[str], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, written: str) -> str:
+        made = self._make(written)
+        if len(written) <= limits.WRITTEN_CHARS:
+            if len(self) >= limits.WRITTEN_CACHE:
+                self.clear()
+            self[written] = made
+        return made
+
+
+# Two threads may both miss: they put the same.
+_tag_terms = _Remembered(lambda tag: analyse(visible_text(tag))).__getitem__
+_bare = _Remembered(lambda word: word.strip(_PUNCTUATION).casefold()).__getitem__
 
 
 def unrepeated(text: str) -> str:
     """The text as a vector is to hear it: a sentence says a word once, and no word comes over and over. Small words may come
     as often as they like. Whoever repeats a list of words gets what the list is worth that says each once."""
     words = text.split()
-    plain = [word.strip(_PUNCTUATION).casefold() for word in words]
-    counts = Counter(plain)
-    if len(counts) == len(words):
+    plain = list(map(_bare, words))
+    if len(set(plain)) == len(words):
         return text
+    counts: dict[str, int] = {}  # a Counter takes longer to make than these few words to count
+    for bare in plain:
+        counts[bare] = counts.get(bare, 0) + 1
     repeated = {word for word, count in counts.items() if count > 1 and len(word) > _SHORT_WORD}
+    if not repeated and plain[0] and not any(map(eq, plain, islice(plain, 1, None))):
+        return " ".join(words)
     kept: list[str] = []
     said: set[str] = set()
     begun = 0  # words of the sentence so far
-    for before, bare, word in zip(("", *plain), plain, words, strict=False):
+    before = ""
+    for bare, word in zip(plain, words, strict=True):
         if bare in said or bare == before:
             _stop(kept, word)
         else:
             kept.append(word)
-            said.update(repeated.intersection((bare,)))
+            if bare in repeated:
+                said.add(bare)
+        before = bare
         begun += 1
         if word[-1] in _STOPS and begun >= _SENTENCE:
             said, begun = {each for each in said if counts[each] > _SAID_OFTEN}, 0
@@ -122,7 +172,7 @@ def _tag_weight(fields: Fields) -> float:
     """1 while the agent's own words bear its tags out, but for a few; falling to 0 for a bag of anything."""
     if len(fields.tags) <= _PLENTY_OF_TAGS:
         return 1.0
-    said = set(" ".join((fields.name, fields.description, *fields.examples)).split())
+    said = {*fields.name.split(), *fields.description.split(), *" ".join(fields.examples).split()}
     unfounded = sum(said.isdisjoint(tag.split()) for tag in dict.fromkeys(fields.tags))
     excess = max(0, unfounded - _PLENTY_OF_TAGS)
     return max(0.0, 1.0 - excess / (_STUFFED_TAGS - _PLENTY_OF_TAGS))
@@ -130,7 +180,7 @@ def _tag_weight(fields: Fields) -> float:
 
 def _repetition_weight(terms: list[str]) -> float:
     """1 for prose; less by twice the share of terms that are mere repetition."""
-    if len(terms) <= _REPEATS:
+    if len(terms) - len(set(terms)) < _REPEATS:  # then none of them comes more often than any text may have it
         return 1.0
     usual = max(_REPEATS, _REPEATED_SHARE * len(terms))
     usual_short = max(_REPEATS, _REPEATED_SHORT_SHARE * len(terms))

@@ -195,12 +195,15 @@ class Index:
     def _absorb(self, ids: Sequence[str]) -> None:
         """Prepare these. What any change replaces is dead at once, prepared or not."""
         self._bury()
-        prepared = [ready for agent_id in reversed(ids) if (ready := prepare(self._waiting[agent_id])) is not None]
+        prepared = self._prepared([self._waiting[agent_id] for agent_id in reversed(ids)])
         if prepared:
             self._lives = [*self._lives, self._made(prepared)]
             self._settle()
         for agent_id in ids:  # only now: whoever looks while others prepare must find it waiting, and wait for the lock
             self._waiting.drop(agent_id)
+
+    def _prepared(self, registrations: Sequence[Registration]) -> list[Prepared]:
+        return prepare(registrations, with_texts=any(space.is_quick for space in self.spaces.values()))
 
     def _made(self, prepared: Sequence[Prepared]) -> Live:
         live = Live(build(prepared))
@@ -254,7 +257,7 @@ class Index:
             prepared: list[Prepared] = []
             for first in range(0, len(part), _STEP):
                 give_way()
-                prepared += filter(None, map(prepare, part[first : first + _STEP]))
+                prepared += self._prepared(part[first : first + _STEP])
             self._take_over(part, self._made(prepared) if prepared else None)
 
     def _take_over(self, prepared: Sequence[Registration], live: Live | None) -> None:

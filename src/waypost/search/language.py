@@ -36,7 +36,9 @@ _SCRIPTS: Final = (
     ("ar", re.compile(r"[\u0600-\u06ff]")),
     ("th", re.compile(r"[\u0e00-\u0e7f]")),
 )
+_ANY_SCRIPT: Final = re.compile("|".join(script.pattern for _, script in _SCRIPTS))
 _WORD: Final = re.compile(r"[^\W\d_]+")
+_ASCII_WORD: Final = re.compile(r"[A-Za-z]+")
 _LOOKED_AT: Final = 2000  # characters: a language shows early
 _LEAST_LETTERS: Final = 2
 _LEAST_MARKS: Final = 2  # small words that speak for one language
@@ -58,7 +60,7 @@ _OWNERS: Final = _owners()
 def language_of(text: str) -> int:
     """An index into LANGUAGES; UNKNOWN when the text does not show it."""
     text = text[:_LOOKED_AT]
-    if not text.isascii():
+    if not text.isascii() and _ANY_SCRIPT.search(text):
         for language, script in _SCRIPTS:
             found = len(script.findall(text))
             if found >= _LEAST_LETTERS and found >= _SCRIPT_SHARE * len(_letters(text)):
@@ -72,15 +74,14 @@ def _letters(text: str) -> str:
 
 def _by_small_words(text: str) -> int:
     counts: dict[str, float] = {}
-    words = _WORD.findall(text.casefold())
-    for word in words:
-        owners = _OWNERS.get(word, ())
+    words = (_ASCII_WORD if text.isascii() else _WORD).findall(text.casefold())
+    for owners in filter(None, map(_OWNERS.get, words)):
+        mark = 1.0 / len(owners)
         for language in owners:
-            counts[language] = counts.get(language, 0.0) + 1.0 / len(owners)
+            counts[language] = counts.get(language, 0.0) + mark
     if not counts:
         return UNKNOWN
-    ranked = sorted(counts.items(), key=lambda item: -item[1])
-    best, marks = ranked[0]
-    runner_up = ranked[1][1] if len(ranked) > 1 else 0.0
-    is_plain = marks >= max(_LEAST_MARKS, _MARK_SHARE * len(words)) and marks >= 2 * runner_up
+    best = max(counts, key=counts.__getitem__)
+    marks = counts.pop(best)
+    is_plain = marks >= max(_LEAST_MARKS, _MARK_SHARE * len(words)) and marks >= 2 * max(counts.values(), default=0.0)
     return LANGUAGES.index(best) if is_plain else UNKNOWN

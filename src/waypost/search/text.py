@@ -20,7 +20,6 @@ VERSION: Final = 1  # raise it when the same text gives other terms: saved indic
 
 _TERM_CHARS: Final = 40  # longer ones are keys, hashes and blobs; their beginning is enough
 _ASKED: Final = 64  # texts whose terms are remembered: a question and its clauses are asked for several times over
-_WORD_CACHE: Final = 65_536  # words of a large registry follow Zipf: this holds all but the rarest
 
 # Han, kana, hangul: no spaces, or spaces that do not part the words that people look for.
 _DENSE: Final = (
@@ -55,9 +54,11 @@ class _Words(dict[str, str]):
 
     def __missing__(self, word: str) -> str:
         with self._lock:
-            if len(self) >= _WORD_CACHE:
-                self.clear()
-            terms = self[word] = " ".join(self._terms(word))
+            terms = " ".join(self._terms(word))
+            if len(word) <= limits.WRITTEN_CHARS:
+                if len(self) >= limits.WRITTEN_CACHE:
+                    self.clear()
+                self[word] = terms
         return terms
 
     def _terms(self, word: str) -> list[str]:
@@ -75,7 +76,12 @@ _terms_of = _Words().__getitem__
 
 def analyse(text: str) -> str:
     """The terms of a text in order, repeated as often as they occur, joined by single spaces."""
-    return " ".join(filter(None, map(_terms_of, words_of(text))))
+    return terms_of(words_of(text))
+
+
+def terms_of(words: list[str]) -> str:
+    """The same of words as written."""
+    return " ".join(filter(None, map(_terms_of, words)))
 
 
 def words_of(text: str) -> list[str]:

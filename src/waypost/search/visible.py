@@ -29,7 +29,8 @@ _CONCEALED: Final = re.compile(
     re.IGNORECASE,
 )
 _UNRENDERED: Final = frozenset({"script", "style", "template", "noscript"})
-_BLOB: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{80,}={0,2}")
+_BLOB_CHARS: Final = 80
+_BLOB: Final = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_BLOB_CHARS},}}={{0,2}}")
 _WORD: Final = re.compile(r"\w+")
 _LOOKALIKE: Final = re.compile(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
@@ -48,7 +49,7 @@ def visible_text(text: str) -> str:
         text = _UNSEEN.sub("", text)
     if "<" in text:
         text = "".join(_rendered(_COMMENT.sub(" ", text)))
-    return _BLOB.sub(_unless_blob, text)
+    return text if len(text) < _BLOB_CHARS else _BLOB.sub(_unless_blob, text)
 
 
 def hides_text(text: str) -> bool:
