@@ -1,4 +1,4 @@
-"""Near duplicates and floods: who says the same as whom, and how an answer stays open to others.
+"""Near duplicates: who says the same as whom.
 
 A fingerprint is a pure function of what a record says (never of its name, id or owner), made when it is indexed. Clusters
 are found among the candidates of one question, so they depend on nothing that the caller may not see. It knows no text
@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from math import acos, pi
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-from waypost import limits
 
 Hashes = npt.NDArray[np.uint64]  # one per term, in the order of the text
 Fingerprints = npt.NDArray[np.uint64]  # [records, WORDS]
 Positions = npt.NDArray[np.intp]
 
 WORDS: Final = 4  # of 64 bits: 248 bits of SimHash and, in the last byte, the allowed distance (see _allowed_bits)
-WINDOW: Final = limits.SPREAD_WINDOW
-PER_CLUSTER: Final = 2
-PER_OWNER: Final = 2
-COMPARABLE: Final = 0.9  # of a score: another owner's candidate this good goes before the third of one owner
-ORIGINAL: Final = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
 
 _BITS: Final = 248
 _TERMS: Final = 4096  # more than any record within its bounds says
@@ -43,6 +36,7 @@ _SALTS: Final = np.array([0x9E3779B97F4A7C15 * (at + 1) % 2**64 for at in range(
 _PAIR: Final = np.uint64(0xD6E8FEB86659FD93)
 _TERM_CACHE: Final = 65_536
 _FEW: Final = 3  # records: fewer take less time one by one
+_ABREAST: Final = 24  # candidates whose neighbours are looked for at once
 _AT_ONCE: Final = 255  # terms: as many as one byte counts; longer records are counted by themselves
 
 # Stems that every agent may say of itself: no copy is known by them.
@@ -172,9 +166,9 @@ def cluster(fingerprints: Fingerprints, least: int = 2) -> Positions:
     near = _near(fingerprints)
     if np.count_nonzero(near) < 2 * (least - 1):  # each of a cluster but the first is near another, and that near it
         return labels
-    crowd = np.flatnonzero(near.any(axis=1))
-    if len(crowd) >= least:
-        labels[crowd] = crowd[_joined(near[crowd][:, crowd])]
+    near.reshape(-1)[:: len(near) + 1] = True
+    for members in _joined(_as_bits(near), least):
+        labels[members] = members[0]
     return labels
 
 
@@ -211,132 +205,81 @@ def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray
     return near & columns.any(axis=0)
 
 
-def _joined(near: npt.NDArray[np.bool_]) -> Positions:
-    """Connected components, each by the position of its first member. Rows become whole numbers, one bit a neighbour: a
-    few hundred of them are walked faster than arrays are made."""
+def _as_bits(near: npt.NDArray[np.bool_]) -> list[int]:
+    """Each row as a whole number, one bit a neighbour: a few hundred of them are walked faster than arrays are made."""
     packed = np.packbits(near, axis=1, bitorder="little")
     width, rows = packed.shape[1], packed.tobytes()
-    neighbours = [int.from_bytes(rows[at : at + width], "little") for at in range(0, len(rows), width)]
-    labels = np.empty(len(near), dtype=np.intp)
-    unseen = (1 << len(near)) - 1
-    while unseen:
-        first = _lowest(unseen)
-        reached = waiting = 1 << first
-        while waiting:
-            at = _lowest(waiting)
-            labels[at] = first
-            waiting = (waiting ^ 1 << at) | neighbours[at] & ~reached
-            reached |= neighbours[at]
-        unseen &= ~reached
-    return labels
+    return [int.from_bytes(rows[at : at + width], "little") for at in range(0, len(rows), width)]
+
+
+def _joined(neighbours: Sequence[int], least: int) -> Iterator[list[int]]:
+    """Connected components of at least so many, each by its members in order. Everybody is near itself."""
+    seen = 0
+    for bits, count in Counter(neighbours).items():
+        members = bits
+        if bits.bit_count() != count:  # mostly all of a cluster are near each other and nobody else
+            members = 0 if bits & seen else _reached(bits, neighbours.__getitem__)
+            seen |= members
+        if members.bit_count() >= least:
+            yield _places(members)
+
+
+def _reached(bits: int, neighbours: Callable[[int], int]) -> int:
+    """All whom these lead to, and they themselves."""
+    waiting = bits
+    while waiting:
+        at = _lowest(waiting)
+        more = neighbours(at) & ~bits
+        waiting = (waiting ^ 1 << at) | more
+        bits |= more
+    return bits
+
+
+def _places(bits: int) -> list[int]:
+    places = []
+    while bits:
+        places.append(_lowest(bits))
+        bits &= bits - 1
+    return places
 
 
 def _lowest(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
-# --- Spreading ------------------------------------------------------------------------------------
+class Kin:
+    """Who says the same as a candidate, directly or through others: found as far as it is asked, because of a hundred
+    candidates ten are shown."""
 
+    def __init__(self, fingerprints: Fingerprints) -> None:
+        self._columns, self._allowed = _columns(fingerprints)
+        self._says = self._columns.any(axis=0)
+        self._near: dict[int, int] = {}  # the neighbours of each and itself, one bit each
+        self._clusters: dict[int, list[int]] = {}
 
-class Ranked(NamedTuple):
-    """Candidates in the order of their ranking, best first."""
+    def of(self, at: int) -> list[int]:
+        """The cluster of a candidate, in order, itself too."""
+        if at not in self._near:
+            self._look(range(at, min(at + _ABREAST, len(self._allowed))))
+        found = self._clusters.get(at)
+        if found is None:
+            near = self._near[at]
+            found = [at] if near == 1 << at else _places(_reached(near, self._near.__getitem__))
+            self._clusters.update(dict.fromkeys(found, found))
+        return found
 
-    scores: npt.NDArray[np.floating]
-    labels: npt.NDArray[np.integer]
-    owners: npt.NDArray[np.integer]  # any number that is the same for the same owner
-    registered: npt.NDArray[np.generic]  # smaller is earlier: a revision or a time
+    def _look(self, ahead: Iterable[int]) -> None:
+        """Find the neighbours of these, and of all to whom they lead."""
+        wanted = [at for at in ahead if at not in self._near]
+        while wanted:
+            known = 0
+            for at, bits in zip(wanted, self._neighbours(wanted), strict=True):
+                self._near[at] = bits | 1 << at
+                known |= bits
+            wanted = [at for at in _places(known) if at not in self._near]
 
-
-def spread(ranked: Ranked, limit: int, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Positions:
-    """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others are as good.
-
-    Of a crowded cluster the best is shown and the earliest registration, right behind it or, where it is as good, before it:
-    two hundred copies cannot push out what they were copied from, however they were tuned to the question. The rest is
-    pushed behind the ten, never lost: where nothing else is left, it is shown after all.
-    The owner's bound yields to relevance: it holds only for a candidate of another owner with a comparable score. So a
-    registry of one owner, or with one who knows the matter best, still lists ten different agents.
-    """
-    count = len(ranked.scores)
-    limit = min(limit, count)
-    rows = _Rows(ranked.scores.tolist(), ranked.labels.tolist(), ranked.owners.tolist(), [0] * count)
-    owners = Counter(rows.owners)
-    is_crowded = max(Counter(rows.labels).values(), default=0) > per_cluster
-    if not is_crowded and (len(owners) == 1 or max(owners.values(), default=0) <= per_owner):
-        return np.arange(limit, dtype=np.intp)
-    waiting = list(range(count))
-    if is_crowded:
-        waiting = _with_turns(rows, ranked.registered.tolist(), per_cluster)
-    shown: list[int] = []
-    while len(shown) < limit:
-        window = _Window(rows, len(shown) // WINDOW, per_cluster, per_owner)
-        waiting = window.fill(waiting)
-        shown += window.shown
-    return np.array(shown[:limit], dtype=np.intp)
-
-
-class _Rows(NamedTuple):
-    scores: list[float]
-    labels: list[int]
-    owners: list[int]
-    turns: list[int]  # the first window in which each may be shown
-
-
-def _with_turns(rows: _Rows, registered: list[Any], per_cluster: int) -> list[int]:
-    """Give each of a crowded cluster its turn: first the best and the original, then by rank. Returns all in the order in
-    which they wait, each original right behind the best of its copies and as good."""
-    clusters: dict[int, list[int]] = {}
-    for at, label in enumerate(rows.labels):
-        clusters.setdefault(label, []).append(at)
-    places = [float(at) for at in range(len(rows.labels))]
-    for members in clusters.values():
-        if len(members) > per_cluster:
-            best = members[0]
-            floor = ORIGINAL * rows.scores[best]
-            original = min(members, key=lambda at: (rows.scores[at] < floor, registered[at], at))
-            if original != best:
-                is_as_good = rows.scores[original] >= COMPARABLE * rows.scores[best]
-                places[original] = best - 0.5 if is_as_good else min(original, best + 0.5)
-            rows.scores[original] = rows.scores[best]
-            for turn, at in enumerate(sorted(members, key=places.__getitem__)):
-                rows.turns[at] = turn // per_cluster
-    return sorted(range(len(places)), key=places.__getitem__)
-
-
-class _Window:
-    """Ten places, filled in the order of the ranking."""
-
-    def __init__(self, rows: _Rows, turn: int, per_cluster: int, per_owner: int) -> None:
-        self.shown: list[int] = []
-        self._rows, self._turn = rows, turn
-        self._per_cluster, self._per_owner = per_cluster, per_owner
-        self._of_cluster: dict[int, int] = {}
-        self._of_owner: dict[int, int] = {}
-
-    def fill(self, waiting: list[int]) -> list[int]:
-        """Take what may be shown; returns what waits for the next window, in order."""
-        behind: list[int] = []  # more of an owner than the bound, until the others fall off
-        for at in waiting:
-            while behind and self._rows.scores[at] < COMPARABLE * self._rows.scores[behind[0]]:
-                self._take(behind.pop(0))
-            if len(self.shown) >= WINDOW:
-                break
-            if self._of_owner.get(self._rows.owners[at], 0) >= self._per_owner:
-                behind.append(at)
-            else:
-                self._take(at)
-        for at in behind:
-            self._take(at)
-        chosen = set(self.shown)
-        rest = [at for at in waiting if at not in chosen]
-        missing = WINDOW - len(self.shown)  # nothing else is left: more of the same is better than nothing
-        self.shown += rest[:missing]
-        return rest[missing:]
-
-    def _take(self, at: int) -> None:
-        label, owner = self._rows.labels[at], self._rows.owners[at]
-        held = self._of_cluster.get(label, 0)
-        if len(self.shown) >= WINDOW or held >= self._per_cluster or self._rows.turns[at] > self._turn:
-            return
-        self.shown.append(at)
-        self._of_cluster[label] = held + 1
-        self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
+    def _neighbours(self, places: list[int]) -> list[int]:
+        apart = _apart(self._columns.take(places, axis=1), self._columns)
+        near = apart <= np.minimum(self._allowed.take(places)[:, None], self._allowed)
+        near &= self._says
+        return _as_bits(near)
