@@ -15,7 +15,11 @@ from waypost import limits
 WINDOW: Final = limits.SPREAD_WINDOW
 PER_CLUSTER: Final = 2
 PER_OWNER: Final = 2
-COMPARABLE: Final = 0.9  # of a score: another owner's candidate this good goes before the third of one owner
+COMPARABLE: Final = 0.9  # of a score: what is this good is as good
+# Another owner's candidate goes before the third of one owner when it fits too: some two fifths as likely to be what is asked for, and
+# likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what they do.
+FITS_TOO: Final = 0.4
+FITS: Final = 0.2
 ORIGINAL: Final = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
 
 
@@ -29,13 +33,13 @@ class Ranked(NamedTuple):
 
 
 def spread(ranked: Ranked, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Iterator[int]:
-    """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others are as good.
+    """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others fit too.
 
     Of a crowded cluster the best is shown and the earliest registration, right behind it or, where it is as good, before it:
     two hundred copies cannot push out what they were copied from, however they were tuned to the question. The rest is
     pushed behind the ten, never lost: where nothing else is left, it is shown after all.
-    The owner's bound yields to relevance: it holds only for a candidate of another owner with a comparable score. So a
-    registry of one owner, or with one who knows the matter best, still lists ten different agents.
+    The owner's bound yields to relevance: it holds only for candidates of other owners that fit too. So in a registry of
+    one owner, or where nobody else does what is asked for, ten different agents are listed as they are ranked.
     """
     ranked = ranked._replace(scores=[*ranked.scores])  # an original becomes as good as the best of its copies
     if len(set(ranked.owners)) == 1:
@@ -111,7 +115,7 @@ class _Window:
         behind: list[int] = []  # more of an owner than the bound, until the others fall off
         for at in chain(waiting, coming):
             looked_at.append(at)
-            while behind and scores[at] < COMPARABLE * scores[behind[0]]:
+            while behind and not _fits_too(scores[at], scores[behind[0]]):
                 self._take(behind.pop(0))
             if self._of_owner.get(owners[at], 0) >= self._per_owner:
                 behind.append(at)
@@ -136,3 +140,7 @@ class _Window:
             self.shown.append(at)
             self._of_cluster[label] = held + 1
             self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
+
+
+def _fits_too(score: float, better: float) -> bool:
+    return score >= COMPARABLE * better or (score >= FITS and score >= FITS_TOO * better)
