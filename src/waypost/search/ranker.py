@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from waypost.model.credentials import RESERVED_SUBJECTS
 from waypost.model.query import Hit, Nearness, Query, Ranking
+from waypost.model.principal import LAN_SUBJECT
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
@@ -34,6 +36,7 @@ from waypost.search.candidates import (
 )
 from waypost.search.clusters import Kin, Positions, cluster
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
+from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
@@ -50,6 +53,8 @@ from waypost.search.taxonomy import Taxonomy, standard
 _PLACES: Final = 4  # that are shown
 _FINE: Final = 9  # that decide the order: a finer difference is noise of adding up
 _DEPRECATED: Final = 0.5
+# What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
+_NOBODYS: Final = frozenset(map(hash_of, (*RESERVED_SUBJECTS, LAN_SUBJECT)))
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
@@ -349,10 +354,15 @@ class _Order:
         best = self._order[:count]
         return _Rows(signals.place[best], signals.rows[best])
 
+    def _owners(self, some: _Rows) -> list[int]:
+        """Whose each candidate is; those that are nobody's in particular are each by itself."""
+        owners = self._column(some, "owner").tolist()
+        return [-at if owner in _NOBODYS else owner for at, owner in enumerate(owners, 1)]
+
     def _is_open(self, signals: Signals, limit: int) -> bool:
         """True when nobody fills what is shown, nor what would come up in its place."""
         some = self._best(signals, limit + WINDOW)
-        if not _is_open(self._column(some, "owner")[:limit]):
+        if not _is_open(np.array(self._owners(some)[:limit], dtype=object)):
             return False
         return _is_open(cluster(self._column(some, "fingerprint"), PER_CLUSTER + 1))
 
@@ -369,7 +379,7 @@ class _Order:
         ranked = Ranked(
             scores=self.scores[:top].tolist(),
             cluster_of=Kin(self._column(some, "fingerprint")).of,
-            owners=self._column(some, "owner").tolist(),
+            owners=self._owners(some),
             registered=self._column(some, "since").tolist(),
         )
         seen: set[int] = set()
