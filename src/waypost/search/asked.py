@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import log1p
+from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,7 +42,7 @@ class Wished(NamedTuple):
 
 class Asked(NamedTuple):
     units: tuple[str, ...]  # the whole, then its clauses
-    terms: npt.NDArray[np.uint64]  # of the whole: every clause has only terms of it
+    terms: tuple[int, ...]  # of the whole: every clause has only terms of it
     has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
     wishes: tuple[Wished, ...]
     language: int
@@ -57,7 +59,7 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
         has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
     return Asked(
         units=units,
-        terms=np.array([*map(hash_of, words)], dtype=np.uint64),
+        terms=tuple(map(hash_of, words)),
         has=has,
         wishes=_wishes(words, preferred, taxonomy),
         language=language_of(text),
@@ -89,27 +91,24 @@ class Rarity:
         self,
         lives: Sequence[Live],
         audience: frozenset[str] | None,
-        terms: npt.NDArray[np.uint64],
+        terms: Sequence[int],
         crowd: Sequence[Rows] | None = None,
     ) -> None:
         tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
         self.numbers = [live.segment.terms.find_all(terms) for live in lives]
-        docs = int(sum(live.docs[tiers].sum() for live in lives))
-        containing = np.zeros(len(terms), dtype=np.int64)
+        docs = sum(counts[tier] for counts in (live.docs.tolist() for live in lives) for tier in tiers)
+        containing = [0] * len(terms)
         for live, numbers in zip(lives, self.numbers, strict=True):
-            containing += live.containing(np.array(numbers, dtype=np.int64), tiers)
+            containing = [*map(add, containing, live.containing(numbers, tiers))]
         if crowd is not None:
             copies, copied = self._counted(lives, crowd, tiers)
             docs -= max(0, copies - 1)
-            containing -= np.maximum(copied - 1, 0)
-        held = np.maximum(containing, 1)  # what nobody says tells no more than what one alone says
-        rarity = np.log1p((docs - held + 0.5) / (held + 0.5))
-        self.weights: list[float] = np.square(rarity).tolist()  # as in a product of two tf·idf vectors
-        self.known = int(np.count_nonzero(containing))  # terms that anybody uses
+            containing = [count - max(0, some - 1) for count, some in zip(containing, copied, strict=True)]
+        self.weights = [_weight(docs, count) for count in containing]
+        self.known = len(containing) - containing.count(0)  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
-        rare = np.flatnonzero(containing == 0).tolist()
-        heavy = _heavy(np.where(containing > 0, self.weights, 0.0).tolist(), containing.tolist())
-        self.heavy = heavy.union(rare)
+        rare = (at for at, count in enumerate(containing) if not count)
+        self.heavy = _heavy(self.weights, containing).union(rare)
         self.total = sum(self.weights)
 
     def is_like(self, other: Rarity) -> bool:
@@ -118,17 +117,15 @@ class Rarity:
             abs(mine - theirs) <= _ALIKE * theirs for mine, theirs in zip(self.weights, other.weights, strict=True)
         )
 
-    def _counted(
-        self, lives: Sequence[Live], crowd: Sequence[Rows], tiers: Sequence[int]
-    ) -> tuple[int, npt.NDArray[np.int64]]:
+    def _counted(self, lives: Sequence[Live], crowd: Sequence[Rows], tiers: Sequence[int]) -> tuple[int, list[int]]:
         """How many of these rows are counted at all, and how many hold each term."""
-        count, containing = 0, np.zeros(len(self.numbers[0]), dtype=np.int64)
+        count, containing = 0, [0] * len(self.numbers[0])
         for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
             shared = rows[np.isin(live.segment.tier[rows], tiers)]
             count += len(shared)
             terms = live.segment.terms
             held = [_holding(shared, terms.rows[terms.span(number)]) if number >= 0 else 0 for number in numbers]
-            containing += np.array(held, dtype=np.int64)  # a question of tags alone has no term
+            containing = [*map(add, containing, held)]
         return count, containing
 
 
@@ -139,11 +136,19 @@ def _holding(rows: Rows, holders: Rows) -> int:
     return int(np.count_nonzero(holders[places] == rows))
 
 
+def _weight(docs: int, containing: int) -> float:
+    """As in a product of two tf·idf vectors. What nobody says tells no more than what one alone says."""
+    held = max(containing, 1)
+    rarity = log1p((docs - held + 0.5) / (held + 0.5))
+    return rarity * rarity
+
+
 def _heavy(weights: Sequence[float], containing: Sequence[int]) -> frozenset[int]:
     """The terms that choose the candidates, by their place: the rarest, of those that anybody uses, that make up most of the
     weight. A word that everybody uses finds nobody; among very many records less of the weight has to do."""
-    order = sorted((at for at, weight in enumerate(weights) if weight > 0), key=lambda at: -weights[at])
-    whole, taken, read = sum(weights), 0.0, 0
+    order = [at for at, count in enumerate(containing) if count > 0 and weights[at] > 0]
+    order.sort(key=weights.__getitem__, reverse=True)
+    whole, taken, read = sum(weight for weight, count in zip(weights, containing, strict=True) if count > 0), 0.0, 0
     heavy: list[int] = []
     for at in order:
         is_enough = taken >= _ENOUGH * whole and len(heavy) >= _LEAST_TERMS

@@ -145,18 +145,25 @@ def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
         *((list(found), VECTOR) for found in zip(*(finding.by_vectors for finding in findings), strict=True)),
     ]
     for found, count in signals:
-        for number, rows in enumerate(_best(findings, found, max(count, wanted))):
+        for number, rows in enumerate(_best(findings, found, max(count, wanted)) if any(map(_has_any, found)) else ()):
             if len(rows):
                 kept[number].append(rows)
-    return [_once(np.concatenate(rows)) if rows else _NOTHING.rows for rows in kept]
+    return [_once(rows) if rows else _NOTHING.rows for rows in kept]
 
 
-def _once(rows: Rows) -> Rows:
-    """Each once, in order. Of a few hundred, quicker than by hashing."""
+def _once(parts: Sequence[Rows]) -> Rows:
+    """Each once, in order. Of a few hundred, quicker than by hashing. None comes twice in one part."""
+    rows = np.concatenate(parts)
     rows.sort()
+    if len(parts) == 1:
+        return rows
     first = np.ones(len(rows), dtype=np.bool_)
     np.not_equal(rows[1:], rows[:-1], out=first[1:])
     return rows[first]
+
+
+def _has_any(found: Found) -> bool:
+    return len(found.rows) > 0
 
 
 def _best(findings: Sequence[Finding], found: Sequence[Found], count: int) -> list[Rows]:
@@ -241,7 +248,7 @@ def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
     read = np.zeros(len(rows), dtype=np.float32)
     named = np.zeros(len(rows), dtype=np.float32)
     keys = live.segment.keys
-    numbers = iter(keys.find_all(np.array([key for wish in asked.wishes for key, _ in wish.keys], dtype=np.uint64)))
+    numbers = iter(keys.find_all([key for wish in asked.wishes for key, _ in wish.keys]))
     for wish in asked.wishes:
         best = np.zeros(len(rows), dtype=np.float32)
         for _, worth in wish.keys:

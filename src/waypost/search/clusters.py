@@ -31,6 +31,7 @@ _SHORT: Final = 4  # distinct terms: what says less is a copy only of exactly th
 # alike; eight words are alike by chance, so a short text must be repeated almost as it stands.
 _FLOOR: Final = 0.4
 _SLOPE: Final = 2.5
+_WORD_BYTES: Final = 8
 _LOW_BYTE: Final = np.uint64(0xFF)
 _SALTS: Final = np.array([0x9E3779B97F4A7C15 * (at + 1) % 2**64 for at in range(WORDS)], dtype=np.uint64)
 _PAIR: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -163,21 +164,29 @@ def cluster(fingerprints: Fingerprints, least: int = 2) -> Positions:
     The work grows with the square of the candidates: give it the two hundred best, not all.
     """
     labels = np.arange(len(fingerprints), dtype=np.intp)
-    near = _near(fingerprints)
-    if np.count_nonzero(near) < 2 * (least - 1):  # each of a cluster but the first is near another, and that near it
-        return labels
-    near.reshape(-1)[:: len(near) + 1] = True
-    for members in _joined(_as_bits(near), least):
+    for members in clusters(fingerprints, least):
         labels[members] = members[0]
     return labels
 
 
+def clusters(fingerprints: Fingerprints, least: int) -> list[list[int]]:
+    """The clusters of at least so many: the positions of their members in order, by the first of them."""
+    if len(fingerprints) < least:
+        return []
+    near = _near(fingerprints)
+    # Everybody is near itself; each of a cluster but the first is near another, and that near it.
+    if np.count_nonzero(near) < len(near) + 2 * (least - 1):
+        return []
+    return [*_joined(_as_bits(near), least)]
+
+
 def _near(fingerprints: Fingerprints) -> npt.NDArray[np.bool_]:
-    """Which differ in few enough bits; none is near itself, and what says nothing is near nothing."""
+    """Which differ in few enough bits, each from itself too; what says nothing is near nothing else."""
     columns, allowed = _columns(fingerprints)
     near: npt.NDArray[np.bool_] = _apart(columns, columns) <= np.minimum(allowed[:, None], allowed)
-    near &= columns.any(axis=0)
-    near.reshape(-1)[:: len(near) + 1] = False
+    if not allowed.all():
+        near &= columns.any(axis=0)
+        near.reshape(-1)[:: len(near) + 1] = True
     return near
 
 
@@ -209,6 +218,9 @@ def _as_bits(near: npt.NDArray[np.bool_]) -> list[int]:
     """Each row as a whole number, one bit a neighbour: a few hundred of them are walked faster than arrays are made."""
     packed = np.packbits(near, axis=1, bitorder="little")
     width, rows = packed.shape[1], packed.tobytes()
+    if width == _WORD_BYTES:
+        words: list[int] = packed.view("<u8").reshape(-1).tolist()
+        return words
     return [int.from_bytes(rows[at : at + width], "little") for at in range(0, len(rows), width)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.candidates import F32, Finding, Found
-from waypost.search.clusters import Fingerprints, cluster, is_near_any
+from waypost.search.clusters import Fingerprints, clusters, is_near_any
 from waypost.search.live import Live, Mask
 from waypost.search.segment import Rows
 
@@ -31,9 +31,7 @@ def find_crowd(lives: Sequence[Live], rows: Sequence[Rows]) -> Fingerprints | No
     marks = _gathered(lives, rows, "mark")
     chosen = np.argsort(marks)[:_SAMPLE]  # by marks: a sample that no order of arrival can choose
     prints = _of_chosen(lives, rows, "fingerprint", chosen)
-    labels = cluster(prints, _MEMBERS)
-    crowded = np.flatnonzero(np.bincount(labels, minlength=1) >= _MEMBERS)
-    faces = [face for label in crowded.tolist() for face in _faces(prints[labels == label])]
+    faces = [face for members in clusters(prints, _MEMBERS) for face in _faces(prints[members])]
     return np.array(faces, dtype=np.uint64) if faces else None
 
 

@@ -61,14 +61,14 @@ class Weighted:
         """`numbers` are those of the terms in this segment; -1 where it has none. `heavy` terms, by their place in the
         question, choose the candidates; what the others add is counted for every candidate."""
         self.segment = segment
-        self._numbers = np.array(numbers, dtype=np.int64)
+        self._numbers = numbers
         self._weights = np.array(weights, dtype=np.float32) * _UNIT
         choosing = [at for at, number in enumerate(numbers) if number >= 0 and at in heavy and weights[at] > 0]
-        tops = segment.tops[self._numbers[choosing]].tolist()
+        tops = segment.tops.take([numbers[at] for at in choosing]).tolist() if choosing else ()
         bounds = {at: weights[at] * top * _ONE_STEP for at, top in zip(choosing, tops, strict=True)}
-        order = sorted(bounds, key=bounds.__getitem__, reverse=True)
-        self._bounds = [bounds[at] for at in order]
-        self._ordered = [(segment.terms.span(numbers[at]), self._weights[at]) for at in order]
+        self._order = sorted(bounds, key=bounds.__getitem__, reverse=True)
+        self._bounds = [bounds[at] for at in self._order]
+        self._ordered = [(segment.terms.span(numbers[at]), self._weights[at]) for at in self._order]
 
     def best(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
         """The best `limit` admitted rows by the heavy terms, in no order. `admitted` counts the mask."""
@@ -83,9 +83,11 @@ class Weighted:
     def _by_term(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
         """Sums are kept for every row of the segment, but only rows that some term touched are ever looked at."""
         seen = None if admitted == self.segment.count else mask
+        left = sum(span.stop - span.start for span, _ in self._ordered)
+        if left <= _PRUNE_FROM:
+            return self._at_once(seen, limit)
         totals, touched = _memory.zeros(self.segment.count), list[Places]()
         try:
-            left = sum(span.stop - span.start for span, _ in self._ordered)
             rest, taken, try_below = sum(self._bounds), 0.0, 0.5
             for at, (span, weight) in enumerate(self._ordered):
                 if left > _PRUNE_FROM and rest < try_below * taken:
@@ -99,11 +101,25 @@ class Weighted:
                 np.add.at(totals, places, self.segment.impacts[span] * weight)
                 left -= len(places)
                 rest, taken = rest - self._bounds[at], taken + self._bounds[at]
-            rows = _above(totals, touched, seen, limit)
+            rows = _above(totals, np.concatenate(touched), seen, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
             for places in touched:
                 totals[places] = 0
+
+    def _at_once(self, seen: Mask | None, limit: int) -> tuple[Rows, Scores]:
+        """The same where there is little to add: all terms in one go, in their order."""
+        spans = [span for span, _ in self._ordered]
+        places = np.concatenate([self.segment.terms.rows[span] for span in spans]).astype(np.intp)
+        weights = np.repeat(self._weights.take(self._order), [span.stop - span.start for span in spans])
+        weights *= np.concatenate([self.segment.impacts[span] for span in spans])
+        totals = _memory.zeros(self.segment.count)
+        try:
+            np.add.at(totals, places, weights)
+            rows = _above(totals, places, seen, limit)
+            return self._largest(rows, totals[rows], limit)
+        finally:
+            totals[places] = 0
 
     def _settled(
         self, totals: Scores, touched: Sequence[Places], seen: Mask | None, at: int, limit: int
@@ -124,10 +140,10 @@ class Weighted:
         scores = np.zeros((len(rows), len(self._numbers)))
         said = np.zeros(scores.shape, dtype=np.float32)
         spots, ends = self.segment.holdings_of(rows)
-        known = (self._numbers >= 0).nonzero()[0]
-        asked = self._numbers[known]
+        known = [at for at, number in enumerate(self._numbers) if number >= 0]
+        asked = [self._numbers[at] for at in known]
         table = _memory.no_columns(len(self.segment.terms.keys))
-        table[asked] = known + 1
+        table[asked] = np.array(known, dtype=np.uint8) + _ONE
         columns = table.take(self.segment.arrays["row_terms"].take(spots))  # most of what a row holds was not asked for
         table[asked] = 0
         left = columns.nonzero()[0]
@@ -150,9 +166,8 @@ class Weighted:
         return rows[chosen], scores[chosen]
 
 
-def _above(totals: Scores, touched: Sequence[Places], seen: Mask | None, limit: int) -> Rows:
-    """Rows among which the best `limit` are, and few more. A sample proposes where to cut."""
-    rows = np.concatenate(touched)
+def _above(totals: Scores, rows: Places, seen: Mask | None, limit: int) -> Rows:
+    """Of the rows that were touched those among which the best `limit` are, and few more. A sample proposes where to cut."""
     scores = totals.take(rows)
     sample = scores[::_STEP]
     for margin in _MARGINS:

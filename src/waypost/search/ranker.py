@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.model.credentials import RESERVED_SUBJECTS
-from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.principal import LAN_SUBJECT
+from waypost.model.query import Hit, Nearness, Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
@@ -34,7 +34,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import Kin, Positions, cluster
+from waypost.search.clusters import Kin, Positions, clusters
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
@@ -47,7 +47,7 @@ from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.recent import HOUR, Recent, key_of
 from waypost.search.segment import Array, Rows, id_keys
-from waypost.search.spreading import PER_CLUSTER, WINDOW, Ranked, spread
+from waypost.search.spreading import PER_CLUSTER, PER_OWNER, WINDOW, Ranked, spread
 from waypost.search.taxonomy import Taxonomy, standard
 
 _PLACES: Final = 4  # that are shown
@@ -177,7 +177,7 @@ class HybridRanker:
         rarity = Rarity(lives, question.audience, asked.terms)
         masks = [admitted(live, question, among) for live in lives]
         visible = sum(live.visible(question.audience)[1] for live in lives)
-        vectors = self._vectors(asked) if len(asked.terms) else {}
+        vectors = self._vectors(asked) if asked.terms else {}
         wanted = query.limit + _SPARE
         words = _weighted(lives, rarity)
 
@@ -278,7 +278,7 @@ class _Order:
 
     def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
-        if not len(moment.asked.terms):
+        if not moment.asked.terms:
             return calibration.by_tags_alone(signals.preferred)
         figures = fused(signals, moment.names, moment.weights, moment.rarity.total, self._foreign(signals))
         lift = moment.weights.preferred * signals.preferred
@@ -317,10 +317,11 @@ class _Order:
         if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
-        for at in self._spread(limit) if is_spread else range(len(self.scores)):
-            score = round(float(self.scores[at]), _PLACES)
-            if (score >= _NOISE or self._is_named(int(at))) and alive(agent_id := self._id(int(at))):
-                found.append(Hit(agent_id, score, self._near(int(at)) if is_told else None))
+        scores: list[float] = self.scores.tolist()
+        for at in self._spread(limit) if is_spread else range(len(scores)):
+            score = round(scores[at], _PLACES)
+            if (score >= _NOISE or self._is_named(at)) and alive(agent_id := self._id(at)):
+                found.append(Hit(agent_id, score, self._near(at) if is_told else None))
                 if len(found) == limit:
                     break
         return found
@@ -328,7 +329,7 @@ class _Order:
     def _near(self, at: int) -> Nearness | None:
         """What was measured of one candidate, by the unit of the question that fits it best."""
         signals, moment, at = self._signals, self._moment, int(self._order[at])
-        if signals is None or not len(moment.asked.terms):
+        if signals is None or not moment.asked.terms:
             return None
         words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
         name = moment.names.network
@@ -362,9 +363,10 @@ class _Order:
     def _is_open(self, signals: Signals, limit: int) -> bool:
         """True when nobody fills what is shown, nor what would come up in its place."""
         some = self._best(signals, limit + WINDOW)
-        if not _is_open(np.array(self._owners(some)[:limit], dtype=object)):
+        owners = Counter(self._owners(some)[:limit])
+        if max(owners.values(), default=0) > PER_OWNER:
             return False
-        return _is_open(cluster(self._column(some, "fingerprint"), PER_CLUSTER + 1))
+        return not clusters(self._column(some, "fingerprint"), PER_CLUSTER + 1)
 
     def _spread(self, limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
@@ -387,11 +389,6 @@ class _Order:
             seen.add(at)
             yield at
         yield from (at for at in range(len(self.scores)) if at not in seen)
-
-
-def _is_open(groups: npt.NDArray[Any]) -> bool:
-    """True when no group is there more than twice: then no ten of them need spreading."""
-    return max(Counter(groups.tolist()).values(), default=0) <= PER_CLUSTER
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:

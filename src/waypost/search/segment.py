@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from waypost import limits
 from waypost.model.principal import VISIBILITIES
 from waypost.search.clusters import WORDS
 from waypost.search.document import Prepared, id_key
@@ -44,9 +45,21 @@ class Postings:
         self.keys = keys
         self.starts = starts
         self.rows = rows
+        self._numbers: dict[int, int] = {}  # of keys that were asked for: questions differ, their words come again
 
-    def find_all(self, keys: Array) -> list[int]:
+    def find_all(self, keys: Sequence[int]) -> list[int]:
         """The number of each key, or -1."""
+        known = self._numbers
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            found = self._looked_up(np.array(keys, dtype=np.uint64))
+        if len(known) >= limits.TERM_PLACES:
+            known = self._numbers = {}
+        known.update(zip(keys, found, strict=True))
+        return found
+
+    def _looked_up(self, keys: Array) -> list[int]:
         if not len(self.keys):
             return [-1] * len(keys)
         at = self.keys.searchsorted(keys)

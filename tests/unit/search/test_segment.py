@@ -110,7 +110,7 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
             terms = list(dict.fromkeys(terms))
             weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
-            numbers = segment.terms.find_all(np.array(terms, dtype=np.uint64))
+            numbers = segment.terms.find_all(terms)
             heavy = range(0, len(terms), 2) if size == 30 else range(len(terms))
             weighted = Weighted(segment, numbers, weights, heavy)
             found, figures = weighted.best(mask, len(admitted), 50)
