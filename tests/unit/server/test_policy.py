@@ -210,7 +210,7 @@ async def test_a_cursor_is_its_subjects_own(tmp_path: Path) -> None:
         for caller in ("bob", "anonymous", "admin"):
             answer = await made.by_name[caller].get("/api/v1/agents", params={"cursor": cursor, "limit": 1})
             assert answer.status_code == 400, caller
-        for changed in (cursor[:-2] + "AA", cursor + "A", "0", ""):
+        for changed in (cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB"), cursor + "A", "0", ""):
             answer = await made.alice.get("/api/v1/agents", params={"cursor": changed})
             assert answer.status_code == 400, changed
         answer = await made.alice.get("/api/v1/agents", params={"cursor": cursor, "tag": "other"})
