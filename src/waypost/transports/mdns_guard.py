@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -90,8 +90,8 @@ class Guard:
         """To be read in its turn."""
         self._turns.add(source, self._read, reader, source, data, address)
 
-    def _forget(self, source: Source) -> None:
-        self._refused += self._turns.forget(source)
+    def _forget(self, is_meant: Callable[[Source], bool]) -> None:
+        self._refused += self._turns.forget(is_meant)
 
     def _read(self, reader: _Guarded, source: Source, data: bytes, address: tuple[Any, ...]) -> None:
         self.source = source.host

@@ -10,8 +10,11 @@ Where the sources are too many to be true, all are thinned out alike, but for th
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import eq
 from typing import Any
 
 from waypost import limits
@@ -27,21 +30,23 @@ _STEADY = 1.5  # a share that changes by less is left: each change is a new prog
 _LEAST_SHARE = 1e-4
 _EASING = 4.0  # how fast a source that fell silent is listened to again, in each window
 
+Forget = Callable[[Callable[[Source], bool]], object]  # what waits of sources that are meant
+
 
 class Sieve:
     def __init__(
         self,
         sockets: Sequence[Any],
-        found_loud: Callable[[Source], object],
+        forget: Forget,
         *,
         hops: int | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
-        """`found_loud` is told whose packets are a flood. `hops`: what a packet must have left of them, where that is a rule.
+        """`forget` is told whose packets are a flood. `hops`: what a packet must have left of them, where that is a rule.
         `now`: the time of the event loop, if not another."""
         self._now = now or asyncio.get_running_loop().time
         self._sockets = sockets
-        self._found_loud = found_loud
+        self._forget = forget
         self._hops = hops
         self._dropped: Counter[Source] = Counter()
         self._dropped_in_all = 0
@@ -50,6 +55,7 @@ class Sieve:
         self._share = 1.0  # of everybody else
         self._believed = Believed()
         self._kept: frozenset[Source] = frozenset()  # of those, whoever is not thinned out with everybody else
+        self._thinned_since = -math.inf  # when everybody else was found to be too many
         self._began = 0.0
         self._window: asyncio.TimerHandle | None = None
         self._counted = 0  # by sockets that are closed
@@ -58,7 +64,7 @@ class Sieve:
     def standing(self, source: Source) -> Standing:
         if source in self._shares:
             return Standing.LOUD
-        return Standing.STRANGER if self._share < 1 and source not in self._kept else Standing.USUAL
+        return Standing.STRANGER if self._is_stranger(source) else Standing.USUAL
 
     def sender(self, source: Source) -> Arrived:
         """Of a packet of this source that was let in just now."""
@@ -66,8 +72,8 @@ class Sieve:
 
     def is_flood(self, source: Source, let_in_at: float) -> bool:
         """Whether the source was found to flood after it had been let in at that time."""
-        found_at = self._since.get(source)
-        return found_at is not None and let_in_at <= found_at
+        found_at = self._since.get(source, self._thinned_since if self._is_stranger(source) else -math.inf)
+        return let_in_at <= found_at
 
     def believe(self, source: Source) -> None:
         if self._share == 1:  # in a flood of made-up sources some are believed for once
@@ -123,15 +129,20 @@ class Sieve:
             others -= self._dropped[source]
             self._set(source, next_share(1.0, self._dropped[source] / seconds))
             self._since[source] = self._now()
-            self._found_loud(source)
+            self._forget(partial(eq, source))
         if self._share < 1 or others >= _LOUD:
             self._thin_all(others / seconds)
 
     def _thin_all(self, dropped_per_second: float) -> None:
         before, let_in, enough = self._share, limits.HEARD_STRANGERS_PER_SECOND, limits.HEARD_ALL_PER_SECOND
         self._share = steady(before, next_share(before, dropped_per_second, let_in, enough))
-        if before == 1:
-            self._kept = self._believed.before(self._now())
+        if before == 1 and self._share < 1:
+            self._thinned_since = self._now()
+            self._kept = self._believed.before(self._thinned_since)
+            self._forget(self._is_stranger)
+
+    def _is_stranger(self, source: Source) -> bool:
+        return self._share < 1 and source not in self._kept
 
     def _set(self, source: Source, share: float) -> None:
         if share < 1:

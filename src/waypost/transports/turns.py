@@ -33,10 +33,10 @@ class Turns:
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._take)
 
-    def forget(self, source: Hashable) -> int:
-        """What waits of this source is left out. How much that was."""
+    def forget(self, is_meant: Callable[[Any], bool]) -> int:
+        """What waits of such sources is left out. How much that was."""
         before = len(self._waiting)
-        self._waiting = deque(each for each in self._waiting if each[0] != source)
+        self._waiting = deque(each for each in self._waiting if not is_meant(each[0]))
         return before - len(self._waiting)
 
     def close(self) -> None:

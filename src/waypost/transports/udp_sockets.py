@@ -20,13 +20,12 @@ from waypost.errors import ConfigurationError
 from waypost.transports.interfaces import Interface
 from waypost.transports.pace import Standing
 from waypost.transports.port import Sender
-from waypost.transports.sieve import Sieve
+from waypost.transports.sieve import Forget, Sieve
 from waypost.transports.socket_filter import Source, source_of
 
 Address = tuple[Any, ...]  # host and port; of IPv6 also its scope
 ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
 Received = Callable[[bytes, Address, "UdpSockets"], bool]  # whether it was let in
-Loud = Callable[[Source], object]
 _READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
 _BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
 
@@ -35,7 +34,7 @@ class UdpSockets:
     """The two sockets of one interface, of IPv4 or of IPv6."""
 
     def __init__(
-        self, interface: Interface, port: int, to: str, received: Received, loud: Loud, *, ipv6: bool = False
+        self, interface: Interface, port: int, to: str, received: Received, forget: Forget, *, ipv6: bool = False
     ) -> None:
         self.interface = interface
         self._to: Address = (to or interface.broadcast, port)
@@ -52,7 +51,7 @@ class UdpSockets:
             self._listener.close()
             raise
         self.address: Address = self._speaker.getsockname()
-        self._sieve = Sieve((self._listener, self._speaker), loud)
+        self._sieve = Sieve((self._listener, self._speaker), forget)
         loop = asyncio.get_running_loop()
         for each in (self._listener, self._speaker):
             loop.add_reader(each.fileno(), self._read, each)
@@ -117,11 +116,11 @@ class UdpSockets:
 
 
 def open_sockets(
-    interface: Interface, port: int, to: str, received: Received, loud: Loud, *, ipv6: bool = False
+    interface: Interface, port: int, to: str, received: Received, forget: Forget, *, ipv6: bool = False
 ) -> UdpSockets:
-    """`received` is given what comes, `loud` a source that floods."""
+    """`received` is given what comes, `forget` is told which sources flood."""
     try:
-        return UdpSockets(interface, port, to, received, loud, ipv6=ipv6)
+        return UdpSockets(interface, port, to, received, forget, ipv6=ipv6)
     except OSError as error:
         raise ConfigurationError(
             f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",

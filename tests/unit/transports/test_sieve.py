@@ -103,13 +103,13 @@ def test_a_source_is_a_machine_and_on_this_one_a_socket() -> None:
 async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made: Made) -> None:
     """L3."""
     listener, flooding, honest = made(), made(), made()
-    source, told = source_of(flooding.getsockname()), list[Source]()
+    source, told = source_of(flooding.getsockname()), list[Callable[[Source], bool]]()
     sieve = Sieve([listener], told.append)
     for _ in range(LOUD):
         assert sieve.standing(source) is Standing.USUAL
         sieve.drop(source)
     assert sieve.standing(source) is Standing.LOUD
-    assert told == [source]
+    assert [(is_meant(source), is_meant(source_of(honest.getsockname()))) for is_meant in told] == [(True, False)]
     assert list(come(listener, flooding, honest, each=100).values())[1] == 100
     assert sieve.count() > 0
     await eventually(lambda: sieve.standing(source) is Standing.USUAL)
@@ -136,15 +136,18 @@ async def test_whoever_was_believed_before_is_not_thinned_out_with_made_up_sourc
     listener, honest, late = made(), made(), made()
     time_now = 100.0
     sieve = Sieve([listener], lambda source: None, now=lambda: time_now)
-    sieve.sender(source_of(honest.getsockname())).believe()
+    early_sender = sieve.sender(source_of(honest.getsockname()))
+    early_sender.believe()
     time_now += limits.BELIEVED_AFTER_SECONDS
-    sieve.sender(source_of(late.getsockname())).believe()
+    late_sender = sieve.sender(source_of(late.getsockname()))
+    late_sender.believe()
     time_now += 0.01
     for number in range(LOUD * 100):
         sieve.drop(Source(f"10.{number // 62_500}.{number // 250 % 250}.{number % 250}"))
     assert sieve.standing(source_of(late.getsockname())) is Standing.USUAL
     await eventually(lambda: sieve.standing(source_of(late.getsockname())) is Standing.STRANGER)
     assert sieve.standing(source_of(honest.getsockname())) is Standing.USUAL
+    assert (early_sender.is_flood(), late_sender.is_flood()) == (False, True)
     assert list(come(listener, honest, each=100).values()) == [100]
     assert sum(come(listener, late, each=100).values()) < 100
     sieve.close()
