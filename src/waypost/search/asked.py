@@ -17,7 +17,6 @@ from waypost.model.query import Query
 from waypost.search.clauses import clauses
 from waypost.search.document import alike_key, hash_of
 from waypost.search.expansion import predict
-from waypost.search.language import language_of
 from waypost.search.live import Live
 from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
@@ -45,7 +44,6 @@ class Asked(NamedTuple):
     terms: tuple[int, ...]  # of the whole: every clause has only terms of it
     has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
     wishes: tuple[Wished, ...]
-    language: int
 
 
 def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Asked:
@@ -62,7 +60,6 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
         terms=tuple(map(hash_of, words)),
         has=has,
         wishes=_wishes(words, preferred, taxonomy),
-        language=language_of(text),
     )
 
 

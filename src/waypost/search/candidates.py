@@ -195,23 +195,24 @@ _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float
 def measure(
     place: int, live: Live, asked: Asked, words: Weighted, vectors: Mapping[str, Vectors], rows: Rows
 ) -> Signals:
-    impacts, said = words.measured(rows)
+    traits, at = live.segment.arrays, rows.astype(np.intp)
+    lexical, said = words.measured(rows, asked.has)
     centres, examples, covered = {}, {}, {}
     for space, queries in vectors.items():
         centres[space], examples[space] = _similarities(live, space, rows, queries)
         covered[space] = live.covered(space)[rows]
-    lengths = np.maximum(live.segment.arrays["said"][rows], 1).astype(np.float32)
+    lengths = np.maximum(traits["said"].take(at), 1).astype(np.float32)
     tags, preferred = _tags(live, asked, rows)
     return Signals(
         place=np.full(len(rows), place),
         rows=rows,
-        mark=live.segment.mark[rows],
-        deprecated=live.segment.deprecated[rows],
-        worth=live.segment.arrays["worth"][rows],
-        updated=live.segment.arrays["updated"][rows],
-        language=live.segment.arrays["language"][rows],
-        lexical=(impacts @ asked.has).astype(np.float32),  # wide sums, so that their number shows in no digit
-        coverage=(said @ asked.has) / lengths[:, None],
+        mark=traits["mark"].take(at),
+        deprecated=traits["deprecated"].take(at),
+        worth=traits["worth"].take(at),
+        updated=traits["updated"].take(at),
+        language=traits["language"].take(at),
+        lexical=lexical,
+        coverage=said / lengths[:, None],
         centres=centres,
         examples=examples,
         covered=covered,
@@ -245,17 +246,18 @@ def nearest_example(live: Live, space: str, row: int, queries: Vectors) -> tuple
 def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
     """For each wish the worth of the best spelling that a row carries: as a share of those read from the words, and of those
     asked for by name."""
-    read = np.zeros(len(rows), dtype=np.float32)
-    named = np.zeros(len(rows), dtype=np.float32)
+    read, named = np.zeros((2, len(rows)), dtype=np.float32)
     keys = live.segment.keys
     numbers = iter(keys.find_all([key for wish in asked.wishes for key, _ in wish.keys]))
     for wish in asked.wishes:
+        spelled = [(number, worth) for _, worth in wish.keys if (number := next(numbers)) >= 0]
+        if not spelled:
+            continue
         best = np.zeros(len(rows), dtype=np.float32)
-        for _, worth in wish.keys:
-            if (number := next(numbers)) >= 0:
-                holders = keys.rows[keys.span(number)]
-                is_held = holders.take(holders.searchsorted(rows), mode="clip") == rows
-                np.maximum(best, np.float32(worth), out=best, where=is_held)
+        for number, worth in spelled:
+            holders = keys.rows[keys.span(number)]
+            is_held = holders.take(holders.searchsorted(rows), mode="clip") == rows
+            np.maximum(best, np.float32(worth), out=best, where=is_held)
         if wish.is_asked:
             named += best
         else:

@@ -23,6 +23,7 @@ Places = npt.NDArray[np.intp]
 _PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
 _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
+_FLAT: Final = 16_384  # rows: so many sums are looked through quicker than those that were touched are put in order
 _STEP: Final = 16  # of how many rows one is a sample
 _MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
 _ONE: Final = np.uint8(1)
@@ -116,7 +117,7 @@ class Weighted:
         totals = _memory.zeros(self.segment.count)
         try:
             np.add.at(totals, places, weights)
-            rows = _above(totals, places, seen, limit)
+            rows = _touched(totals, seen) if len(totals) <= _FLAT else _above(totals, places, seen, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
             totals[places] = 0
@@ -134,11 +135,23 @@ class Weighted:
         floor = np.partition(totals[likely], len(likely) - limit)[len(likely) - limit]
         return _once(rows[scores >= floor - rest], seen)
 
-    def measured(self, rows: Rows) -> tuple[npt.NDArray[np.float64], Scores]:
-        """What each term of the question adds to each row's score, and 1 where the row's description says it:
-        [rows, terms], in the order of the question."""
-        scores = np.zeros((len(rows), len(self._numbers)))
+    def measured(self, rows: Rows, has: Scores) -> tuple[Scores, Scores]:
+        """[rows, units]: what the terms of a unit add to each row's score, and how many of them its description says. `has`
+        [terms, units] tells the terms of each unit; the first has all."""
+        owners, columns, impacts = self._held(rows)
+        added, is_said = (impacts & 0xFF) * self._weights.take(columns), impacts >= SAID
+        if has.shape[1] == 1:
+            sums, counts = np.bincount(owners, added, len(rows)), np.bincount(owners[is_said], minlength=len(rows))
+            return sums.astype(np.float32)[:, None], counts.astype(np.float32)[:, None]
+        scores = np.zeros((len(rows), len(has)))
         said = np.zeros(scores.shape, dtype=np.float32)
+        spots = owners * len(has) + columns
+        scores.reshape(-1)[spots] = added
+        said.reshape(-1)[spots] = is_said
+        return (scores @ has).astype(np.float32), said @ has  # wide sums, so that their number shows in no digit
+
+    def _held(self, rows: Rows) -> tuple[Places, npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
+        """Where a row holds a term of the question: which row, which term, and its impact."""
         spots, ends = self.segment.holdings_of(rows)
         known = [at for at, number in enumerate(self._numbers) if number >= 0]
         asked = [self._numbers[at] for at in known]
@@ -147,11 +160,8 @@ class Weighted:
         columns = table.take(self.segment.arrays["row_terms"].take(spots))  # most of what a row holds was not asked for
         table[asked] = 0
         left = columns.nonzero()[0]
-        columns, owners = columns[left] - _ONE, ends.searchsorted(left, "right")
-        impacts = self.segment.arrays["row_impacts"].take(spots[left])
-        scores[owners, columns] = (impacts & 0xFF) * self._weights[columns]
-        said[owners, columns] = impacts >= SAID
-        return scores, said
+        impacts = self.segment.arrays["row_impacts"].take(spots.take(left))
+        return ends.searchsorted(left, "right"), columns.take(left) - _ONE, impacts
 
     def _largest(self, rows: Rows, scores: Scores, limit: int) -> tuple[Rows, Scores]:
         """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
@@ -164,6 +174,12 @@ class Weighted:
             level = level[np.argpartition(self.segment.mark[rows[level]], wanted - 1)[:wanted]]
         chosen = np.concatenate((above, level))
         return rows[chosen], scores[chosen]
+
+
+def _touched(totals: Scores, seen: Mask | None) -> Rows:
+    """Every row that some term touched."""
+    rows = totals.nonzero()[0]
+    return (rows if seen is None else rows[seen[rows]]).astype(np.uint32)
 
 
 def _above(totals: Scores, rows: Places, seen: Mask | None, limit: int) -> Rows:

@@ -41,7 +41,7 @@ from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights, fused
 from waypost.search.index import GiveWay, Index, to_nobody
-from waypost.search.language import UNKNOWN
+from waypost.search.language import UNKNOWN, language_of
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
@@ -273,8 +273,8 @@ class _Order:
         self.scores: F64 = np.zeros(0)
         if moment.signals is not None:
             scores = self._scored(moment.signals, now) * self._worth(moment.signals)
-            self._order = np.lexsort((moment.signals.mark, -np.round(scores, _FINE)))
-            self.scores = scores[self._order]
+            self._order = np.lexsort((moment.signals.mark, -scores.round(_FINE)))
+            self.scores = scores.take(self._order)
 
     def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
@@ -290,11 +290,13 @@ class _Order:
             return np.zeros(len(signals.rows), dtype=np.bool_)
         if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
             return np.ones(len(signals.rows), dtype=np.bool_)
-        mine = self._moment.asked.language
+        mine = language_of(self._moment.asked.units[0])
         theirs = signals.language
         return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
 
     def _worth(self, signals: Signals) -> F32:
+        if not signals.deprecated.any():
+            return signals.worth
         worth = signals.worth * np.where(signals.deprecated, _DEPRECATED, 1.0)
         return worth.astype(np.float32)
 
@@ -306,7 +308,7 @@ class _Order:
         """A trait of each candidate."""
         columns = [live.segment.arrays[name] for live in self._moment.lives]
         if len(columns) == 1:
-            return columns[0][signals.rows]
+            return columns[0].take(signals.rows, axis=0)
         found = np.empty((len(signals.rows), *columns[0].shape[1:]), dtype=columns[0].dtype)
         for place, column in enumerate(columns):
             here = np.flatnonzero(signals.place == place)
@@ -353,7 +355,7 @@ class _Order:
 
     def _best(self, signals: Signals, count: int) -> _Rows:
         best = self._order[:count]
-        return _Rows(signals.place[best], signals.rows[best])
+        return _Rows(signals.place.take(best), signals.rows.take(best))
 
     def _owners(self, some: _Rows) -> list[int]:
         """Whose each candidate is; those that are nobody's in particular are each by itself."""
