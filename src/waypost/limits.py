@@ -145,7 +145,9 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
-TERM_PLACES: Final = 8192  # of each segment: terms and tags that were asked for, with where they stand; some 150 bytes each
+TERM_PLACES: Final = (
+    8192  # of each segment: terms and tags that were asked for, with where they stand; some 150 bytes each
+)
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 ZONE_SET_BYTES: Final = 1232  # AID-12: what every network carries in one datagram
 ZONE_AGENTS: Final = 64  # D12: agents that an organisation's index names in the DNS
@@ -448,7 +450,7 @@ AGP_HEARTBEAT_SECONDS: Final = 30.0  # W8
 AGP_SILENCE_SECONDS: Final = 90.0  # W8: nothing heard for so long, and it is over
 AGP_WINDOW: Final = 256  # messages of one conversation on their way, not yet acknowledged
 AGP_QUEUE: Final = 256  # messages of one conversation that wait for a handler; then nothing more is read
-AGP_AT_ONCE: Final = 16  # messages that are verified, or signed, before others have a turn: each takes its time
+AGP_AT_ONCE: Final = 24  # messages that are verified, or signed, before others have a turn: as many as are acknowledged
 AGP_ACK_IDS: Final = 128  # messages that one acknowledgement covers
 AGP_ACK_ENOUGH: Final = 24  # messages that wait for no others: its signature is a small part of theirs by then
 AGP_ACK_SECONDS: Final = 0.004  # how long an acknowledgement in a stream waits for others

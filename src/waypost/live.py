@@ -201,6 +201,8 @@ class LiveAgent:
         return self.verdict(await self._reached(to))
 
     async def _reached(self, to: str) -> str:
+        if to in self.me.conversations:
+            return to
         peer = parse_agent(to, "to")
         if peer not in self.me.conversations:
             await self._line(peer).wait()
@@ -227,10 +229,11 @@ class LiveAgent:
 
     async def send(self, to: str, text: str, *, kind: str = "chat") -> str:
         """Leave something; it is delivered once, now or when the other side can be reached. Its id."""
-        peer = parse_agent(to, "to")
-        letter = self.me.letter(peer, Content(text=text), kind=kind)
-        await self.me.send(letter)
-        if peer not in self.me.conversations:
+        me = self.me
+        peer = to if to in me.conversations else parse_agent(to, "to")
+        letter = me.letter(peer, Content(text=text), kind=kind)
+        await me.send(letter)
+        if peer not in me.conversations:
             self._line(peer)
         return letter.id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import CoroutineType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -66,10 +67,12 @@ class Answers:
         if self._handler is None:
             return Content(text="This agent listens, but has nothing to say.")
         said: Any = self._handler(message_of(self._letter))
-        if hasattr(said, "__aiter__"):
+        if type(said) is CoroutineType:  # nearly always
+            said = await said
+        elif hasattr(said, "__aiter__"):
             self._parts = _parts(said)
             return await anext(self._parts)
-        if inspect.isawaitable(said):
+        elif inspect.isawaitable(said):
             said = await said
         if said is None:
             raise StopAsyncIteration

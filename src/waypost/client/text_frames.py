@@ -45,6 +45,8 @@ class TextFrames(Connection):
         self._begun = bytearray()  # of a frame that is not here as a whole
         self._needed = 0
         self._masks, self._mask_at = b"", 0
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
 
     # --- What comes in ---------------------------------------------------------------------------
 
@@ -128,21 +130,40 @@ class TextFrames(Connection):
     # --- What goes out ---------------------------------------------------------------------------
 
     def write_text(self, text: str) -> bool:
-        """Whether it could be sent at once: the connection is open, and the other side takes what it is sent."""
-        transport = self.transport
-        if (
-            self.protocol.state is not OPEN
-            or self.send_in_progress is not None
-            or transport.get_write_buffer_size() >= limits.SOCKET_UNSENT_BYTES
-        ):
+        """Whether it could be sent: the connection is open, and the other side takes what it is sent. Frames of one turn of
+        the loop leave together, since the system takes longer for a call than for the bytes."""
+        if self.protocol.state is not OPEN or self.send_in_progress is not None:
             return False
+        if self._unsent_bytes >= limits.SOCKET_UNSENT_BYTES:
+            self._write()
+        if self.transport.get_write_buffer_size() >= limits.SOCKET_UNSENT_BYTES:
+            return False
+        if not self._unsent:
+            self.loop.call_soon(self._write)
         data = text.encode()
         if self.is_server:
-            transport.write(_head(len(data), 0) + data)
+            self._unsent += (_head(len(data), 0), data)
         else:
             mask = self._mask()
-            transport.write(_head(len(data), _MASKED) + mask + apply_mask(data, mask))
+            self._unsent += (_head(len(data), _MASKED), mask, apply_mask(data, mask))
+        self._unsent_bytes += len(data)
         return True
+
+    def _write(self) -> None:
+        if self._unsent:
+            data = b"".join(self._unsent)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            self.transport.write(data)
+
+    def send_data(self) -> None:
+        """Whatever the library sends follows what was written before it."""
+        self._write()
+        super().send_data()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unsent.clear()
+        super().connection_lost(exc)
 
     def _mask(self) -> bytes:
         """Four bytes that nobody can foresee (RFC 6455 §5.3). The system is asked for many at once."""

@@ -49,8 +49,8 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     only_cut: bool = False  # answers are said again only after a line was cut: who leaves in order heard them
 
 
-_encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(Letter)
+_encode = msgspec.msgpack.Encoder().encode  # a text stays as it is: nothing in it is looked for
+_packed, _json = msgspec.msgpack.Decoder(Letter), msgspec.json.Decoder(Letter)
 
 
 class Mail:
@@ -191,7 +191,12 @@ class Mail:
         while True:
             page = await self._keeper.scan(kind, self._clock.now(), prefix=prefix, after=after, limit=_PAGE)
             for kept in page:
-                yield kept.key, _decoder.decode(kept.value)
+                yield kept.key, _read(kept.value)
             if len(page) < _PAGE:
                 return
             after = page[-1].key
+
+
+def _read(value: bytes) -> Letter:
+    """A letter as it is kept. Those of earlier versions are JSON."""
+    return (_json if value.startswith(b"{") else _packed).decode(value)

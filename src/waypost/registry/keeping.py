@@ -22,7 +22,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected: bytes | None = ANYTHING  # None: only if nothing is there
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes
     expires_at: float | None = None

@@ -37,23 +37,29 @@ class MemoryKeeper:
             if write.expected != ANYTHING and self._value(write.kind, write.key, now) != write.expected:
                 return False
         for write in writes:
-            self._put(write)
+            if write.value is None:
+                self._remove(write)
+            else:
+                self._put(write, write.value)
         self._commits += 1
         if self._commits % _SWEEP_EVERY == 0:
             self._sweep(now)
         return True
 
-    def _put(self, write: Write) -> None:
-        things = self._things.setdefault(write.kind, {})
-        if write.value is None:
-            if things.pop(write.key, None) is not None:
-                self._order.pop(write.kind, None)
-            return
-        if write.key not in things:
+    def _remove(self, write: Write) -> None:
+        if self._things.get(write.kind, {}).pop(write.key, None) is not None and self._order:
             self._order.pop(write.kind, None)
-        things[write.key] = Kept(key=write.key, value=write.value, expires_at=write.expires_at)
-        if write.expires_at is not None and write.expires_at < self._first_end:
-            self._first_end = write.expires_at
+
+    def _put(self, write: Write, value: bytes) -> None:
+        key, ends = write.key, write.expires_at
+        things = self._things.get(write.kind)
+        if things is None:
+            things = self._things[write.kind] = {}
+        if self._order and key not in things:
+            self._order.pop(write.kind, None)
+        things[key] = Kept(key, value, ends)
+        if ends is not None and ends < self._first_end:
+            self._first_end = ends
 
     def _sweep(self, now: float) -> None:
         if now < self._first_end:

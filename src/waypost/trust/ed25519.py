@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 # The module under nacl.bindings: of its hundred functions four are needed, and loading the others takes 30 ms.
 from nacl._sodium import ffi, lib
 
-from waypost.trust import edwards
+from waypost.trust.edwards import SMALL_ORDER
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 _NULL, _BYTES = ffi.NULL, ffi.typeof("unsigned char[]")
@@ -24,7 +24,7 @@ if lib.sodium_init() < 0:  # it draws from the system's randomness once
 
 def verify(key: bytes, signature: bytes, data: bytes) -> bool:
     """Whether the key of these 32 bytes signed `data`."""
-    if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES or edwards.is_small_order(signature[:32]):
+    if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES or signature[:32] in SMALL_ORDER:
         return False
     signed = signature + data
     return bool(_open(_NULL, _NULL, signed, len(signed), key) == 0)

@@ -9,12 +9,13 @@ from __future__ import annotations
 _PRIME = 2**255 - 19
 _SIGN_BIT = 1 << 255
 _ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-_SMALL_ORDER_Y = frozenset({0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y})
+_SMALL_ORDER_Y = (0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y, _PRIME, _PRIME + 1)  # two of them a second time
+SMALL_ORDER = frozenset((y | sign).to_bytes(32, "little") for y in _SMALL_ORDER_Y for sign in (0, _SIGN_BIT))
 
 
 def is_small_order(encoded: bytes) -> bool:
     """Whether these 32 bytes name one of the eight points of small order, in any of their 14 encodings."""
-    return (int.from_bytes(encoded, "little") & ~_SIGN_BIT) % _PRIME in _SMALL_ORDER_Y
+    return encoded in SMALL_ORDER
 
 
 def is_canonical(encoded: bytes) -> bool:

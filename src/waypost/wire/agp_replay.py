@@ -27,10 +27,17 @@ class ReplayMemory:
         if (sender, message_id) in self._seen:
             raise Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
 
+    def take(self, sender: str, message_id: str, now: float) -> None:
+        """Check it, and note it."""
+        if (sender, message_id) in self._seen:
+            self.check(sender, message_id)
+        self.note(sender, message_id, now)
+
     def note(self, sender: str, message_id: str, now: float) -> None:
         """Remember it, and forget what is too old to be taken again anyway."""
         self._seen[sender, message_id] = now
-        self._oldest = min(self._oldest, now)
+        if now < self._oldest:
+            self._oldest = now
         if len(self._seen) > self._most or self._oldest <= now - self._seconds:
             self._forget(now)
 

@@ -148,10 +148,10 @@ class AgpSession:
     # --- What comes in ---------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes, now: float) -> Incoming:
-        if self.is_open:
+        if self.state is State.OPEN or self.state is State.CAPPED:
             message = parse_message(frame)
             self._check(message, now)
-            return self._taken(message)
+            return Said(message) if message.type == "chat" else self._taken(message)
         document = read_frame(frame)
         self._named = named_sender(document)
         hello = find_hello(document)
@@ -244,8 +244,7 @@ class AgpSession:
 
     def _remember(self, message: Message, now: float) -> None:
         """An id that was here in an earlier session may come again, signed anew: that is how a message is sent again."""
-        self._memory.check(message.sender, message.signature)
-        self._memory.note(message.sender, message.signature, now)
+        self._memory.take(message.sender, message.signature, now)
         self._seen.add(message.id)
         if len(self._seen) > 4096:
             self._seen = {message.id}  # the memory above still knows the others

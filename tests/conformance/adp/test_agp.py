@@ -176,7 +176,7 @@ async def test_a_restart_inside_the_window_does_not_forget(tmp_path: Path) -> No
                 assert await socket.answer(signed(ALICE, OWN, "echo last", at=now)) == "last"
                 await socket.end(1006)
             said = await running.application.keeper.scan("agp.out", now)
-            assert sum(b'"once"' in kept.value for kept in said) == 1
+            assert sum(b"once" in kept.value for kept in said) == 1
 
 
 @pytest.mark.req("ADP-41")
