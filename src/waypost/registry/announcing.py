@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from waypost.errors import InvalidDocument, InvalidKey, KeyConflict, Replayed, Revoked, WaypostError
+from waypost.errors import BadSignature, InvalidDocument, InvalidKey, KeyConflict, Replayed, Revoked, WaypostError
 from waypost.model.announce_version import parse_minor
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.registration import Registration
@@ -90,7 +90,7 @@ class Admission:
                 current = self._current(held)
                 admitted = self._admit(pin, current, held)
             except WaypostError as error:
-                alarm = self._alarm(error)
+                alarm = self._alarm(error, pin)
                 if alarm is None:
                     raise
                 return Decision(outcome="refused", audit=(alarm,), refusal=error)
@@ -165,10 +165,13 @@ class Admission:
 
     # --- Refusing --------------------------------------------------------------------------------
 
-    def _alarm(self, error: WaypostError) -> AuditEntry | None:
-        """What an operator should see although nothing was changed: another key, a fork, a revoked key that is in use."""
+    def _alarm(self, error: WaypostError, pin: Pin | None) -> AuditEntry | None:
+        """What an operator should see although nothing was changed: another key, a fork, a revoked key that is in use, a
+        signature that was left out where a key is bound (C15)."""
         reason = str(error.details.get("reason", ""))
-        if not isinstance(error, KeyConflict | Revoked) and reason != FORK:
+        is_bound = pin is not None and len(pin.keys) > 0
+        is_stripped = isinstance(error, BadSignature) and self._said.signature is None and is_bound
+        if not isinstance(error, KeyConflict | Revoked) and reason != FORK and not is_stripped:
             return None
         key = self._said.key
         return self._entry("refuse", reason, f"key {key.key_id}" if key is not None else "")

@@ -1,51 +1,207 @@
-"""Words that stand in private records only, looked for wherever something leaves the service (V7)."""
+"""Words that stand in hidden records only, looked for wherever something leaves the service (V7).
+
+One word is in private records, one in internal ones. Whoever may not see a record meets its word nowhere: in no answer of any
+route (they are read off the service, so that a new one is asked too), no event, no packet of the LAN or of a bus, no line of
+the log and no label of a figure.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from support.service import profile, service
-from waypost.model.principal import SCOPE_READ, Principal
+from support.announce import announce, announcement, key
+from support.service import NOW, Bench, profile, service
+from support.sockets import socket_service
+from support.transports import Watched
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.server.described import FACE_ROUTES
+from waypost.server.lan import Lan
+from waypost.testing import MemoryNetwork
+from waypost.wire.announce import AgentQuery
 
-CANARY = "quagmirebird"
+PRIVATE, INTERNAL = "quagmirebird", "fenlantern"
+HIDDEN = {"private": PRIVATE, "internal": INTERNAL}
+PLAIN_IDS = {
+    "private": "urn:agent:plain-1",
+    "internal": "urn:agent:plain-2",
+}  # to be asked for by name: an echo is no leak
+UUIDS = {"private": "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511", "internal": "d2b7c9a4-92a4-4b8e-8a53-1c6f0f6a7e22"}
 BOB = Principal(subject="bob", scopes=frozenset((SCOPE_READ,)))
+STREAMS = ("/changes/stream", "/api/v1/watch", "/agent/chat")
+ASKED = "sings songs to whoever asks"
 
 
-async def test_no_word_of_a_private_record_leaves_by_export_watch_log_or_figures(
+def of_profile(agent_id: str, word: str) -> dict[str, Any]:
+    return profile(
+        agent_id,
+        name=f"The {word}",
+        description=f"Sings songs like a {word} to whoever asks.",
+        tags=[word],
+        bindings=[{"protocol": word, "endpoint": f"https://{word}.example/sing"}],
+        constraints={"region": word},
+        metadata={"note": word},
+    )
+
+
+def of_card(word: str) -> dict[str, Any]:
+    return {
+        "agent_id": f"{word}-card",
+        "name": word,
+        "description": f"Sings songs, says the {word}.",
+        "capabilities": [{"capability_id": word, "description": word}],
+        "communication": {
+            "protocols": ["http"],
+            "endpoints": [{"protocol": "http", "uri": f"http://{word}.example/"}],
+        },
+        "discovery_tags": [word],
+    }
+
+
+def of_domain(word: str) -> dict[str, Any]:
+    domain = f"{word}.example"
+    full = (
+        "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n"
+        "-----END PUBLIC KEY-----\n"
+    )
+    known = {
+        "algorithm": "ed25519",
+        "fingerprint": "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw",
+        "full": full,
+    }
+    return {
+        "protocol": "ADP/1.0",
+        "identity": {"id": f"agent:{domain}", "domain": domain, "name": f"Singer {word}", "publicKey": known},
+        "endpoints": {
+            "wellKnown": f"https://{domain}/.well-known/agent.json",
+            "chat": f"wss://{domain}/agent/chat",
+        },
+        "capabilities": [{"id": word, "name": word, "description": f"Sings songs: {word}."}],
+    }
+
+
+def of_announcement(visibility: str, word: str) -> dict[str, Any]:
+    said = {"agent_name": word, "capabilities": {word: "1.0"}, "metadata": {"description": f"Sings songs: {word}."}}
+    return announcement(key(word), seq=1, at=NOW, agent_id=UUIDS[visibility], **said)
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[Bench]:
+    """Hidden agents of every kind, each changed once, and one that everybody sees."""
+    async with service(folder, anonymous_read=True, trust_mode="tofu") as bench:
+        alice, admin = bench.as_("alice"), bench.admin()
+        for visibility, word in HIDDEN.items():
+            header = {"Waypost-Visibility": visibility}
+            first = of_profile(f"https://{word}.example/agent", word)
+            documents = [first, of_profile(PLAIN_IDS[visibility], word), of_card(word), {**first, "version": "2"}]
+            for document in documents:
+                assert (await alice.post("/api/v1/agents", json=document, headers=header)).is_success
+            assert (await announce(alice, of_announcement(visibility, word), headers=header)).is_success
+            hosted = await admin.post("/api/v1/agents", json=of_domain(word), headers=header)
+            assert hosted.is_success, hosted.text
+        assert (await announce(alice, announcement(key("a"), seq=1, at=NOW))).is_success
+        yield bench
+
+
+def paths(bench: Bench) -> list[str]:
+    routes = [*bench.application.service.router.routes, *FACE_ROUTES]
+    found = {route.path for route in routes if route.method == "GET"} - set(STREAMS)
+    found |= {"/api/v1/agents:export?as=profile", "/agents?signed=true", "/?q=sings", "/?part=found&q=sings"}
+    named = [path.replace("{id}", agent_id) for path in found for agent_id in (*PLAIN_IDS.values(), *UUIDS.values())]
+    return sorted({path for path in named if "{" not in path})
+
+
+async def answers(bench: Bench, client: httpx.AsyncClient) -> dict[str, str]:
+    """Whatever this caller is answered, with its headers."""
+    found = {path: await client.get(path) for path in paths(bench)}
+    for host in (f"{word}.example" for word in HIDDEN.values()):
+        for path in ("/", "/.well-known/agent.json", "/.well-known/agent-card.json", "/.well-known/agent-card"):
+            found[f"{path} at {host}"] = await client.get(path, headers={"Host": host})
+    asked = {"query": ASKED, "limit": 50, "include_evidence": True, "facets": ["tag", "protocol", "status", "owner"]}
+    found["discover"] = await client.post("/profile/v1/discover", json=asked)
+    found["discover, nothing"] = await client.post(
+        "/profile/v1/discover", json={"query": "x", "required_tags": ["quag"]}
+    )
+    call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"discovery_query": {}}}
+    found["rtfs"] = await client.post("/rtfs", json=call)
+    return {name: _unechoed(name, f"{answer.headers}\n{answer.text}") for name, answer in found.items()}
+
+
+def _unechoed(name: str, text: str) -> str:
+    """Without the host that the caller named."""
+    host = name.partition(" at ")[2]
+    return text.replace(host, "") if host else text
+
+
+def leaks(found: dict[str, str], *words: str) -> list[tuple[str, str]]:
+    return [(name, word) for name, text in found.items() for word in words if word in text.lower()]
+
+
+async def test_no_word_of_a_hidden_record_is_in_any_answer(tmp_path: Path) -> None:
+    async with house(tmp_path) as bench:
+        assert leaks(await answers(bench, bench.as_("bob")), PRIVATE) == []
+        assert leaks(await answers(bench, bench.anonymous()), PRIVATE, INTERNAL) == []
+        metrics = {"metrics": (await bench.admin().get("/metrics")).text}
+        assert leaks(metrics, PRIVATE, INTERNAL) == []
+        seen = leaks(await answers(bench, bench.as_("alice")), PRIVATE)
+        assert len(seen) > 15, "whoever may see them does, by the same ways"
+
+
+async def test_no_word_of_a_hidden_record_is_in_any_event_or_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    private = profile(
-        f"https://{CANARY}.example/agent",
-        name=f"The {CANARY}",
-        description=f"Sings like a {CANARY}.",
-        tags=[CANARY],
-        bindings=[{"protocol": CANARY, "endpoint": f"https://{CANARY}.example/sing"}],
-        constraints={"region": CANARY},
-    )
-    async with service(tmp_path) as bench:
-        alice, bob = bench.as_("alice"), bench.as_("bob")
-        hidden = {"Waypost-Visibility": "private"}
-        with caplog.at_level(logging.DEBUG):
-            assert (await alice.post("/api/v1/agents", json=private, headers=hidden)).status_code == 201
-            assert (await alice.post("/api/v1/agents", json=profile())).status_code == 201
-            found = await alice.post("/profile/v1/discover", json={"query": CANARY, "required_tags": [CANARY]})
-            assert len(found.json()["candidates"]) == 1
-            changed = {**private, "version": "2"}
-            assert (await alice.post("/api/v1/agents", json=changed, headers=hidden)).status_code == 200
-            left = [
-                (await bob.get(path)).text
-                for path in (
-                    "/api/v1/agents:export", "/api/v1/agents:export?as=profile", "/api/v1/agents", "/api/v1/facets",
-                    "/api/v1/stats", "/metrics", "/agents", "/agents/revocations", "/.well-known/ai-catalog.json",
-                    "/.well-known/agentframework/v1/agents", "/", "/changes", "/openapi.json",
-                )
-            ]  # fmt: skip
-            left.append((await bench.admin().get("/metrics")).text)
-        cursor, watch = await bench.registry.open_watch(BOB, "0", renewals=True)
-        left.append(repr((cursor, await anext(watch))))
-    left += [entry.getMessage() for entry in caplog.records if entry.name.startswith("waypost")]
-    assert [text for text in left if CANARY in text.lower()] == []
-    assert "Minimal Agent" in left[0], "what is public does leave"
+    with caplog.at_level(logging.DEBUG):
+        async with house(tmp_path) as bench:
+            await answers(bench, bench.as_("alice"))
+            for who, words in ((BOB, (PRIVATE,)), (ANONYMOUS, (PRIVATE, INTERNAL))):
+                cursor, watch = await bench.registry.open_watch(who, "0", renewals=True)
+                told = repr((cursor, await anext(watch)))
+                assert leaks({"watch": told}, *words) == []
+    lines = {str(at): entry.getMessage() for at, entry in enumerate(caplog.records) if entry.name.startswith("waypost")}
+    assert leaks(lines, PRIVATE, INTERNAL) == []
+
+
+@pytest.mark.parametrize("carrier", ["mdns", "bus"])
+async def test_no_word_of_a_hidden_record_is_told_to_the_lan_or_a_bus(tmp_path: Path, carrier: str) -> None:
+    async with house(tmp_path) as bench:
+        network, watched = MemoryNetwork(bench.clock), Watched()
+        listener = network.transport("listener")
+        carriers = [network.transport("registry", name=carrier)]
+        lan = Lan(bench.registry, bench.application.renderer, carriers, anonymous_read=True, publish=True)
+        await lan.start()
+        await listener.open()
+        await listener.subscribe(watched)
+        await lan.publish()
+        await network.settle()
+        heard = [sighting.message for sighting in watched.sightings]
+        heard += await listener.query(AgentQuery(), timeout=0.05)
+        heard += await lan.answer(AgentQuery())
+        assert leaks({"heard": json.dumps(heard)}, PRIVATE, INTERNAL) == []
+        assert "data-processor" in json.dumps(heard), "what is public is told"
+        await lan.stop()
+        await listener.close()
+
+
+async def test_no_word_of_a_hidden_record_is_told_on_a_socket(tmp_path: Path) -> None:
+    async with socket_service(tmp_path, anonymous_read=True) as bench:
+        sessions = [(await bench.session_with(None), (PRIVATE, INTERNAL)), (await bench.session("bob"), (PRIVATE,))]
+        for session, _ in sessions:
+            await session.subscribe()
+        alice = bench.bench.as_("alice")
+        for visibility, word in HIDDEN.items():
+            header = {"Waypost-Visibility": visibility}
+            assert (await announce(alice, of_announcement(visibility, word), headers=header)).is_success
+        assert (await announce(alice, announcement(key("a"), seq=1, at=NOW))).is_success
+        for session, words in sessions:
+            told: list[Any] = []
+            while not any("data-processor" in json.dumps(each) for each in told):
+                told.append(await session.next())
+            told.append(await session.query())
+            assert leaks({"told": json.dumps(told)}, *words) == []

@@ -1,0 +1,100 @@
+"""C15: where a key is bound to an id, whatever comes for it without its signature changes nothing, by any way in, and is seen
+in the audit trail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.announce import AGENT_ID, agent, announce, announcement, error_of, key
+from support.outside import outside
+from support.service import NOW, profile
+from support.sockets import SocketBench, socket_service
+from waypost.errors import BadSignature
+from waypost.server.lan import Lan
+from waypost.transports.port import Heard
+
+EVIL = {"evil": "1"}
+RECORD_ID = f"urn:uuid:{AGENT_ID}"
+NEIGHBOUR_ID = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
+
+
+def stripped(**more: Any) -> dict[str, Any]:
+    """A newer announcement of the agent, as a relay would hand it on that left the signature out."""
+    message = announcement(key("a"), seq=9, at=NOW, capabilities=EVIL, **more)
+    del message["signature"]
+    return message
+
+
+async def trail(bench: SocketBench) -> list[tuple[str, str, str, str]]:
+    entries = (await bench.bench.admin().get("/api/v1/audit", params={"limit": "100"})).json()["entries"]
+    return [
+        (entry["subject"], entry["via"], entry["object"], entry["outcome"])
+        for entry in entries
+        if entry["action"] == "refuse"
+    ]
+
+
+async def by_http(client: httpx.AsyncClient) -> None:
+    """The ways of one caller: announce, register, batch."""
+    assert error_of(await announce(client, stripped())) == (401, "ErrAuth", "unsigned")
+    for document in (stripped(), agent(capabilities=EVIL)):
+        assert (await client.post("/api/v1/agents", json=document)).status_code == 401
+    line = json.dumps(stripped()).encode() + b"\n"
+    assert (await client.post("/api/v1/agents:batch", content=line)).json()["error"]["code"] == "unauthorized"
+
+
+async def on_the_lan(lan: Lan) -> None:
+    """For an agent that was heard there, and a goodbye of one that came elsewhere: what else is said of that is not heard."""
+    for carrier in ("mdns", "udp", "bus"):
+        how = Heard(transport=carrier, source="10.0.0.9")
+        await lan.hear(announcement(key("n"), seq=1, at=NOW, agent_id=NEIGHBOUR_ID), how)
+        await lan.hear(stripped(), how)
+        for message in (stripped(agent_id=NEIGHBOUR_ID), stripped(metadata={"__state": "shutdown"})):
+            with pytest.raises(BadSignature):
+                await lan.hear(message, how)
+
+
+@pytest.mark.req("ANN-20")
+async def test_a_pinned_id_without_its_signature_is_refused_by_every_way_in_and_seen(tmp_path: Path) -> None:
+    async with socket_service(tmp_path, trust_mode="tofu", allow_cidrs=("127.0.0.1/32",)) as bench, outside() as site:
+        owner, relay, admin = bench.bench.as_("owner"), bench.bench.as_("relay"), bench.bench.admin()
+        assert (await announce(owner, announcement(key("a"), seq=1, at=NOW))).is_success
+        before = (await owner.get(f"/agents/{AGENT_ID}")).content
+
+        for client in (owner, relay, admin):
+            await by_http(client)
+        told = await (await bench.session("relay")).announce(stripped())
+        assert told["code"] == "ErrAuth"
+        await on_the_lan(Lan(bench.bench.registry, bench.bench.application.renderer, []))
+        site.json("/agent.json", stripped())
+        url = f"http://127.0.0.1:{site.port}/agent.json"
+        for client in (owner, relay):
+            fetched = await client.post("/api/v1/agents:fetch", json={"url": url, "save": True})
+            assert fetched.status_code == 401, fetched.text
+
+        assert (await owner.get(f"/agents/{AGENT_ID}")).content == before
+        seen = await trail(bench)
+        assert {outcome for *_, outcome in seen} == {"unsigned"}
+        assert {object_id for _, _, object_id, _ in seen} == {RECORD_ID, f"urn:uuid:{NEIGHBOUR_ID}"}
+        assert {via for _, via, _, _ in seen} >= {"announce", "http", "mdns", "udp", "bus", "import"}
+        assert len(seen) == 3 * 4 + 1 + 2 * 3 + 2
+
+
+@pytest.mark.req("ANN-20")
+async def test_a_pinned_id_in_another_dialect_takes_nothing_from_what_was_signed(tmp_path: Path) -> None:
+    """By somebody else it is a conflict; by its owner it waits until it is confirmed."""
+    async with socket_service(tmp_path, trust_mode="tofu") as bench:
+        owner, relay = bench.bench.as_("owner"), bench.bench.as_("relay")
+        assert (await announce(owner, announcement(key("a"), seq=1, at=NOW))).is_success
+        before = [(await owner.get(path)).content for path in (f"/agents/{AGENT_ID}", f"/api/v1/agents/{RECORD_ID}")]
+        for document in (profile(RECORD_ID), profile(AGENT_ID)):
+            assert (await relay.post("/api/v1/agents", json=document)).status_code == 409
+            held = await owner.post("/api/v1/agents", json=document)
+            assert (held.status_code, held.json()["outcome"]) == (202, "held")
+        after = [(await owner.get(path)).content for path in (f"/agents/{AGENT_ID}", f"/api/v1/agents/{RECORD_ID}")]
+        assert after == before
