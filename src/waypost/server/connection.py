@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, WaypostError, codes_of
@@ -21,6 +21,7 @@ from waypost.server.outgoing import Outgoing
 from waypost.server.problems import problem_headers, problem_of
 from waypost.server.socket_protocols import PROTOCOLS, OpenSockets, announcing
 from waypost.server.tls import tls_extension
+from waypost.server.whole_answer import offer_whole
 
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
@@ -47,6 +48,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._head_is_over()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        offer_whole(cycle, self._outgoing)
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         self._outgoing.send()

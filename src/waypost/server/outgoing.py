@@ -37,6 +37,14 @@ class Outgoing:
             self._is_planned = True
             self._loop.call_soon(self._in_time)
 
+    def write_now(self, data: bytes) -> None:
+        """What is whole has nothing to wait for."""
+        if self._parts:
+            self._parts.append(data)
+            self.send()
+        else:
+            self._transport.write(data)
+
     def _in_time(self) -> None:
         self._is_planned = False
         self.send()

@@ -6,6 +6,7 @@ Renderings are kept, bounded by bytes, until the registration changes.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import get_args
 
 import msgspec
 
@@ -29,6 +30,11 @@ _TOLD = frozenset(("af", "ard"))  # formats with free metadata, where what was v
 # These have no form for an agent that says nowhere how to be reached.
 _NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
 _CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
+# Most renderings have these in common, so they hold the same ones.
+_TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CONTENT_TYPES.items()}
+_TRUST_HEADERS = {level: (TRUST_HEADER, level.encode()) for level in get_args(Level)}
+_PRIVATE = ((b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache"))
+_NO_LOSSES = (b"waypost-losses", b"[]")
 # What arrives inside an envelope comes back as equal members of what is inside it.
 _ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
 
@@ -166,18 +172,17 @@ def _rendering(
     health: str | None,
 ) -> Rendering:
     """How far the agent was verified, and whether it answers, stand beside the document, which is its publisher's alone."""
-    content_type = _CONTENT_TYPES[dialect]
+    etag = f'"{tag}"'
     headers = (
-        (b"etag", b'"%s"' % tag.encode()),
+        (b"etag", etag.encode()),
         (b"last-modified", http_date(changed_at)),
-        (b"vary", b"Authorization, Accept"),
-        (b"cache-control", b"private, no-cache"),
-        (b"waypost-losses", losses_header(losses) if losses else b"[]"),
-        (TRUST_HEADER, trust.encode()),
+        *_PRIVATE,
+        (b"waypost-losses", losses_header(losses)) if losses else _NO_LOSSES,
+        _TRUST_HEADERS[trust],
         *(((HEALTH_HEADER, health.encode()),) if health is not None else ()),
-        (b"content-type", content_type),
+        _TYPE_HEADERS[dialect],
     )
-    return Rendering(revision, body, f'"{tag}"', losses, content_type, headers, changed_at, trust)
+    return Rendering(revision, body, etag, losses, _CONTENT_TYPES[dialect], headers, changed_at, trust)
 
 
 def is_whole(dialect: str) -> bool:

@@ -5,7 +5,7 @@ Matching works on the raw path, so that an id with an encoded slash stays one se
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -68,6 +68,14 @@ class Router:
         for route in routes:
             if route.handler is not None:
                 self._add(route)
+        self._plain = dict(self._without_suffix())
+
+    def _without_suffix(self) -> Iterator[tuple[bytes, dict[str, Route]]]:
+        """Where every suffix begins with a colon: an id that holds none is all of its segment."""
+        for prefix, held in self._prefixed.items():
+            suffixes = dict(held)
+            if b"" in suffixes and all(suffix.startswith(b":") for suffix in suffixes if suffix):
+                yield prefix, suffixes[b""]
 
     def _add(self, route: Route) -> None:
         if "{id}" not in route.path:
@@ -89,6 +97,9 @@ class Router:
             return self._pick(methods, method), ""
         cut = raw_path.rfind(b"/") + 1
         segment = raw_path[cut:]
+        plain = self._plain.get(raw_path[:cut])
+        if plain is not None and segment and b":" not in segment:
+            return self._pick(plain, method), decode_segment(segment)
         refused: MethodNotAllowed | None = None
         for suffix, candidates in self._prefixed.get(raw_path[:cut], ()):
             if segment and segment.endswith(suffix) and len(segment) > len(suffix):

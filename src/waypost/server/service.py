@@ -34,6 +34,7 @@ from waypost.server.origin import Origin
 from waypost.server.problems import internal_error, problem_response
 from waypost.server.rates import Rates
 from waypost.server.routes import Call, Route, Router
+from waypost.server.whole_answer import take_whole
 from waypost.trust.policy import require_scope
 
 log = logging.getLogger("waypost.server")
@@ -143,6 +144,13 @@ class Service:
                 await request.discard()
         method = request.method
         self._metrics.count(method, label, response.status)
+        whole = take_whole(request.scope)
+        if (
+            whole is not None
+            and isinstance(response, Response)
+            and whole(response.status, response.headers, response.body)
+        ):
+            return
         try:
             await response.send(send, head=method == "HEAD")
         except Disconnected:

@@ -19,9 +19,7 @@ from waypost.trust.merkle import Span
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
-_DOCUMENTS = (
-    "SELECT r.registration, r.crc, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
-)
+_DOCUMENTS = "SELECT r.registration, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 _HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
 _NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name LIMIT ?"
@@ -55,8 +53,8 @@ class Reader:
         return {row[0]: _registration(row) for row in found}
 
     def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        for registration, crc, documents in self._run(_DOCUMENTS, (agent_id,)).fetchall():
-            return rows.read_document(agent_id, dialect, (registration, crc), documents)
+        for registration, documents in self._run(_DOCUMENTS, (agent_id,)).fetchall():
+            return rows.read_document(agent_id, dialect, registration, documents)
         return None
 
     def registrations(self, after: str, limit: int) -> list[Registration]:

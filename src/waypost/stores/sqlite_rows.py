@@ -129,14 +129,18 @@ def read_registration(
     )
 
 
-def read_document(
-    agent_id: str, dialect: str, registration: tuple[bytes, int], documents: bytes
-) -> tuple[str, bytes] | None:
-    """One document of a registration, without reading the rest of it."""
-    gist = checked(_gist_decoder, *registration, f"the registration of {agent_id!r}")
+def read_document(agent_id: str, dialect: str, registration: bytes, documents: bytes) -> tuple[str, bytes] | None:
+    """One document of a registration, without reading the rest of it. It is held against its digest, which is enough: what
+    is damaged beside them is no part of the answer, and a digest that is damaged fits nothing."""
+    try:
+        gist = _gist_decoder.decode(registration)
+        held = _documents_decoder.decode(documents)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise damaged(f"the registration of {agent_id!r} ({error})") from None
     for place, source in enumerate(gist.sources):
         if source.dialect == dialect:
-            held = _documents(agent_id, documents, len(gist.sources))
+            if len(held) != len(gist.sources):
+                raise damaged(f"the documents of {agent_id!r} are not all there")
             return gist.etag, _matching(agent_id, dialect, source.digest, held[place])
     return None
 

@@ -1,0 +1,64 @@
+"""An answer that is all there, sent in one step: its head and its body are put together once and written once.
+
+It stands beside what uvicorn does for an answer that comes in parts, keeps its books, and leaves to it whatever is unusual.
+It knows HTTP framing and nothing of what is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from waypost.server.asgi import Scope
+from waypost.server.outgoing import Outgoing
+
+Pairs = Sequence[tuple[bytes, bytes]]
+Whole = Callable[[int, Pairs, bytes], bool]  # status, headers, body; False: nothing was sent, send it in parts
+
+_WHOLE = "waypost.whole"  # in the scope of a request
+_FRAMING = frozenset((b"connection", b"content-length", b"transfer-encoding"))
+_WITHOUT_BODY = (204, 304)
+# H5: a value that would end its line, or holds what no line may hold. Tabs may stand in one.
+_CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
+
+
+def offer_whole(cycle: RequestResponseCycle, outgoing: Outgoing) -> None:
+    """Let whoever answers this request do it in one step."""
+    scope: Scope = cast(Scope, cycle.scope)
+    scope[_WHOLE] = partial(_answer, cycle, outgoing)
+
+
+def take_whole(scope: Scope) -> Whole | None:
+    """How this request can be answered in one step, if it can. Given once: the scope must not hold on to its own cycle."""
+    taken: Whole | None = scope.pop(_WHOLE, None)
+    return taken
+
+
+def _answer(cycle: RequestResponseCycle, outgoing: Outgoing, status: int, headers: Pairs, body: bytes) -> bool:
+    if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
+        return False
+    if (body and status in _WITHOUT_BODY) or not _FRAMING.isdisjoint([name for name, _ in headers]):
+        return False
+    head = _head(status, (*cycle.default_headers, *headers), len(body))
+    if head is None:
+        return False
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    outgoing.write_now(head if cycle.scope["method"] == "HEAD" else head + body)
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
+
+
+def _head(status: int, headers: Pairs, length: int) -> bytes | None:
+    """None where a value would break out of its line."""
+    lines = [name + b": " + value for name, value in headers]
+    if status not in _WITHOUT_BODY:
+        lines.append(b"content-length: %d" % length)
+    joined = b"\r\n".join(lines)
+    if len(joined.translate(None, _CONTROLS)) != len(joined) - 2 * (len(lines) - 1):
+        return None
+    return STATUS_LINE[status] + joined + b"\r\n\r\n"
