@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyroaring import BitMap
 from sortedcontainers import SortedList
@@ -22,6 +21,7 @@ from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
 from waypost.model.record import LISTED as LISTED
 from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry
 from waypost.registry.lookalikes import Lookalikes
+from waypost.registry.roll import LateEntries, Roll
 from waypost.registry.stated import StatedIndex
 from waypost.search.tags import TagIndex
 
@@ -38,9 +38,8 @@ _SPELT_AT_ONCE = 500
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
 _MARK_BITS = 2**64 - 1
-_ID = attrgetter("id")
-_OWNER = attrgetter("owner")
-_FACTS = attrgetter("facts")
+_SEEN_BY = ("owner", "visibility", "invitees")  # what `record_scopes` asks for
+_UNHASHED = 94  # bytes of an id that its slug surely holds
 
 # In the place of an agent that is not there: whoever looks takes the same steps as for one that is hidden (THREATS V2).
 NOBODY: Final = Entry("", "", "", PRIVATE, "active", "", 0, 0.0, None, (), (), (), ())
@@ -58,8 +57,8 @@ class Catalogue:
         self._modified: dict[str, float] = {}
         self._marks: dict[str, int] = {}
         self._expired: list[str] = []
-        self._unordered: list[Entry] = []  # loaded, and not in the orders yet
-        self._untagged: list[Entry] = []  # loaded, and not in the tag index yet; taken from the end
+        self._unordered: list[tuple[Sequence[Any], ...]] = []  # columns that were loaded, and are not in the orders yet
+        self._untagged: list[tuple[Roll, int]] = []  # what was loaded, and how much of it is not in the tag index yet
         self._fresh: list[Entry] = []  # new since, and not in it either
         self._unstated: list[str] = []  # agents whose entries do not tell what they state
         # tags that were loaded, and whose neighbours nobody knows yet
@@ -77,28 +76,40 @@ class Catalogue:
     # --- Filling ---------------------------------------------------------------------------------
 
     def load(self, entries: Sequence[Entry]) -> None:
-        """Take many entries at once, at start: a hundred thousand of them must not take a second."""
-        self._untagged += entries
-        self._entries.update(zip(map(_ID, entries), entries, strict=True))
-        self._owned.update(map(_OWNER, entries))
-        for entry in entries:
-            if entry.aliases or _may_be_hashed(entry.id):
-                self._name(entry)
-        self._load_judged(entries)
-        self._deadlines += [
-            (entry.expires_at, entry.id, entry.revision) for entry in entries if entry.expires_at is not None
-        ]
+        """Take many entries at once, at start: a hundred thousand of them must not take a tenth of a second. Of a roll they
+        are made later."""
+        roll = Roll.of(entries)
+        ids = roll.column("id")
+        if roll.is_made or isinstance(self._entries, LateEntries):
+            self._entries.update(zip(ids, roll, strict=True))
+        else:
+            self._entries = LateEntries(self._entries, roll)
+        self._untagged.append((roll, len(roll)))
+        self._owned.update(roll.column("owner"))
+        self._load_names(roll)
+        self._load_judged(roll)
+        times = zip(roll.column("expires_at"), ids, roll.column("revision"), strict=True)
+        self._deadlines += [(ends, agent_id, revision) for ends, agent_id, revision in times if ends is not None]
         heapq.heapify(self._deadlines)
-        self._unordered += entries
-        self._load_changes(entries)
+        self._unordered.append(tuple(map(roll.column, ("name", "id", "status", *_SEEN_BY))))
+        self._load_changes(roll)
 
-    def _load_judged(self, entries: Sequence[Entry]) -> None:
+    def _load_names(self, roll: Roll) -> None:
+        ids, aliases = roll.column("id"), roll.column("aliases")
+        if any(aliases) or not all(map(str.isascii, ids)) or max(map(len, ids), default=0) > _UNHASHED:
+            for row, (agent_id, others) in enumerate(zip(ids, aliases, strict=True)):
+                if others or _may_be_hashed(agent_id):
+                    self._name(roll[row])
+
+    def _load_judged(self, roll: Roll) -> None:
         """Most agents state one of a few things: each is looked at once, not once for each of them."""
-        judged = {facts for facts in set(map(_FACTS, entries)) if any(fact.startswith(_TRUST) for fact in facts or ())}
-        for entry in entries if judged else ():
-            if entry.facts in judged:
+        stated = roll.column("facts")
+        judged = {facts for facts in set(stated) if any(fact.startswith(_TRUST) for fact in facts or ())}
+        for row, facts in enumerate(stated) if judged else ():
+            if facts in judged:
+                entry = roll[row]
                 self._judge(entry)
-                if not any(fact.startswith(_KEY) for fact in entry.facts or ()):
+                if not any(fact.startswith(_KEY) for fact in facts or ()):
                     self._unkeyed.add(entry.id)
 
     @property
@@ -150,11 +161,22 @@ class Catalogue:
 
     def _prepare_tags(self) -> None:
         if self._untagged:
-            part = self._untagged[-_PREPARED_AT_ONCE:]
-            del self._untagged[-_PREPARED_AT_ONCE:]
+            self._tag(self._take_untagged())
         else:
             part, self._fresh = self._fresh, []
-        self._tag(part)
+            self._tag(part)
+
+    def _take_untagged(self) -> Sequence[Entry]:
+        roll, left = self._untagged.pop()
+        start = max(0, left - _PREPARED_AT_ONCE)
+        part = roll[start:left]
+        if isinstance(self._entries, LateEntries):
+            self._entries.settle(part)
+        if start:
+            self._untagged.append((roll, start))
+        elif not self._untagged:
+            self._entries = dict(self._entries)  # all are made
+        return part
 
     def _tag(self, part: Sequence[Entry]) -> None:
         self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
@@ -183,24 +205,28 @@ class Catalogue:
     def _make_orders(self) -> None:
         """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for
         it. Sorted once; what is handed to each order is sorted already, which costs it next to nothing."""
-        entries, self._unordered = self._unordered, []
+        loaded, self._unordered = self._unordered, []
         positions: dict[str, list[Position]] = {_EVERYTHING: []}
-        listed = [(fold(entry.name), entry.id, entry.scopes) for entry in entries if entry.status in LISTED]
+        listed = [
+            (fold(name), agent_id, record_scopes(*seen_by))
+            for columns in loaded
+            for name, agent_id, status, *seen_by in zip(*columns, strict=True)
+            if status in LISTED
+        ]
         listed.sort()
-        for name, agent_id, scopes in listed:
-            position = (name, agent_id)
+        for folded, agent_id, scopes in listed:
+            position = (folded, agent_id)
             positions[_EVERYTHING].append(position)
             for scope in scopes:
                 positions.setdefault(scope, []).append(position)
         for scope, found in positions.items():
             self._orders.setdefault(scope, SortedList()).update(found)
 
-    def _load_changes(self, entries: Sequence[Entry]) -> None:
+    def _load_changes(self, roll: Roll) -> None:
         latest: dict[tuple[str, str, tuple[str, ...]], float] = {}
-        for entry in entries:
-            seen_by = (entry.owner, entry.visibility, entry.invitees)
-            if entry.changed_at > latest.get(seen_by, 0.0):
-                latest[seen_by] = entry.changed_at
+        for seen_by, at in zip(zip(*map(roll.column, _SEEN_BY), strict=True), roll.column("changed_at"), strict=True):
+            if at > latest.get(seen_by, 0.0):
+                latest[seen_by] = at
         newest: dict[tuple[str, ...], float] = {}
         for seen_by, at in latest.items():
             scopes = record_scopes(*seen_by)
@@ -279,10 +305,9 @@ class Catalogue:
         if entry.expires_at is not None:
             heapq.heappush(self._deadlines, (entry.expires_at, entry.id, entry.revision))
             if len(self._deadlines) > 2 * len(self._entries) + 1000:
+                held = (self._entries[agent_id] for agent_id in self._entries)
                 self._deadlines = [
-                    (held.expires_at, held.id, held.revision)
-                    for held in self._entries.values()
-                    if held.expires_at is not None
+                    (each.expires_at, each.id, each.revision) for each in held if each.expires_at is not None
                 ]
                 heapq.heapify(self._deadlines)
 
@@ -482,7 +507,7 @@ class Catalogue:
 
 def _may_be_hashed(agent_id: str) -> bool:
     """False for ids whose slug surely holds all of them: 94 bytes fit, and a character has at most four."""
-    return len(agent_id) > 94 or (len(agent_id) > 23 and not agent_id.isascii())
+    return len(agent_id) > _UNHASHED or (len(agent_id) > _UNHASHED // 4 and not agent_id.isascii())
 
 
 def _mark_of(entry: Entry) -> int:

@@ -25,7 +25,6 @@ from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query
-from waypost.model.registration import Entry
 from waypost.registry import decisions, sharing
 from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
@@ -55,6 +54,7 @@ from waypost.registry.publication import Publication, Receipt, shown_etag
 from waypost.registry.quota import Quota
 from waypost.registry.remarks import check_name, held_remark, remarks
 from waypost.registry.restating import restate
+from waypost.registry.roll import Roll
 from waypost.registry.trustbook import TrustBook
 from waypost.trust.policy import no_such_agent, require_bound
 from waypost.trust.seal import KEY_BYTES, Seal
@@ -189,16 +189,16 @@ class Registry(Confirming):
 
     async def _load_catalogue(self) -> None:
         """What is loaded here lives as long as the process: the collector looks at it once, not again and again."""
-        entries: list[Entry] = []
         gc.disable()
         try:
             async for page in self.store.entries():
-                entries += page
-            self.catalogue.load(entries)
+                roll = Roll.of(page)
+                self.catalogue.load(roll)
+                hosted = zip(roll.column("domain"), roll.column("id"), strict=True)
+                self._domains.update((domain, agent_id) for domain, agent_id in hosted if domain)
         finally:
             gc.enable()
         gc.freeze()
-        self._domains.update((entry.domain, entry.id) for entry in entries if entry.domain)
 
     async def _prepare(self) -> None:
         """What the first answers and registrations can do without, in small turns between them."""

@@ -16,6 +16,7 @@ import msgspec
 
 from waypost.errors import StoreUnavailable
 from waypost.model.registration import Entry
+from waypost.registry.roll import FIELDS, Roll
 from waypost.stores import sqlite_rows as rows
 from waypost.stores.sqlite_schema import Failpoint
 
@@ -25,12 +26,16 @@ _TABLE = """CREATE TABLE IF NOT EXISTS snapshot (
     part INTEGER PRIMARY KEY, parts INTEGER NOT NULL, revision INTEGER NOT NULL, data BLOB NOT NULL, crc INTEGER NOT NULL
 )"""
 _NEWEST = "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
-_FIELDS = msgspec.structs.fields(Entry)
-_NAMES = tuple(field.encode_name for field in _FIELDS)
+_NAMES = tuple(field.encode_name for field in FIELDS)
 
-# A column is its values; where many are alike, each once and then their places: they are shared in memory as well.
+# A column is its values; where many are alike, each once and then their places: they are shared in memory as well. Values
+# that nearly every agent has for itself, and that take long to make, are left as they are until somebody asks for one.
 _Column = tuple[list[Any], list[int]]
-_COLUMN_TYPES: Any = tuple(tuple[list[field.type], list[int]] for field in _FIELDS)  # type: ignore[name-defined]
+_LATE = frozenset(("tags",))
+_COLUMN_TYPES: Any = tuple(
+    tuple[list[msgspec.Raw if field.name in _LATE else field.type], list[int]]  # type: ignore[misc]
+    for field in FIELDS
+)
 _names_decoder = msgspec.msgpack.Decoder(tuple[tuple[str, ...], msgspec.Raw])
 _decoder: msgspec.msgpack.Decoder[tuple[tuple[str, ...], tuple[_Column, ...]]] = msgspec.msgpack.Decoder(
     tuple[tuple[str, ...], tuple[_COLUMN_TYPES]]
@@ -111,7 +116,24 @@ def _checksum(part: int, revision: int, data: bytes) -> int:
 # --- Reading one ----------------------------------------------------------------------------------
 
 
-def read_snapshot(connection: sqlite3.Connection) -> list[Entry] | None:
+class _Late(Sequence[Any]):
+    """A column whose values are made one by one."""
+
+    def __init__(self, type_: Any, raws: list[msgspec.Raw]) -> None:
+        self._decode = msgspec.msgpack.Decoder(type_).decode
+        self._raws = raws
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    def __getitem__(self, row: Any) -> Any:
+        return [*map(self._decode, self._raws[row])] if isinstance(row, slice) else self._decode(self._raws[row])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._decode, self._raws)
+
+
+def read_snapshot(connection: sqlite3.Connection) -> Sequence[Entry] | None:
     """All entries in the order of ids, as they are now; None when they have to be read themselves."""
     connection.execute("BEGIN")  # one state of the file for all
     try:
@@ -122,30 +144,42 @@ def read_snapshot(connection: sqlite3.Connection) -> list[Entry] | None:
         connection.execute("ROLLBACK")
 
 
-def _read(connection: sqlite3.Connection) -> list[Entry] | None:
+def _read(connection: sqlite3.Connection) -> Sequence[Entry] | None:
     found = connection.execute("SELECT part, parts, revision, data, crc FROM snapshot ORDER BY part").fetchall()
     if not found:
         return None
     revision, parts = found[0][2], found[0][1]
-    entries: list[Entry] = []
+    columns: list[list[Any]] = [[] for _ in FIELDS]
     for number, row in enumerate(found, start=1):
         if row[:3] != (number, parts, revision) or _checksum(number, revision, row[3]) != row[4]:
             return None
-        entries += _entries(row[3])
-    return _brought_up(connection, entries, revision) if parts == len(found) else None
+        for column, values in zip(columns, _read_columns(row[3]), strict=True):
+            column += values
+    late = [
+        _Late(field.type, column) if field.name in _LATE else column
+        for field, column in zip(FIELDS, columns, strict=True)
+    ]
+    roll = Roll(late)
+    return _brought_up(connection, roll, revision) if parts == len(found) else None
 
 
-def _entries(data: bytes) -> list[Entry]:
+def _read_columns(data: bytes) -> list[list[Any]]:
     names, columns = _decoder.decode(data)
     if names != _NAMES:
         raise ValueError("written by another release")
-    values = [list(map(held.__getitem__, places)) if places else held for held, places in columns]
+    values = [_spread(*column) for column in columns]
     if len(set(map(len, values))) != 1:
         raise ValueError("columns of different lengths")
-    return list(map(Entry, *values))
+    return values
 
 
-def _brought_up(connection: sqlite3.Connection, entries: list[Entry], revision: int) -> list[Entry] | None:
+def _spread(held: list[Any], places: list[int]) -> list[Any]:
+    if not places:
+        return held
+    return held * len(places) if len(held) == 1 else list(map(held.__getitem__, places))
+
+
+def _brought_up(connection: sqlite3.Connection, entries: Sequence[Entry], revision: int) -> Sequence[Entry] | None:
     """With what changed since. None when the log does not reach back, or when reading all would be quicker."""
     newest = _revision(connection)
     if newest == revision:

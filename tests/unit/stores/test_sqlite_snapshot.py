@@ -39,7 +39,8 @@ async def stopped(tmp_path: Path) -> Path:
 def _snapshot(folder: Path) -> list[Entry] | None:
     connection = open_reader(folder / FILE_NAME)
     try:
-        return read_snapshot(connection)
+        found = read_snapshot(connection)
+        return None if found is None else list(found)
     finally:
         connection.close()
 
