@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from support.agp import ALICE, BOB, signed
 from waypost import limits
 from waypost.errors import QuotaExceeded
-from waypost.meeting.mail import Letter, Mail
+from waypost.meeting.mail import OUT, Letter, Mail
 from waypost.meeting.mailbox import Mailboxes
 from waypost.net.clock import ManualClock
+from waypost.registry.keeping import Write
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.wire.agp import Content, parse_message
 
@@ -114,3 +116,16 @@ async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
     restarted = Mail(ALICE, keeper, clock)
     [kept] = await restarted.waiting(BOB)
     assert restarted.signing_time(kept, clock.now()) > first
+
+
+async def test_letters_of_earlier_versions_are_read() -> None:
+    """They were kept as JSON."""
+    keeper, clock = MemoryKeeper(), ManualClock()
+    await keeper.open()
+    letter = Letter(id="1", peer=BOB, content=Content(text='a "quoted" word\n'), at=clock.now())
+    older = Write(kind=OUT, key=f"{ALICE} {BOB} {0:020d} 1", value=msgspec.json.encode(letter))
+    await keeper.commit([older], clock.now())
+    mail = Mail(ALICE, keeper, clock)
+    newer = msgspec.structs.replace(letter, id="2")
+    await mail.post([newer])
+    assert await mail.waiting(BOB) == [letter, newer]
