@@ -212,7 +212,7 @@ def test_a_body_within_the_bound_is_read_however_it_is_cut(server: RunningServer
 
 
 def test_many_silent_connections_do_not_keep_others_from_being_answered(server: RunningServer) -> None:
-    silent = [RawConnection(server.url) for _ in range(200)]
+    silent = [RawConnection(server.url) for _ in range(500)]
     try:
         for connection in silent[::2]:
             connection.send(b"GET /healthz HTTP/1.1\r\n")
