@@ -23,7 +23,7 @@ Places = npt.NDArray[np.intp]
 _PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
 _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
-_FLAT: Final = 16_384  # rows: so many sums are looked through quicker than those that were touched are put in order
+_FLAT: Final = 4  # rows of a segment for each that was touched: up to that all sums are looked through, in their order
 _STEP: Final = 16  # of how many rows one is a sample
 _MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
 _ONE: Final = np.uint8(1)
@@ -117,7 +117,7 @@ class Weighted:
         totals = _memory.zeros(self.segment.count)
         try:
             np.add.at(totals, places, weights)
-            rows = _touched(totals, seen) if len(totals) <= _FLAT else _above(totals, places, seen, limit)
+            rows = _above(totals, places, seen, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
             totals[places] = 0
@@ -176,23 +176,24 @@ class Weighted:
         return rows[chosen], scores[chosen]
 
 
-def _touched(totals: Scores, seen: Mask | None) -> Rows:
-    """Every row that some term touched."""
-    rows = totals.nonzero()[0]
-    return (rows if seen is None else rows[seen[rows]]).astype(np.uint32)
-
-
 def _above(totals: Scores, rows: Places, seen: Mask | None, limit: int) -> Rows:
     """Of the rows that were touched those among which the best `limit` are, and few more. A sample proposes where to cut."""
-    scores = totals.take(rows)
-    sample = scores[::_STEP]
+    sample = totals.take(rows[::_STEP])
     for margin in _MARGINS:
         wanted = len(sample) - margin * limit // _STEP - 2
         if wanted > 0:
-            found = _once(rows[scores >= np.partition(sample, wanted)[wanted]], seen)
+            found = _reaching(totals, rows, np.partition(sample, wanted)[wanted], seen)
             if len(found) >= limit:
                 return found
     return _once(rows, seen)
+
+
+def _reaching(totals: Scores, rows: Places, least: np.float32, seen: Mask | None) -> Rows:
+    """Of these rows, of which some come several times, each that has at least so much."""
+    if len(totals) > _FLAT * len(rows):
+        return _once(rows[totals.take(rows) >= least], seen)
+    found = (totals >= least).nonzero()[0]
+    return (found if seen is None else found[seen[found]]).astype(np.uint32)
 
 
 def _once(rows: Places, seen: Mask | None) -> Rows:

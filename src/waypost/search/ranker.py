@@ -34,7 +34,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import Kin, Positions, clusters
+from waypost.search.clusters import Fingerprints, Kin, Positions, clusters
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
@@ -320,7 +320,7 @@ class _Order:
             return []
         found: list[Hit] = []
         scores: list[float] = self.scores.tolist()
-        for at in self._spread(limit) if is_spread else range(len(scores)):
+        for at in self._spread(scores, limit) if is_spread else range(len(scores)):
             score = round(scores[at], _PLACES)
             if (score >= _NOISE or self._is_named(at)) and alive(agent_id := self._id(at)):
                 found.append(Hit(agent_id, score, self._near(at) if is_told else None))
@@ -362,35 +362,31 @@ class _Order:
         owners = self._column(some, "owner").tolist()
         return [-at if owner in _NOBODYS else owner for at, owner in enumerate(owners, 1)]
 
-    def _is_open(self, signals: Signals, limit: int) -> bool:
-        """True when nobody fills what is shown, nor what would come up in its place."""
-        some = self._best(signals, limit + WINDOW)
-        owners = Counter(self._owners(some)[:limit])
-        if max(owners.values(), default=0) > PER_OWNER:
-            return False
-        return not clusters(self._column(some, "fingerprint"), PER_CLUSTER + 1)
-
-    def _spread(self, limit: int) -> Iterable[int]:
+    def _spread(self, scores: list[float], limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
         signals = self._signals
         if signals is None:
             return
-        if self._is_open(signals, limit):
-            yield from range(len(self.scores))
+        some = self._best(signals, max(_SPREAD, 2 * limit, limit + WINDOW))
+        prints, owners = self._column(some, "fingerprint"), self._owners(some)
+        if _is_open(prints[: limit + WINDOW], owners[:limit]):
+            yield from range(len(scores))
             return
-        top = min(len(signals.rows), max(_SPREAD, 2 * limit))
-        some = self._best(signals, top)
-        ranked = Ranked(
-            scores=self.scores[:top].tolist(),
-            cluster_of=Kin(self._column(some, "fingerprint")).of,
-            owners=self._owners(some),
-            registered=self._column(some, "since").tolist(),
-        )
+        top = min(len(owners), max(_SPREAD, 2 * limit))
+        since = self._column(some, "since").tolist()
+        ranked = Ranked(scores[:top], Kin(prints[:top]).of, owners[:top], since[:top])
         seen: set[int] = set()
         for at in islice(spread(ranked), limit + _SPARE):  # some of them may turn out dead; mostly the first are enough
             seen.add(at)
             yield at
-        yield from (at for at in range(len(self.scores)) if at not in seen)
+        yield from (at for at in range(len(scores)) if at not in seen)
+
+
+def _is_open(prints: Fingerprints, owners: Sequence[int]) -> bool:
+    """True when nobody fills what is shown, nor what would come up in its place."""
+    if len(owners) - len(set(owners)) >= PER_OWNER and max(Counter(owners).values()) > PER_OWNER:
+        return False
+    return not clusters(prints, PER_CLUSTER + 1)
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:
