@@ -35,6 +35,7 @@ _WORD: Final = re.compile(r"\w+")
 _LOOKALIKE: Final = re.compile(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 )  # scripts with Latin-like letters
+_LATIN: Final = re.compile("[A-z]")
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")
 _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
@@ -83,9 +84,12 @@ def skeleton(name: str) -> str:
 def _undisguised(found: re.Match[str]) -> str:
     """A word that mixes Latin letters with those of another script is read as all Latin."""
     word = found[0]
-    if word.isascii() or not _LOOKALIKE.search(word) or not any("A" <= letter <= "z" for letter in word):
+    if word.isascii() or not _LOOKALIKE.search(word) or not _LATIN.search(word):
         return word
-    return word.translate(_confusable_letters())
+    table = _confusable_letters()
+    for letter in table.keys() & set(word):  # each once: a word as long as a book is read at the pace of a copy
+        word = word.replace(letter, table[letter])
+    return word
 
 
 def _unless_blob(found: re.Match[str]) -> str:
@@ -127,6 +131,6 @@ def _confusables() -> dict[int, str]:
 
 
 @cache
-def _confusable_letters() -> dict[int, str]:
+def _confusable_letters() -> dict[str, str]:
     """Only letters of other scripts: within a word, a digit is a digit and ı is a letter of its own."""
-    return {point: letter for point, letter in _confusables().items() if _LOOKALIKE.match(chr(point))}
+    return {chr(point): letter for point, letter in _confusables().items() if _LOOKALIKE.match(chr(point))}
