@@ -37,7 +37,7 @@ _SALTS: Final = np.array([0x9E3779B97F4A7C15 * (at + 1) % 2**64 for at in range(
 _PAIR: Final = np.uint64(0xD6E8FEB86659FD93)
 _TERM_CACHE: Final = 65_536
 _FEW: Final = 3  # records: fewer take less time one by one
-_ABREAST: Final = 24  # candidates whose neighbours are looked for at once
+_ABREAST: Final = 20  # candidates whose neighbours are looked for at once
 _AT_ONCE: Final = 255  # terms: as many as one byte counts; longer records are counted by themselves
 
 # Stems that every agent may say of itself: no copy is known by them.
@@ -265,33 +265,44 @@ class Kin:
 
     def __init__(self, fingerprints: Fingerprints) -> None:
         self._columns, self._allowed = _columns(fingerprints)
-        self._says = self._columns.any(axis=0)
         self._near: dict[int, int] = {}  # the neighbours of each and itself, one bit each
         self._clusters: dict[int, list[int]] = {}
+        self._closed = 0  # one bit each: everybody to whom it leads has been looked at
+
+    def is_crowded(self, first: int, least: int) -> bool:
+        """Whether so many of the first say the same, by themselves."""
+        first = min(first, len(self._allowed))
+        self._look([at for at in range(first) if at not in self._near])
+        among = (1 << first) - 1
+        return any(_joined([self._near[at] & among for at in range(first)], least))
 
     def of(self, at: int) -> list[int]:
         """The cluster of a candidate, in order, itself too."""
-        if at not in self._near:
-            self._look(range(at, min(at + _ABREAST, len(self._allowed))))
         found = self._clusters.get(at)
         if found is None:
+            if not self._closed >> at & 1:
+                self._close(at, min(at + _ABREAST, len(self._allowed)))
             near = self._near[at]
             found = [at] if near == 1 << at else _places(_reached(near, self._near.__getitem__))
             self._clusters.update(dict.fromkeys(found, found))
         return found
 
-    def _look(self, ahead: Iterable[int]) -> None:
-        """Find the neighbours of these, and of all to whom they lead."""
-        wanted = [at for at in ahead if at not in self._near]
-        while wanted:
-            known = 0
-            for at, bits in zip(wanted, self._neighbours(wanted), strict=True):
-                self._near[at] = bits | 1 << at
-                known |= bits
-            wanted = [at for at in _places(known) if at not in self._near]
+    def _close(self, start: int, end: int) -> None:
+        """Look at these, and at all to whom they lead."""
+        found = (1 << end) - (1 << start)
+        while ahead := found & ~self._closed:
+            places = _places(ahead)
+            self._look([at for at in places if at not in self._near])
+            for at in places:
+                found |= self._near[at]
+            self._closed |= ahead
 
-    def _neighbours(self, places: list[int]) -> list[int]:
+    def _look(self, places: list[int]) -> None:
+        if not places:
+            return
         apart = _apart(self._columns.take(places, axis=1), self._columns)
         near = apart <= np.minimum(self._allowed.take(places)[:, None], self._allowed)
-        near &= self._says
-        return _as_bits(near)
+        if not self._allowed.all():
+            near &= self._columns.any(axis=0)  # what says nothing is near nothing else
+        for at, bits in zip(places, _as_bits(near), strict=True):
+            self._near[at] = bits | 1 << at

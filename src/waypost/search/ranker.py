@@ -34,7 +34,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import Fingerprints, Kin, Positions, clusters
+from waypost.search.clusters import Kin, Positions
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
@@ -359,7 +359,9 @@ class _Order:
 
     def _owners(self, some: _Rows) -> list[int]:
         """Whose each candidate is; those that are nobody's in particular are each by itself."""
-        owners = self._column(some, "owner").tolist()
+        owners: list[int] = self._column(some, "owner").tolist()
+        if _NOBODYS.isdisjoint(owners):
+            return owners
         return [-at if owner in _NOBODYS else owner for at, owner in enumerate(owners, 1)]
 
     def _spread(self, scores: list[float], limit: int) -> Iterable[int]:
@@ -367,14 +369,12 @@ class _Order:
         signals = self._signals
         if signals is None:
             return
-        some = self._best(signals, max(_SPREAD, 2 * limit, limit + WINDOW))
-        prints, owners = self._column(some, "fingerprint"), self._owners(some)
-        if _is_open(prints[: limit + WINDOW], owners[:limit]):
+        some = self._best(signals, max(_SPREAD, 2 * limit))
+        kin, owners = Kin(self._column(some, "fingerprint")), self._owners(some)
+        if _is_open(owners[:limit]) and not kin.is_crowded(limit + WINDOW, PER_CLUSTER + 1):
             yield from range(len(scores))
             return
-        top = min(len(owners), max(_SPREAD, 2 * limit))
-        since = self._column(some, "since").tolist()
-        ranked = Ranked(scores[:top], Kin(prints[:top]).of, owners[:top], since[:top])
+        ranked = Ranked(scores[: len(owners)], kin.of, owners, self._column(some, "since").tolist())
         seen: set[int] = set()
         for at in islice(spread(ranked), limit + _SPARE):  # some of them may turn out dead; mostly the first are enough
             seen.add(at)
@@ -382,11 +382,9 @@ class _Order:
         yield from (at for at in range(len(scores)) if at not in seen)
 
 
-def _is_open(prints: Fingerprints, owners: Sequence[int]) -> bool:
-    """True when nobody fills what is shown, nor what would come up in its place."""
-    if len(owners) - len(set(owners)) >= PER_OWNER and max(Counter(owners).values()) > PER_OWNER:
-        return False
-    return not clusters(prints, PER_CLUSTER + 1)
+def _is_open(owners: Sequence[int]) -> bool:
+    """True when nobody fills these places."""
+    return max(Counter(owners).values(), default=0) <= PER_OWNER
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:
