@@ -54,13 +54,24 @@ class TextFrames(Connection):
         if not self._is_short or self.protocol.state is not OPEN:
             self._leave(data)
             return
-        if self._begun:
-            self._begun += data
-            if len(self._begun) < self._needed:
-                return
-            data = bytes(self._begun)
-            self._begun.clear()
-        self._take(data)
+        if not self._begun:
+            self._take(data)
+            return
+        missing = self._needed - len(self._begun)
+        if missing <= 0:  # its length is not known yet
+            missing = len(data)
+        self._begun += data[:missing]
+        if len(self._begun) < self._needed:
+            return
+        begun = bytes(self._begun)
+        self._begun.clear()
+        self._take(begun)
+        if missing >= len(data):
+            return
+        if self._is_short and self.protocol.state is OPEN:
+            self._take(data, missing)
+        else:
+            self._leave(data[missing:])
 
     def _leave(self, data: bytes) -> None:
         """To the library, from now on. The short way begins behind the head of the handshake, if that ends what came."""
@@ -73,9 +84,9 @@ class TextFrames(Connection):
             self._is_met = True
             self._is_short = data.find(_END_OF_HEAD) == len(data) - len(_END_OF_HEAD)
 
-    def _take(self, data: bytes) -> None:
-        """Every frame that is here as a whole; the rest waits for more."""
-        at, end, put = 0, len(data), self.recv_messages.put
+    def _take(self, data: bytes, at: int = 0) -> None:
+        """Every frame that is here as a whole, from there on; the rest waits for more."""
+        end, put = len(data), self.recv_messages.put
         masked = _MASKED if self.is_server else 0
         while end - at >= 2:
             first, second = data[at], data[at + 1]
