@@ -387,6 +387,7 @@ HEARD_READ_SECONDS: Final = 0.00025  # for which packets are taken from a socket
 HEARD_READ_REST_SECONDS: Final = (0.001, 0.004)  # before the next ones, and at most, when none of them was let in
 HEARD_TURN_SECONDS: Final = 0.0005  # for which they are judged at a time: two announcements, or twenty questions
 HEARD_REST_SECONDS: Final = 0.001  # before the next turn: requests find the event loop free
+LAN_READ_REST_SECONDS: Final = 0.003  # the same of a registry, which can register fewer than are read in such turns
 LAN_WAITING_OF_SOURCE: Final = 64  # half a second's work: a flood that is not yet known as one stays short
 ANNOUNCED_TTL_SECONDS: Final = (10, 3600)  # P-7
 MDNS_TTL_SECONDS: Final = 10  # ANN-30

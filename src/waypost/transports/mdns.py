@@ -115,6 +115,8 @@ class MdnsTransport(RecordUpdateListener):
             ) from None
         zeroconf = self._zeroconf.zeroconf
         self._guard = Guard(interfaces)
+        if self._heard is not None:
+            self._guard.give_way()
         self._guard.stand_before(zeroconf)
         self._publisher = Publisher(zeroconf, _addresses(interfaces, self._ipv6), self._service, self._random)
         zeroconf.async_add_listener(self, None)
@@ -192,6 +194,8 @@ class MdnsTransport(RecordUpdateListener):
         """Queries of mDNS are answered from the records that are published: `answer` is not asked. A registry that wants its
         agents to be found here announces them."""
         self._heard = heard
+        if heard is not None and self._guard is not None:
+            self._guard.give_way()
 
     def echoed_at(self) -> float | None:
         return self._echoed_at

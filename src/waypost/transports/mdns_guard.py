@@ -61,6 +61,10 @@ class Guard:
             reader.transport.set_protocol(_Guarded(self, protocol))
         self._sieve = Sieve(sockets, self._forget, hops=_HOPS)
 
+    def give_way(self) -> None:
+        """To requests: somebody else waits for the event loop."""
+        self._turns.give_way()
+
     def step_aside(self) -> None:
         """Before its sockets are closed."""
         self._asked = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable
 from enum import Enum
@@ -35,6 +36,24 @@ class Pace:
         return may
 
 
+class Bucket:
+    """One for all: what a Pace is for each."""
+
+    __slots__ = ("_burst", "_left", "_per_second", "_since")
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._left, self._since = burst, -math.inf
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._burst, self._left + max(0.0, now - self._since) * self._per_second)
+        self._since = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Standing(Enum):
     """Of a source, at a moment."""
 
@@ -54,9 +73,9 @@ class Door:
     def __init__(self) -> None:
         self._each = Pace(limits.HEARD_PER_SECOND, limits.HEARD_BURST)
         self._loud = Pace(limits.HEARD_LOUD_PER_SECOND, limits.HEARD_LOUD_PER_SECOND)
-        self._strangers = Pace(limits.HEARD_STRANGERS_PER_SECOND, limits.HEARD_STRANGERS_PER_SECOND, sources=1)
-        self._pressing = Pace(limits.HEARD_ALL_PER_SECOND / 2, limits.HEARD_ALL_BURST / 2, sources=1)
-        self._all = Pace(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST, sources=1)
+        self._strangers = Bucket(limits.HEARD_STRANGERS_PER_SECOND, limits.HEARD_STRANGERS_PER_SECOND)
+        self._pressing = Bucket(limits.HEARD_ALL_PER_SECOND / 2, limits.HEARD_ALL_BURST / 2)
+        self._all = Bucket(limits.HEARD_ALL_PER_SECOND, limits.HEARD_ALL_BURST)
 
     def lets_in(self, source: Hashable, now: float, standing: Standing = Standing.USUAL) -> bool:
         is_loud = standing is Standing.LOUD
@@ -64,6 +83,6 @@ class Door:
         if not own.take(source, now):
             return False
         if standing is Standing.STRANGER:
-            return self._strangers.take("", now)
+            return self._strangers.take(now)
         is_pressing = is_loud or own.left(source) < limits.HEARD_BURST / 10
-        return (not is_pressing or self._pressing.take("", now)) and self._all.take("", now)
+        return (not is_pressing or self._pressing.take(now)) and self._all.take(now)

@@ -13,7 +13,10 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from waypost import limits
 
 log = logging.getLogger("waypost.transports")
 
@@ -39,6 +42,7 @@ class Source(NamedTuple):
     port: int | None = None
 
 
+@lru_cache(limits.ANSWER_SOURCES)  # it is asked for each packet
 def source_of(address: tuple[Any, ...]) -> Source:
     """Of what a socket tells: a machine is one source; of this one, every socket."""
     host = str(address[0]).removeprefix("::ffff:")  # how a socket of both kinds tells of IPv4

@@ -20,9 +20,14 @@ class Turns:
         self._clock = clock
         self._waiting: deque[tuple[Hashable, Callable[..., None], tuple[Any, ...]]] = deque()
         self._next: asyncio.Handle | None = None
+        self._rest_seconds = limits.HEARD_REST_SECONDS
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def give_way(self) -> None:
+        """To requests, from now on: whoever answers them can take in less than can be read."""
+        self._rest_seconds = limits.LAN_READ_REST_SECONDS
 
     def have_room(self) -> bool:
         return len(self._waiting) < limits.HEARD_WAITING
@@ -47,7 +52,7 @@ class Turns:
 
     def _take(self) -> None:
         # Planned first: a fault in one piece of work does not end the others.
-        self._next = asyncio.get_running_loop().call_later(limits.HEARD_REST_SECONDS, self._go_on)
+        self._next = asyncio.get_running_loop().call_later(self._rest_seconds, self._go_on)
         ends = self._clock() + limits.HEARD_TURN_SECONDS
         while self._waiting:
             _, work, arguments = self._waiting.popleft()

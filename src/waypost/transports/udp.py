@@ -139,6 +139,8 @@ class UdpTransport:
 
     def serve(self, answer: Answer | None, heard: Hear | None) -> None:
         self._station.serve(answer, heard)
+        if heard is not None:
+            self._turns.give_way()
 
     def echoed_at(self) -> float | None:
         return self._station.echoed_at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.transports.pace import Door, Pace, Standing
+from waypost.transports.pace import Bucket, Door, Pace, Standing
 
 
 def test_a_source_has_its_burst_and_then_its_rate() -> None:
@@ -12,6 +12,12 @@ def test_a_source_has_its_burst_and_then_its_rate() -> None:
     assert pace.take("b", 0.0)
     assert [pace.take("a", 0.1), pace.take("a", 0.1)] == [True, False]
     assert sum(pace.take("a", 100.0) for _ in range(20)) == 10
+
+
+def test_a_bucket_for_all_is_as_that_of_one() -> None:
+    bucket, pace = Bucket(10, 10), Pace(10, 10)
+    moments = [0.0] * 11 + [0.1, 0.1, 0.05, 0.2, 100.0, *[100.0] * 20]
+    assert [bucket.take(now) for now in moments] == [pace.take("a", now) for now in moments]
 
 
 def test_a_clock_that_jumps_back_gives_nothing_away() -> None:
