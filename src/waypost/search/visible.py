@@ -31,11 +31,13 @@ _CONCEALED: Final = re.compile(
 _UNRENDERED: Final = frozenset({"script", "style", "template", "noscript"})
 _BLOB_CHARS: Final = 80
 _BLOB: Final = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_BLOB_CHARS},}}={{0,2}}")
-_WORD: Final = re.compile(r"\w+")
 _LOOKALIKE: Final = re.compile(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 )  # scripts with Latin-like letters
-_LATIN: Final = re.compile("[A-z]")
+_LATIN: Final = re.compile("[A-Za-z_]")
+_UNMIXED: Final = re.compile(
+    r"(?<!\w)(?:[^\WA-Za-z_]++(?!\w)\W*+)++"
+)  # words without a Latin letter, as many as follow each other
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")
 _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
@@ -45,7 +47,7 @@ def visible_text(text: str) -> str:
     if not text.isascii():
         text = _UNSEEN.sub("", text)
         if _LOOKALIKE.search(text):
-            text = _WORD.sub(_undisguised, text)
+            text = _undisguised(text)
     elif not text.isprintable():
         text = _UNSEEN.sub("", text)
     if "<" in text:
@@ -81,15 +83,23 @@ def skeleton(name: str) -> str:
     return folded.replace("rn", "m").replace("vv", "w").replace("i", "l")
 
 
-def _undisguised(found: re.Match[str]) -> str:
-    """A word that mixes Latin letters with those of another script is read as all Latin."""
-    word = found[0]
-    if word.isascii() or not _LOOKALIKE.search(word) or not _LATIN.search(word):
-        return word
+def _undisguised(text: str) -> str:
+    """Words that mix Latin letters with those of another script are read as all Latin; words of another script are not.
+
+    Letters that look alike are one for one, so the text that is read so is as long as the text."""
     table = _confusable_letters()
-    for letter in table.keys() & set(word):  # each once: a word as long as a book is read at the pace of a copy
-        word = word.replace(letter, table[letter])
-    return word
+    letters = table.keys() & set(text)
+    if not letters or not _LATIN.search(text):
+        return text
+    read = text
+    for letter in letters:
+        read = read.replace(letter, table[letter])
+    parts: list[str] = []
+    end = 0
+    for unmixed in _UNMIXED.finditer(text):
+        parts += (read[end : unmixed.start()], unmixed[0])
+        end = unmixed.end()
+    return "".join((*parts, read[end:]))
 
 
 def _unless_blob(found: re.Match[str]) -> str:
