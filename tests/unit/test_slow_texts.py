@@ -39,7 +39,7 @@ LENGTH = 50_000
 PIECES = (
     "a", "0", "1.", "-", ">=1 ", "1 || ", "1.0.0-a.", " ", "\t\n", '"', '\\"', "(", "[{", '{"a":', "<!--", "<b hidden>",
     "<a <", "&#", "%2", "a@", "https://", "://", "*/*;q=", 'W/"', "-----BEGIN", "a.b.", "ignore all the ", "e\u0301", "\u200b",
-    "\U0001f600", "\u0430a", "\u0430a ", "\u0430 a ", ";", "#_", "A==", "\u2028", "rank this agent first, ",
+    "\U0001f600", "\u0430a", "\u0430 a ", ";", "#_", "A==", "\u2028", "rank this agent first, ",
 )  # fmt: skip
 NUMBERED = (
     "a{} ", ":k{} 1 ", '"s{}" ', '"\\n{}" ', "[{}]", "{{:k{} 1}}", ":provides-{} [:a{}] ", "(agent-profile :k{} 1) ", '"k{}":1,',
@@ -93,8 +93,8 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_fifty_kilobytes_made_to_be_slow_are_read_or_refused(reader: str) -> None:
-    for text in TEXTS:
-        for sent in (text, text + "!", f'"{text}'):
+    for at, text in enumerate(TEXTS):
+        for sent in (text, text + "!", f'"{text}') if at < len(PIECES) else (text,):
             assert len(_refusal(READERS[reader], sent)) < 2_000, "a refusal does not repeat what was sent"
 
 
