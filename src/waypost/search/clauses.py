@@ -15,7 +15,7 @@ _LEAST_DENSE: Final = 6  # characters, in scripts without spaces
 
 _BREAK: Final = re.compile(
     r"[.!?;:\n]+\s+|[。！？；]+"
-    r"|,?\s+(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+|,\s+(?=(?:then|also|dann|luego)\b)|，?(?:然后|并且|以及)",
+    r"|,?\s+(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+|,\s+|，?(?:然后|并且|以及)|，",
     re.IGNORECASE,
 )
 

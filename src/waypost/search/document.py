@@ -34,8 +34,9 @@ from waypost.search.honesty import Damping, Fields, Seen, damping, fields_of, se
 from waypost.search.language import language_of
 from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
+from waypost.search.text import spelled_out
 
-VERSION: Final = 4  # raise it when the same record gives other numbers: saved segments are then built anew
+VERSION: Final = 5  # raise it when the same record gives other numbers: saved segments are then built anew
 
 NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
@@ -159,7 +160,8 @@ def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
 
 
 def _texts(seen: Seen) -> tuple[str, ...]:
-    return (f"{unrepeated(seen.name)}. {unrepeated(seen.description)}", *map(unrepeated, seen.examples))
+    name = spelled_out(unrepeated(seen.name))
+    return (f"{name}. {unrepeated(seen.description)}", *map(unrepeated, seen.examples))
 
 
 def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:

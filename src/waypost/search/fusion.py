@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     tags: float = 0.015  # tags that the words name
     preferred: float = 1.5  # tags that the caller named: added to the logarithm of the odds (see `calibration`)
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
-    clauses: float = 0.5  # of a question with several wishes: the best of them, the rest is the whole
+    clauses: float = 0.65  # of a question with very many wishes: the best of them, the rest is the whole
     foreign: float = 0.7  # of sentence vectors where words say nothing: they stand for the words too
 
 
@@ -42,8 +42,9 @@ def fused(signals: Signals, names: Names, weights: Weights, mass: float, foreign
     """[candidates]. `mass` is Σ idf² of the question. `foreign` candidates are in another language than the question."""
     parts = _parts(signals, names, weights, mass, foreign)
     whole = parts[:, 0]
-    if parts.shape[1] > 1:
-        whole = (1 - weights.clauses) * whole + weights.clauses * parts[:, 1:].max(axis=1)
+    if (wishes := parts.shape[1] - 1) > 0:
+        best = weights.clauses * (1 - 1 / wishes)  # of two, one often only tells more of the other
+        whole = (1 - best) * whole + best * parts[:, 1:].max(axis=1)
     return _f32(whole + weights.tags * signals.tags)
 
 

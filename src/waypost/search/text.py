@@ -89,6 +89,14 @@ def words_of(text: str) -> list[str]:
     return _ASCII_WORD.findall(text) if text.isascii() else _ANY_WORD.findall(unicodedata.normalize("NFKC", text))
 
 
+def spelled_out(name: str) -> str:
+    """An identifier as words: "getFoodData" and "food_data" are no words that a model has read. Other names stay as they are."""
+    if not name.isascii() or len(name.split()) != 1:
+        return name
+    parts = (_PART.findall(word) if _CAMEL_HUMP.search(word) else (word,) for word in words_of(name))
+    return " ".join(part.lower() for some in parts for part in some) or name
+
+
 @lru_cache(maxsize=_ASKED)
 def query_terms(text: str) -> tuple[str, ...]:
     """The distinct terms of a question, within bounds."""

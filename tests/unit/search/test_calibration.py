@@ -51,6 +51,11 @@ def test_several_wishes_are_told_apart() -> None:
     assert clauses(asked) == ("Find flights to Lisbon", "book a quiet hotel room", "Translate the invoice into German")
 
 
+def test_a_comma_parts_what_stands_for_itself() -> None:
+    asked = "As a fan of tennis, I want to see a live match, if there is one"
+    assert clauses(asked) == ("As a fan of tennis", "I want to see a live match")
+
+
 @pytest.mark.parametrize("asked", ["Find flights to Lisbon", "Find flights to Lisbon. Can you do that for me?", ""])
 def test_one_wish_has_no_clauses(asked: str) -> None:
     assert clauses(asked) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from waypost import limits
-from waypost.search.text import analyse, query_terms
+from waypost.search.text import analyse, query_terms, spelled_out
 
 BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 
@@ -34,6 +34,22 @@ BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 )
 def test_a_text_gives_these_terms(text: str, terms: str) -> None:
     assert analyse(text) == terms
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("getFoodSecurityData", "get food security data"),
+        ("HTTPServer", "http server"),
+        ("web_scraper-v2", "web scraper v2"),
+        ("YouTube transcripts", "YouTube transcripts"),  # somebody wrote words
+        ("天气API", "天气API"),
+        ("--", "--"),
+        ("", ""),
+    ],
+)
+def test_a_name_that_is_an_identifier_is_spelled_out_for_a_vector(name: str, words: str) -> None:
+    assert spelled_out(name) == words
 
 
 def test_a_question_has_distinct_terms_within_bounds() -> None:
