@@ -379,6 +379,7 @@ HEARD_ALL_BURST: Final = 2000
 HEARD_WAITING: Final = 2000  # packets of the LAN that were let in and wait to be read: a burst of them, some 3 MiB
 LAN_AT_ONCE: Final = 1  # announcements that a registry works on at a time: one hold of the event loop, not two
 LAN_REST_SECONDS: Final = 0.003  # after each of them, for requests to come in between: some 150 a second are left
+LAN_SETTLE_SECONDS: Final = 0.2  # an agent that was never heard of waits first: a flood is found out by then
 LAN_REPEATS_AT_ONCE: Final = 8  # of the same words again, which only keep a lease alive: 500 a second, written together
 LAN_REPEATS_REST_SECONDS: Final = 0.01
 LAN_REPEAT_SECONDS: Final = 30  # after which the same words are judged again: a key may have been revoked

@@ -27,7 +27,7 @@ from waypost.server.lan_repeats import Repeat, Repeats
 from waypost.server.metrics import Metrics
 from waypost.server.rendering import Renderer
 from waypost.transports.directory import agent_id_of, is_goodbye
-from waypost.transports.port import Ack, Counted, Heard, Transport
+from waypost.transports.port import ANYBODY, Ack, Counted, Heard, Transport
 from waypost.wire.announce import AgentQuery, response_message
 
 log = logging.getLogger("waypost.lan")
@@ -102,6 +102,8 @@ class Lan:
         document, agent_id = dump_json(message), agent_id_of(message)
         repeat = self._repeats.find(agent_id, document, self._registry.clock.now())
         is_new = repeat is None
+        if how.sender is not ANYBODY and agent_id not in self._local:
+            await asyncio.sleep(limits.LAN_SETTLE_SECONDS)
         async with self._room if is_new else self._room_of_repeats:
             if how.sender.is_flood():  # it was found out while this one waited
                 raise RateLimited("Its source floods.", hint="Say less.", retry_after=5)

@@ -262,6 +262,31 @@ async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_pa
         assert len(bench.registry.catalogue) == 2
 
 
+class FoundOutSoon(Anybody):
+    def __init__(self) -> None:
+        self._is_found = False
+        asyncio.get_running_loop().call_soon(self._find)
+
+    def _find(self) -> None:
+        self._is_found = True
+
+    def is_flood(self) -> bool:
+        return self._is_found
+
+
+async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_found_out(tmp_path: Path) -> None:
+    """L3. One that was heard of does not: its lease may be about to end."""
+    async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
+        made = Lan(bench.registry, bench.application.renderer, [])
+        words = announcement(key("a"), seq=1, at=NOW)
+        with pytest.raises(RateLimited, match="floods"):
+            await made.hear(words, Heard(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        await made.hear(words, Heard(transport="udp", source="10.0.0.1"))
+        again = announcement(key("a"), seq=2, at=NOW)
+        await made.hear(again, Heard(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        assert len(bench.registry.catalogue) == 1
+
+
 async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(
     tmp_path: Path,
 ) -> None:
