@@ -143,7 +143,7 @@ class TextFrames(Connection):
     def write_text(self, text: str) -> bool:
         """Whether it could be sent: the connection is open, and the other side takes what it is sent. Frames of one turn of
         the loop leave together, since the system takes longer for a call than for the bytes."""
-        if self.protocol.state is not OPEN or self.send_in_progress is not None:
+        if self.protocol.state is not OPEN:
             return False
         if self._unsent_bytes >= limits.SOCKET_UNSENT_BYTES:
             self._write()
@@ -165,7 +165,8 @@ class TextFrames(Connection):
             data = b"".join(self._unsent)
             self._unsent.clear()
             self._unsent_bytes = 0
-            self.transport.write(data)
+            if not self.transport.is_closing():  # else it is lost, and that is told in a moment
+                self.transport.write(data)
 
     def send_data(self) -> None:
         """Whatever the library sends follows what was written before it."""
