@@ -28,8 +28,9 @@ from waypost.model.names import domain_of, fold_tag
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry, Registration, Source, keys_of, verdicts_of
+from waypost.model.resolution import RUNGS
 from waypost.model.times import find_instant
-from waypost.model.verdict import level_of, states_of
+from waypost.model.verdict import Verdict, level_of, states_of
 from waypost.registry.announced import announced_facts
 from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
 from waypost.registry.drift import held_name
@@ -302,8 +303,22 @@ def _said_again(registration: Registration, current: Registration, now: float) -
 
 
 def _judged_otherwise(publication: Publication, source: Source) -> bool:
-    """Whether the same document is worth more, or less, than when it came: a key was bound or revoked meanwhile."""
-    return states_of(publication.verdicts) != states_of(source.verdicts)
+    """Whether the same document is worth more, or less, than when it came: a key was bound or revoked meanwhile. What its
+    domain proved is not to be judged by whoever only sends it."""
+    now, then = states_of(publication.verdicts), states_of(source.verdicts)
+    if source.via == DOMAIN_VIA and publication.via != DOMAIN_VIA:
+        return any(check not in RUNGS for check, _ in now ^ then)
+    return now != then
+
+
+def proven_by_domain(publication: Publication, current: Registration | None) -> tuple[Verdict, ...]:
+    """The rungs of the very document that is sent, where it is held as its domain gave it."""
+    source = current.source(publication.dialect) if current is not None else None
+    if source is None or source.via != DOMAIN_VIA or publication.via == DOMAIN_VIA:
+        return ()
+    if not _same_document(publication.document, source):
+        return ()
+    return tuple(verdict for verdict in source.verdicts if verdict.check in RUNGS)
 
 
 def _hosted(publication: Publication) -> str | None:

@@ -107,7 +107,7 @@ class Verification:
         """A document that joins a record speaks for that record: only keys bound to the record's own id count."""
         agent_id = current.id if current is not None else self._publication.decoded.record.id
         keys, dead = bound_keys(agent_id, notes, self._now)
-        found = self._publication.verdicts
+        found = (*self._publication.verdicts, *decisions.proven_by_domain(self._publication, current))
         verdicts = _checked(self._publication.dialect, self._document, (*keys, *dead), self._now, found)
         named = {verdict.evidence.get("key_id") for verdict in verdicts}
         if not named.isdisjoint(key.key.key_id for key in dead) or not named.isdisjoint(self._revoked):

@@ -36,6 +36,19 @@ async def test_a_domain_is_registered_with_its_rungs_as_verdicts(bench: Bench, r
     assert (watched.domain, watched.subject) == (bench.domain, "alice")
 
 
+async def test_who_sends_the_same_document_takes_nothing_from_what_its_domain_proved(
+    bench: Bench, registering: Registering
+) -> None:
+    bench.publish()
+    await registering.take(bench.domain)
+    before = await registering.checks("agent:alice.example.com")
+    (source,) = (await registering.registry.get(ALICE, "agent:alice.example.com")).sources
+    sent = await registering.service.as_("alice").post("/api/v1/agents", content=source.document)
+    assert (sent.status_code, sent.json()["outcome"]) == (200, "unchanged")
+    assert await registering.checks("agent:alice.example.com") == before
+    assert await registering.level("agent:alice.example.com") == "verified"
+
+
 async def test_what_an_admin_registers_by_its_domain_is_not_hosted_here(bench: Bench, registering: Registering) -> None:
     bench.publish()
     await registering.take(bench.domain, ADMIN)
