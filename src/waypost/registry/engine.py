@@ -121,7 +121,7 @@ class Registry(Confirming):
 
     async def start(self) -> None:
         """Open the store, fill the catalogue, catch the index up with the log, start the housekeeping."""
-        await self.store.open(self._on_commit, self._on_notes)
+        await self._open_store()
         self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
         revision = await self.store.revision()
         self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
@@ -138,6 +138,15 @@ class Registry(Confirming):
             asyncio.create_task(self._every(seconds, work), name=work.__name__)
             for seconds, work in self._housekeeping()
         ]
+
+    async def _open_store(self) -> None:
+        """While a thread looks at the file, which takes no turn of the interpreter, what searching needs is loaded."""
+        opening = asyncio.create_task(self.store.open(self._on_commit, self._on_notes))
+        try:
+            await asyncio.sleep(0)
+            self.ranker.load()
+        finally:
+            await opening
 
     async def _catch_up(self, revision: int) -> None:
         await self._index.catch_up(revision)

@@ -13,7 +13,7 @@ from waypost.registry.ports import Ranker
 
 
 class LateRanker:
-    """`make` is called by the first `open` or `follow`, in whatever thread that is."""
+    """`make` is called by `load`, or by the first `open` or `follow`, in whatever thread that is."""
 
     def __init__(self, make: Callable[[], Ranker]) -> None:
         self._make = make
@@ -26,6 +26,10 @@ class LateRanker:
         if self._made is None:
             self._made = self._make()
         return self._made
+
+    def load(self) -> None:
+        """Make it now, where that is no loss of time."""
+        self._made = self.made
 
     @property
     def has_caught_up(self) -> bool:

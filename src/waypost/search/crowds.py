@@ -53,9 +53,17 @@ def kin_of(findings: Sequence[Finding], crowd: Fingerprints) -> list[Rows]:
     """The rows of each segment that belong to the crowd, of all that was found, in order."""
     kin = []
     for finding in findings:
-        rows = np.unique(np.concatenate([each.rows for each in _signals(finding)]))
+        rows = _distinct(np.concatenate([each.rows for each in _signals(finding)]))
         kin.append(rows[is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)])
     return kin
+
+
+def _distinct(rows: Rows) -> Rows:
+    """In order, each once. As `np.unique`, which loads what masked arrays need: the first question would wait for that."""
+    ordered = np.sort(rows)
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
 
 
 def is_flooded(findings: Sequence[Finding], kin: Sequence[Rows]) -> bool:

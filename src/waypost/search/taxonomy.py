@@ -47,7 +47,8 @@ def spellings(tag: str) -> tuple[str, ...]:
     `smarthome` do."""
     folded = _SIGN.sub(lambda found: "".join(_SIGN_WORDS[sign] for sign in found[0]), fold_tag(tag))
     words = words_of(folded)
-    spaced, compact = analyse(" ".join(words)), analyse("".join(words))
+    spaced = analyse(" ".join(words))
+    compact = analyse("".join(words)) if len(words) > 1 else spaced
     if len(words) > 1 and " " not in spaced:
         spaced = ""  # of no-code only code is left, and of q&a the q
     return tuple(dict.fromkeys(key for key in (spaced, compact) if key)) or (folded,)
@@ -186,7 +187,7 @@ def _parse_line(line: str, path: str, parents: list[str], concepts: dict[str, _C
     label = fold_tag(written.strip().removeprefix("~"))
     if not label:
         raise InvalidDocument("The line has no label.", path=path, hint="Begin it with a tag.")
-    concept = concepts.setdefault(label, _Concept(label))
+    concept = concepts.get(label) or concepts.setdefault(label, _Concept(label))
     concept.add(label, is_spoken=not written.strip().startswith("~"))
     _add_names(concept, synonyms)
     del parents[depth:]

@@ -21,6 +21,10 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
+# Status, headers and body of an answer that is all there; False: nothing was sent, send it in parts.
+Whole: TypeAlias = Callable[[int, Headers, bytes], bool]
+
+WHOLE = "waypost.whole"  # in the scope of a request, where whoever serves can send an answer in one step
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
@@ -225,6 +229,12 @@ class Response:
             headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if head else self.body})
+
+
+def take_whole(scope: Scope) -> Whole | None:
+    """How this request can be answered in one step, if it can. Given once: a scope must not hold on to its own request."""
+    taken: Whole | None = scope.pop(WHOLE, None)
+    return taken
 
 
 class StreamingResponse:

@@ -27,6 +27,7 @@ from waypost.server.asgi import (
     Send,
     StreamingResponse,
     merge_vary,
+    take_whole,
 )
 from waypost.server.auth import Authenticator
 from waypost.server.metrics import Metrics
@@ -34,7 +35,6 @@ from waypost.server.origin import Origin
 from waypost.server.problems import internal_error, problem_response
 from waypost.server.rates import Rates
 from waypost.server.routes import Call, Route, Router
-from waypost.server.whole_answer import take_whole
 from waypost.trust.policy import require_scope
 
 log = logging.getLogger("waypost.server")

@@ -6,19 +6,17 @@ It knows HTTP framing and nothing of what is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from waypost.server.asgi import Scope
+from waypost.server.asgi import WHOLE, Scope
 from waypost.server.outgoing import Outgoing
 
 Pairs = Sequence[tuple[bytes, bytes]]
-Whole = Callable[[int, Pairs, bytes], bool]  # status, headers, body; False: nothing was sent, send it in parts
 
-_WHOLE = "waypost.whole"  # in the scope of a request
 _FRAMING = frozenset((b"connection", b"content-length", b"transfer-encoding"))
 _WITHOUT_BODY = (204, 304)
 # H5: a value that would end its line, or holds what no line may hold. Tabs may stand in one.
@@ -28,13 +26,7 @@ _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
 def offer_whole(cycle: RequestResponseCycle, outgoing: Outgoing) -> None:
     """Let whoever answers this request do it in one step."""
     scope: Scope = cast(Scope, cycle.scope)
-    scope[_WHOLE] = partial(_answer, cycle, outgoing)
-
-
-def take_whole(scope: Scope) -> Whole | None:
-    """How this request can be answered in one step, if it can. Given once: the scope must not hold on to its own cycle."""
-    taken: Whole | None = scope.pop(_WHOLE, None)
-    return taken
+    scope[WHOLE] = partial(_answer, cycle, outgoing)
 
 
 def _answer(cycle: RequestResponseCycle, outgoing: Outgoing, status: int, headers: Pairs, body: bytes) -> bool:

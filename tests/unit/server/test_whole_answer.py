@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from uvicorn.server import ServerState
 
-from waypost.server.asgi import Headers, Receive, Request, Response, Scope, Send
+from waypost.server.asgi import Headers, Receive, Request, Response, Scope, Send, take_whole
 from waypost.server.connection import GuardedProtocol
 from waypost.server.listening import config_of
-from waypost.server.whole_answer import take_whole
 
 _ANSWERS: dict[str, tuple[int, bytes, Headers]] = {
     "/agent": (200, b'{"id": "a"}', [(b"etag", b'"a"'), (b"x-note", b"a\tb")]),
