@@ -235,25 +235,20 @@ class Correspondent:
             return [self._answer(letter, Content(text=f"{self.me.agent} takes no messages of this kind."), 0)]
         contents = handler(letter, self.conversations.get(letter.peer))
         for part in range(limits.AGP_PARTS):
-            content = await self._next(contents, letter)
-            if content is None:
+            try:
+                content = await contents.__anext__()
+            except StopAsyncIteration:
                 return []
+            except WaypostError as error:
+                content = Content(text=str(error))
+            except Exception:
+                log.exception("the handler of %s failed on message %s", self.me.agent, letter.id)
+                content = Content(text=_FAILED)
             answer = self._answer(letter, content, part)
             if not content.more:
                 return [answer]
             await self.send(answer)
         return []
-
-    async def _next(self, contents: AsyncIterator[Content], letter: Letter) -> Content | None:
-        try:
-            return await contents.__anext__()
-        except StopAsyncIteration:
-            return None
-        except WaypostError as error:
-            return Content(text=str(error))
-        except Exception:
-            log.exception("the handler of %s failed on message %s", self.me.agent, letter.id)
-            return Content(text=_FAILED)
 
     def _answer(self, question: Letter, content: Content, part: int) -> Letter:
         return Letter(
