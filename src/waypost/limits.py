@@ -62,6 +62,7 @@ RTFS_ANSWER_BYTES: Final = 16 * MIB  # RTFS_LIMIT_MAX cards of RTFS_CARD_BYTES, 
 RTFS_SCAN_CARDS: Final = 200_000  # cards that one request may look at, over all calls of its batch
 VERSION_RANGE_CHARS: Final = 256
 VERSION_RANGES: Final = 16
+VERSION_TERMS: Final = 32  # versions that a range names: two for each of VERSION_RANGES
 
 # --- Leases --------------------------------------------------------------------------------------
 TTL_MIN_SECONDS: Final = 10

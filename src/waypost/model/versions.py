@@ -126,36 +126,46 @@ def parse_range(text: str, path: str = "version_constraint") -> Range:
             f"The version range has {len(text)} characters; at most {limits.VERSION_RANGE_CHARS} are read.", path=path
         )
     groups: list[tuple[Comparator, ...]] = []
-    column = 1
+    column, terms = 1, 0
     for part in text.split("||"):
         if len(groups) == limits.VERSION_RANGES:
             raise InvalidParameter(f"More than {limits.VERSION_RANGES} ranges are joined by `||`.", path=path)
         lead = len(part) - len(part.lstrip(" "))
-        groups.append(_parse_group(part.strip(" "), column + lead, path))
+        group, named = _parse_group(part.strip(" "), column + lead, path)
+        terms += named
+        if terms > limits.VERSION_TERMS:
+            raise InvalidParameter(
+                f"The version range names more than {limits.VERSION_TERMS} versions.",
+                path=path,
+                hint="Say it with two bounds: `>=1.2.0 <2.0.0`.",
+            )
+        groups.append(group)
         column += len(part) + 2
     return Range(tuple(groups))
 
 
-def _parse_group(text: str, column: int, path: str) -> tuple[Comparator, ...]:
+def _parse_group(text: str, column: int, path: str) -> tuple[tuple[Comparator, ...], int]:
+    """What must hold together, and how many versions are named for it."""
     hyphen = _HYPHEN.match(text)
     if hyphen:
         low = _Partial.of(hyphen.groups()[:4], column, path)
         high = _Partial.of(hyphen.groups()[4:], column + hyphen.start(5), path)
-        return (*_at_least(low), *_at_most(high))
+        return (*_at_least(low), *_at_most(high)), 2
     comparators: list[Comparator] = []
-    at = 0
+    at, named = 0, 0
     while at < len(text):
         simple = _SIMPLE.match(text, at)
         if simple is None:
             raise _unreadable(text, column, at, path)
         partial = _Partial.of(simple.groups()[1:], column + simple.start(2), path)
         comparators.extend(_COMPARE[simple.group(1) or "="](partial))
+        named += 1
         at = simple.end()
         between = _BETWEEN.match(text, at)
         if between and between.end() == len(text):
             raise _unreadable(text, column, at, path)
         at = between.end() if between else at
-    return tuple(comparators)
+    return tuple(comparators), named
 
 
 def _unreadable(text: str, column: int, at: int, path: str) -> InvalidParameter:

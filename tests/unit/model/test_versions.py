@@ -209,6 +209,14 @@ def test_a_range_has_at_most_16_alternatives() -> None:
         parse_range("||".join(["1"] * 17))
 
 
+def test_a_range_names_at_most_32_versions() -> None:
+    parse_range("||".join(["1 - 2"] * 16))
+    parse_range(" ".join([">=1"] * 32))
+    for text in (" ".join([">=1"] * 33), "||".join(["1 - 2"] * 15 + [">=1 <2 <3"])):
+        with pytest.raises(InvalidParameter, match="32"):
+            parse_range(text)
+
+
 def test_a_number_in_a_range_fits_a_double() -> None:
     assert parse_range(f"{2**53 - 1}.0.0").allows(f"{2**53 - 1}.0.0")
     with pytest.raises(InvalidParameter, match="2\\^53"):
