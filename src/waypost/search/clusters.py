@@ -240,9 +240,9 @@ def _reached(bits: int, neighbours: Callable[[int], int]) -> int:
     """All whom these lead to, and they themselves."""
     waiting = bits
     while waiting:
-        at = _lowest(waiting)
-        more = neighbours(at) & ~bits
-        waiting = (waiting ^ 1 << at) | more
+        lowest = waiting & -waiting
+        more = neighbours(lowest.bit_length() - 1) & ~bits
+        waiting = (waiting ^ lowest) | more
         bits |= more
     return bits
 
@@ -250,13 +250,10 @@ def _reached(bits: int, neighbours: Callable[[int], int]) -> int:
 def _places(bits: int) -> list[int]:
     places = []
     while bits:
-        places.append(_lowest(bits))
-        bits &= bits - 1
+        lowest = bits & -bits
+        places.append(lowest.bit_length() - 1)
+        bits ^= lowest
     return places
-
-
-def _lowest(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
 
 
 class Kin:

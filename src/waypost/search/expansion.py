@@ -110,7 +110,10 @@ def predict(
     found: dict[str, Sought] = {}
     start, end = 0, min(len(terms), limits.QUERY_TERMS)
     while start < end and len(found) < _PREDICTED:
-        tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
+        if is_tag is None and not taxonomy.begins(terms[start]):  # as most terms: only with the next it may be a name
+            tag, size = _written_apart(terms, start, end, taxonomy)
+        else:
+            tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
         if tag is not None and tag not in found:
             found[tag] = Sought(tag, WORD if size == 1 else PHRASE, taxonomy.keys_of(tag))
         start += size
@@ -119,14 +122,17 @@ def predict(
 
 def _named(terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None) -> tuple[str | None, int]:
     """What the longest phrase at the beginning names, and of how many terms it is."""
-    sizes = range(len(terms), 0, -1) if is_tag is not None or taxonomy.begins(terms[0]) else ()
-    for size in sizes:
+    for size in range(len(terms), 0, -1):
         phrase = " ".join(terms[:size])
         label = taxonomy.spoken(phrase)
         if label is not None:
             return label, size
         if is_tag is not None and is_tag(phrase):
             return phrase, size
-    if len(terms) > 1 and (label := taxonomy.spoken(terms[0] + terms[1])) is not None:
-        return label, _PAIR  # chat bot for chatbot
-    return None, 1
+    return _written_apart(terms, 0, len(terms), taxonomy)
+
+
+def _written_apart(terms: Sequence[str], at: int, end: int, taxonomy: Taxonomy) -> tuple[str | None, int]:
+    """Chat bot for chatbot."""
+    label = taxonomy.spoken(terms[at] + terms[at + 1]) if at + 1 < end else None
+    return (None, 1) if label is None else (label, _PAIR)

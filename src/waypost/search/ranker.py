@@ -270,10 +270,12 @@ class _Order:
         self._moment = moment
         self._signals = moment.signals
         self._order: Positions = np.zeros(0, dtype=np.intp)
+        self._ranked = _Rows(self._order, np.zeros(0, dtype=np.uint32))
         self.scores: F64 = np.zeros(0)
         if moment.signals is not None:
             scores = self._scored(moment.signals, now) * self._worth(moment.signals)
             self._order = np.lexsort((moment.signals.mark, -scores.round(_FINE)))
+            self._ranked = _Rows(moment.signals.place.take(self._order), moment.signals.rows.take(self._order))
             self.scores = scores.take(self._order)
 
     def _scored(self, signals: Signals, now: float) -> F64:
@@ -348,14 +350,8 @@ class _Order:
         return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
     def _id(self, at: int) -> str:
-        signals, at = self._signals, int(self._order[at])
-        if signals is None:
-            raise IndexError(at)
-        return self._moment.lives[int(signals.place[at])].segment.id_of(int(signals.rows[at]))
-
-    def _best(self, signals: Signals, count: int) -> _Rows:
-        best = self._order[:count]
-        return _Rows(signals.place.take(best), signals.rows.take(best))
+        place, rows = self._ranked
+        return self._moment.lives[int(place[at])].segment.id_of(int(rows[at]))
 
     def _owners(self, some: _Rows) -> list[int]:
         """Whose each candidate is; those that are nobody's in particular are each by itself."""
@@ -366,10 +362,8 @@ class _Order:
 
     def _spread(self, scores: list[float], limit: int) -> Iterable[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
-        signals = self._signals
-        if signals is None:
-            return
-        some = self._best(signals, max(_SPREAD, 2 * limit))
+        top = max(_SPREAD, 2 * limit)
+        some = _Rows(self._ranked.place[:top], self._ranked.rows[:top])
         kin, owners = Kin(self._column(some, "fingerprint")), self._owners(some)
         if _is_open(owners[:limit]) and not kin.is_crowded(limit + WINDOW, PER_CLUSTER + 1):
             yield from range(len(scores))
