@@ -290,7 +290,8 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
 
 def _head(record: AgentRecord, summary: str | None) -> JsonObject:
     """The members of the summary view."""
-    document: JsonObject = {"id": slug(record.id), "name": clean_line(record.name, slug(record.id))}
+    local_id = slug(record.id)
+    document: JsonObject = {"id": local_id, "name": clean_line(record.name, local_id)}
     if record.version is not None:
         document["version"] = clean(record.version)
     document["summary"] = summarise(record.description) or document["name"] if summary is None else summary

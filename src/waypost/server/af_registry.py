@@ -144,8 +144,8 @@ class RegistryDirectory:
         return [shown for entry, agent in pairs if (shown := agent or made.get(entry.id)) is not None]
 
     def _summary(self, registration: Registration) -> AfAgent:
-        record = registration.record
-        return AfAgent(id=slug(record.id), canonical_id=record.id, summary=dump_json(summary_of(record)))
+        summary = summary_of(registration.record)
+        return AfAgent(id=summary["id"], canonical_id=registration.id, summary=dump_json(summary))
 
     def _whole(self, registration: Registration) -> AfAgent:
         now = self._registry.clock.now()

@@ -1,0 +1,120 @@
+"""A catalogue that was loaded by columns answers as one that was loaded whole, at every point of its preparation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from waypost.model.registration import Entry
+from waypost.registry.catalogue import Catalogue
+from waypost.registry.roll import LateEntries, Roll
+
+NOW = 1_790_000_000.0
+
+
+def _entry(number: int, **more: object) -> Entry:
+    made = Entry(
+        id=f"urn:a:{number:03}" if number % 7 else f"urn:agent:{'é' * 30}:{number}",
+        name=f"Agent {number}",
+        owner=("alice", "bob")[number % 2],
+        visibility=("public", "internal", "private")[number % 3],
+        status="active" if number % 5 else "suspended",
+        etag=f"{number:022}",
+        revision=number,
+        changed_at=NOW + number,
+        expires_at=NOW + 1000 if number % 11 == 0 else None,
+        aliases=(f"alias-{number}",) if number % 4 == 0 else (),
+        invitees=("carol",) if number % 6 == 2 else (),
+        tags=(f"tag-{number % 9}", "all"),
+        protocols=("https",),
+        domain=None,
+        renewed_at=None,
+        facts=("trust:verified",) if number % 13 == 0 else ("region:eu",),
+    )
+    return msgspec.structs.replace(made, **more)
+
+
+ENTRIES = sorted((_entry(number) for number in range(1, 90)), key=lambda entry: entry.id)
+AUDIENCES = (None, frozenset(("public",)), frozenset(("public", "internal", "private:bob")))
+
+
+def _late() -> Catalogue:
+    catalogue = Catalogue()
+    catalogue.load(Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
+    return catalogue
+
+
+def _whole() -> Catalogue:
+    catalogue = Catalogue()
+    catalogue.load(ENTRIES)
+    return catalogue
+
+
+def _told(catalogue: Catalogue) -> list[object]:
+    told: list[object] = [sorted(catalogue.ids()), len(catalogue)]
+    for entry in ENTRIES:
+        told += [catalogue.find(entry.id), catalogue.resolve(entry.id), catalogue.is_reachable(entry.id)]
+        told += [catalogue.resolve(alias) for alias in entry.aliases]
+    for audience in AUDIENCES:
+        told += [catalogue.page(audience, limit=200), catalogue.page(audience, limit=9, offset=7, tags=("tag-3",))]
+        told += [catalogue.fingerprint(audience), catalogue.last_modified(audience), catalogue.has_judged(audience)]
+    return told
+
+
+def test_a_roll_is_the_entries_that_it_was_made_of() -> None:
+    roll = Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True)))
+    assert list(roll) == ENTRIES == list(Roll.of(ENTRIES))
+    assert roll[3] == ENTRIES[3]
+    assert roll[5:9] == ENTRIES[5:9] == Roll.of(ENTRIES)[5:9]
+    assert len(Roll.of([])) == 0
+
+
+def test_what_is_made_later_is_the_same() -> None:
+    assert _told(_late()) == _told(_whole())
+
+
+def _renew(catalogue: Catalogue) -> None:
+    catalogue.renew(msgspec.structs.replace(ENTRIES[2], expires_at=NOW + 50, revision=200))
+
+
+def _put(catalogue: Catalogue) -> None:
+    catalogue.put(msgspec.structs.replace(ENTRIES[4], tags=("other",), revision=201), NOW + 500)
+
+
+def _remove(catalogue: Catalogue) -> None:
+    catalogue.remove(ENTRIES[6].id, NOW + 500)
+
+
+def _expire(catalogue: Catalogue) -> None:
+    catalogue.expire(NOW + 2000)
+
+
+def _register(catalogue: Catalogue) -> None:
+    catalogue.put(_entry(500), NOW + 500)
+
+
+def _load_more(catalogue: Catalogue) -> None:
+    more = [_entry(number) for number in range(600, 620)]
+    catalogue.load(Roll(list(zip(*map(msgspec.structs.astuple, more), strict=True))))
+
+
+@pytest.mark.parametrize("change", [_renew, _put, _remove, _expire, _register, _load_more])
+def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalogue], None]) -> None:
+    late, whole = _late(), _whole()
+    for catalogue in (late, whole):
+        change(catalogue)
+    assert _told(late) == _told(whole)
+
+
+def test_one_that_was_asked_for_is_made_once() -> None:
+    entries = LateEntries({}, Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
+    first = entries[ENTRIES[0].id]
+    assert first is entries.get(ENTRIES[0].id)
+    entries.settle([msgspec.structs.replace(ENTRIES[0], name="later"), ENTRIES[1]])
+    assert first is entries[ENTRIES[0].id]
+    assert entries[ENTRIES[1].id] is ENTRIES[1]
+    assert entries.pop(ENTRIES[2].id, None) == ENTRIES[2]
+    assert entries.pop(ENTRIES[2].id, None) is None
+    assert entries.get("nobody") is None
