@@ -88,8 +88,7 @@ class Catalogue:
         self._owned.update(roll.column("owner"))
         self._load_names(roll)
         self._load_judged(roll)
-        times = zip(roll.column("expires_at"), ids, roll.column("revision"), strict=True)
-        self._deadlines += [(ends, agent_id, revision) for ends, agent_id, revision in times if ends is not None]
+        self._deadlines += roll.stated("expires_at", "id", "revision")
         heapq.heapify(self._deadlines)
         self._unordered.append(tuple(map(roll.column, ("name", "id", "status", *_SEEN_BY))))
         self._load_changes(roll)
@@ -224,9 +223,13 @@ class Catalogue:
 
     def _load_changes(self, roll: Roll) -> None:
         latest: dict[tuple[str, str, tuple[str, ...]], float] = {}
-        for seen_by, at in zip(zip(*map(roll.column, _SEEN_BY), strict=True), roll.column("changed_at"), strict=True):
-            if at > latest.get(seen_by, 0.0):
-                latest[seen_by] = at
+        times, seen = roll.column("changed_at"), [*map(roll.column, _SEEN_BY)]
+        if times and all(len(set(column)) == 1 for column in seen):  # one owner, one visibility
+            latest[seen[0][0], seen[1][0], seen[2][0]] = max(times)
+        else:
+            for seen_by, at in zip(zip(*seen, strict=True), times, strict=True):
+                if at > latest.get(seen_by, 0.0):
+                    latest[seen_by] = at
         newest: dict[tuple[str, ...], float] = {}
         for seen_by, at in latest.items():
             scopes = record_scopes(*seen_by)

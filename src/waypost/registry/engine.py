@@ -203,8 +203,7 @@ class Registry(Confirming):
             async for page in self.store.entries():
                 roll = Roll.of(page)
                 self.catalogue.load(roll)
-                hosted = zip(roll.column("domain"), roll.column("id"), strict=True)
-                self._domains.update((domain, agent_id) for domain, agent_id in hosted if domain)
+                self._domains.update(roll.stated("domain", "id"))
         finally:
             gc.enable()
         gc.freeze()

@@ -38,6 +38,14 @@ class Roll(Sequence[Entry]):
     def column(self, name: str) -> Sequence[Any]:
         return self._columns[_PLACES[name]]
 
+    def stated(self, name: str, *others: str) -> Iterator[tuple[Any, ...]]:
+        """That column and others beside it, of the rows where it says something: few, where it is asked like this."""
+        column = self.column(name)
+        if column.count(None) == len(column):
+            return iter(())
+        rows = zip(column, *map(self.column, others), strict=True)
+        return (row for row in rows if row[0] is not None)
+
     def __len__(self) -> int:
         return len(self._columns[0])
 
