@@ -16,8 +16,8 @@ WINDOW: Final = limits.SPREAD_WINDOW
 PER_CLUSTER: Final = 2
 PER_OWNER: Final = 2
 COMPARABLE: Final = 0.9  # of a score: what is this good is as good
-# Another owner's candidate goes before the third of one owner when it fits too: some two fifths as likely to be what is asked for, and
-# likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what they do.
+# Another owner's candidate goes before the third of one owner when it fits too: two fifths as likely to be what is asked
+# for, and likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what they do.
 FITS_TOO: Final = 0.4
 FITS: Final = 0.2
 ORIGINAL: Final = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
