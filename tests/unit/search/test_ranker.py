@@ -130,6 +130,18 @@ def test_deprecated_agents_do_not_crowd_out_others(maintained: bool) -> None:
 
 
 @both
+def test_tags_alone_answer_where_many_copies_carry_them(maintained: bool) -> None:
+    text = "Reads the gauges of a harbour and tells sailors when the water rises, falls and stands still for an hour."
+    copies = [agent(f"copy-{number:02}", f"Copy {number}", text, tags=["tides"]) for number in range(20)]
+    other = agent("other", "Moon", "Tells how the moon pulls the sea.", tags=["tides"])
+    ranker = opened(*copies, other, maintained=maintained)
+    for words in ("", "the of and"):
+        shown = ids(ask(ranker, words, preferred_tags=("tides",)))
+        assert len(shown) == 10
+        assert "other" in shown
+
+
+@both
 def test_equals_stand_in_the_same_order_however_they_came(maintained: bool) -> None:
     clones = [agent(f"clone-{number:03}", "Weather", "Weather.") for number in range(300)]
     ranker = opened(*reversed(clones), maintained=maintained)

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waypost import limits
 from waypost.search.document import Prepared, hash_of, impacts_of
 from waypost.search.honesty import Damping, Fields
 from waypost.search.postings import Weighted
@@ -120,3 +121,27 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             assert mask[found].all()
             assert np.allclose(np.sort(figures)[::-1], expected[: len(found)], atol=1e-5)
             assert len(found) == min(50, int((scores > 0).sum()))
+
+
+def test_a_unit_measures_the_same_alone_and_beside_others() -> None:
+    segment = build(_many(400))
+    numbers = segment.terms.find_all([hash_of(f"w{number}") for number in range(8)])
+    weighted = Weighted(segment, numbers, [1.0 + at / 7 for at in range(8)], range(8))
+    rows = np.arange(0, 400, 3, dtype=np.uint32)
+    whole = np.ones((8, 1), dtype=np.float32)
+    units = np.hstack([whole, (np.arange(8) % 3 == 0).astype(np.float32)[:, None]])
+    for alone, beside in zip(weighted.measured(rows, whole), weighted.measured(rows, units), strict=True):
+        assert np.array_equal(alone[:, 0], beside[:, 0])
+        assert (beside[:, 1] <= beside[:, 0]).all()
+        assert beside[:, 1].any()
+
+
+def test_a_key_has_the_same_number_when_it_is_asked_for_again_and_after_very_many_others() -> None:
+    postings = build(_many(300)).terms
+    keys: list[int] = postings.keys.tolist()
+    others = [key + 1 for key in keys if key + 1 not in keys]
+    strangers = range(limits.TERM_PLACES)
+    for _ in range(2):
+        assert postings.find_all(keys) == list(range(len(keys)))
+        assert postings.find_all(others) == [-1] * len(others)
+        assert postings.find_all(strangers)[-1] == -1
