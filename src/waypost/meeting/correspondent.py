@@ -325,7 +325,8 @@ class Asked:
     def __init__(self, letter: Letter) -> None:
         self.letter = letter
         self.is_over = False
-        self._parts: asyncio.Queue[Letter] = asyncio.Queue()
+        self._parts: deque[Letter] = deque()
+        self._waiting: asyncio.Future[None] | None = None
         self._count = 0
         self._is_derived: bool | None = None  # whether the peer makes ids of answers as we do
 
@@ -339,18 +340,34 @@ class Asked:
         if derived != self._is_derived:
             return False
         self._count += 1
-        self._parts.put_nowait(letter)
+        self._parts.append(letter)
+        self._wake()
         return True
 
     async def next(self, seconds: float) -> Letter:
-        try:
-            async with asyncio.timeout(seconds):
-                part = await self._parts.get()
-        except TimeoutError:
+        if not self._parts:
+            await self._wait(seconds)
+        if not self._parts:
             raise Timeout(
                 f"{self.letter.peer} has not answered in {seconds:g} seconds.",
                 path="to",
                 hint="The message is kept and delivered; ask later, or wait longer with timeout.",
-            ) from None
+            )
+        part = self._parts.popleft()
         self.is_over = not part.content.more
         return part
+
+    async def _wait(self, seconds: float) -> None:
+        """Until a part is here, or the time is over."""
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(seconds, self._wake)
+        try:
+            await self._waiting
+        finally:
+            timer.cancel()
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

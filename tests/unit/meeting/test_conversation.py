@@ -23,7 +23,7 @@ from support.agp import (
     text_of,
 )
 from waypost import limits
-from waypost.errors import HandshakeTimeout, Unavailable
+from waypost.errors import HandshakeTimeout, Timeout, Unavailable
 from waypost.meeting.conversation import Conversation, Timing
 from waypost.meeting.correspondent import Asked, Correspondent, answer_id
 from waypost.meeting.mail import OUT, Keeping, Letter
@@ -322,3 +322,20 @@ async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() ->
     other = Letter(id=answer_id("q2", 1, last=True), peer=BOB, content=Content(text=second, reply_to="q1"))
     assert not asked.take(other)
     assert not Asked(letter).take(Letter(id="x", peer=ALICE, content=Content(text="", reply_to="q1")))
+
+
+async def test_a_question_that_is_not_answered_in_time_says_so_and_its_answer_comes_later() -> None:
+    gate = asyncio.Event()
+    late: asyncio.Queue[Letter] = asyncio.Queue()
+
+    async def slow(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        await gate.wait()
+        yield Content(text="late")
+
+    alice, bob = await correspondent(ALICE, BOB, answered=late.put), await correspondent(BOB, ALICE, chat=slow)
+    async with Meeting(alice, bob):
+        with pytest.raises(Timeout):
+            await alice.answer(alice.letter(BOB, Content(text="?")), seconds=0.01)
+        gate.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert (await late.get()).content.text == "late"
