@@ -8,7 +8,6 @@ analysis, no score's meaning and no record: arrays in, arrays out.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from math import acos, pi
@@ -226,14 +225,19 @@ def _as_bits(near: npt.NDArray[np.bool_]) -> list[int]:
 
 def _joined(neighbours: Sequence[int], least: int) -> Iterator[list[int]]:
     """Connected components of at least so many, each by its members in order. Everybody is near itself."""
+    groups = dict.fromkeys(neighbours)
+    if sum(map(int.bit_count, groups)) == len(
+        neighbours
+    ):  # mostly all of a cluster are near each other and nobody else
+        yield from (_places(bits) for bits in groups if bits.bit_count() >= least)
+        return
     seen = 0
-    for bits, count in Counter(neighbours).items():
-        members = bits
-        if bits.bit_count() != count:  # mostly all of a cluster are near each other and nobody else
-            members = 0 if bits & seen else _reached(bits, neighbours.__getitem__)
+    for bits in groups:
+        if not bits & seen:
+            members = _reached(bits, neighbours.__getitem__) if bits & bits - 1 else bits
             seen |= members
-        if members.bit_count() >= least:
-            yield _places(members)
+            if members.bit_count() >= least:
+                yield _places(members)
 
 
 def _reached(bits: int, neighbours: Callable[[int], int]) -> int:

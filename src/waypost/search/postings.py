@@ -120,7 +120,10 @@ class Weighted:
             rows = _above(totals, places, seen, limit)
             return self._largest(rows, totals[rows], limit)
         finally:
-            totals[places] = 0
+            if len(totals) <= _FLAT * len(places):
+                totals.fill(0)
+            else:
+                totals[places] = 0
 
     def _settled(
         self, totals: Scores, touched: Sequence[Places], seen: Mask | None, at: int, limit: int

@@ -358,6 +358,8 @@ class _Order:
         owners: list[int] = self._column(some, "owner").tolist()
         if _NOBODYS.isdisjoint(owners):
             return owners
+        if len(set(owners)) == 1:
+            return [*range(len(owners))]
         return [-at if owner in _NOBODYS else owner for at, owner in enumerate(owners, 1)]
 
     def _spread(self, scores: list[float], limit: int) -> Iterable[int]:
