@@ -18,11 +18,10 @@ from waypost.model.record import STATUSES
 MEDIA_TYPE_CHARS = 255
 LANGUAGE_CHARS = 64
 
-_VISIBLE = r"\S"
 _Id = Annotated[str, Meta(min_length=1, max_length=limits.ID_CHARS)]
-_Name = Annotated[str, Meta(pattern=_VISIBLE, max_length=limits.NAME_CHARS)]
-_Description = Annotated[str, Meta(pattern=_VISIBLE, max_length=limits.DESCRIPTION_CHARS)]
-_Tag = Annotated[str, Meta(pattern=_VISIBLE, max_length=limits.TAG_CHARS)]
+_Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS)]
+_Description = Annotated[str, Meta(min_length=1, max_length=limits.DESCRIPTION_CHARS)]
+_Tag = Annotated[str, Meta(min_length=1, max_length=limits.TAG_CHARS)]
 _Tags = Annotated[list[_Tag], Meta(max_length=limits.TAGS)]
 _Word = Annotated[str, Meta(max_length=limits.TAG_CHARS)]
 _Status = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(STATUSES)})\Z")]
@@ -30,7 +29,7 @@ _Object = dict[str, Any]
 
 
 class _Example(msgspec.Struct, gc=False):
-    text: Annotated[str, Meta(pattern=_VISIBLE, max_length=limits.EXAMPLE_CHARS)]
+    text: Annotated[str, Meta(min_length=1, max_length=limits.EXAMPLE_CHARS)]
     id: Annotated[str, Meta(max_length=limits.ID_CHARS)] | None = None
     tags: _Tags | None = None
     input_schema: _Object | None = None
@@ -72,4 +71,13 @@ def fits(document: Mapping[str, Any]) -> bool:
     for binding in shape.bindings or ():
         words += (binding.protocol, binding.endpoint)
     together = "".join(words)
-    return " " not in together and together.isprintable()
+    return " " not in together and together.isprintable() and not any(map(str.isspace, _texts(shape)))
+
+
+def _texts(shape: _Document) -> list[str]:
+    """What must not be blank. A pattern would say so too, and take as long as all the rest."""
+    texts = [shape.name, shape.description, *(shape.tags or ())]
+    for example in shape.examples or ():
+        texts.append(example.text)
+        texts += example.tags or ()
+    return texts

@@ -90,6 +90,7 @@ RECORD_FIELDS = (
     "updated_at",
     "signature",
 )
+_LATER_FIELDS = RECORD_FIELDS[6:]
 _KNOWN_BINDING = frozenset(_BINDING_FIELDS)
 _KNOWN_EXAMPLE = frozenset(_EXAMPLE_FIELDS)
 _KNOWN_RECORD = frozenset(RECORD_FIELDS)
@@ -101,9 +102,9 @@ def record_to_json(record: AgentRecord) -> JsonObject:
     if record.tags:
         document["tags"] = list(record.tags)
     if record.examples:
-        document["examples"] = [_part_to_json(example, _EXAMPLE_FIELDS) for example in record.examples]
-    document["bindings"] = [_part_to_json(binding, _BINDING_FIELDS) for binding in record.bindings]
-    for name in RECORD_FIELDS[6:]:
+        document["examples"] = [_example_to_json(example) for example in record.examples]
+    document["bindings"] = [_binding_to_json(binding) for binding in record.bindings]
+    for name in _LATER_FIELDS:
         value = getattr(record, name)
         if value is not None:
             document[name] = value
@@ -112,14 +113,31 @@ def record_to_json(record: AgentRecord) -> JsonObject:
     return document
 
 
-def _part_to_json(part: Binding | Example, fields: tuple[str, ...]) -> JsonObject:
-    document: JsonObject = {}
-    for name in fields:
-        value = getattr(part, name)
-        if value is None or value == ():
-            continue
-        document[name] = list(value) if isinstance(value, tuple) else value
-    for name, value in part.extra.items():
+def _binding_to_json(binding: Binding) -> JsonObject:
+    document: JsonObject = {"protocol": binding.protocol, "endpoint": binding.endpoint}
+    if binding.media_types:
+        document["media_types"] = list(binding.media_types)
+    if binding.interaction_model is not None:
+        document["interaction_model"] = binding.interaction_model
+    if binding.priority is not None:
+        document["priority"] = binding.priority
+    for name, value in binding.extra.items():
+        document.setdefault(name, value)
+    return document
+
+
+def _example_to_json(example: Example) -> JsonObject:
+    document: JsonObject = {} if example.id is None else {"id": example.id}
+    document["text"] = example.text
+    if example.tags:
+        document["tags"] = list(example.tags)
+    if example.input_schema is not None:
+        document["input_schema"] = example.input_schema
+    if example.output_schema is not None:
+        document["output_schema"] = example.output_schema
+    if example.language is not None:
+        document["language"] = example.language
+    for name, value in example.extra.items():
         document.setdefault(name, value)
     return document
 

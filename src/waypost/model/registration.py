@@ -80,7 +80,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     """What was found of all its documents."""
-    return tuple(verdict for source in registration.sources for verdict in source.verdicts)
+    sources = registration.sources
+    if len(sources) == 1:  # nearly always
+        return sources[0].verdicts
+    return tuple(verdict for source in sources for verdict in source.verdicts)
 
 
 def key_id_of(source: Source) -> str | None:
@@ -94,8 +97,8 @@ def key_id_of(source: Source) -> str | None:
 
 def keys_of(registration: Registration) -> tuple[str, ...]:
     """The keys that stand behind it, each once."""
-    found = (key_id_of(source) for source in registration.sources)
-    return tuple(dict.fromkeys(key_id for key_id in found if key_id is not None))
+    found = [key_id_of(source) for source in registration.sources if source.verdicts]
+    return tuple(dict.fromkeys(key_id for key_id in found if key_id is not None)) if found else ()
 
 
 def endpoint_of(registration: Registration) -> str | None:

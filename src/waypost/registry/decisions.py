@@ -42,7 +42,10 @@ from waypost.trust.policy import may_change, no_such_agent, require_bound, requi
 
 def expiry_of(registration: Registration) -> float | None:
     """When a registration stops being returned: the end of its lease, or the record's own `expires_at` (PRO-22)."""
-    return earliest(registration.lease_expires_at, find_instant(registration.record.expires_at))
+    ends = registration.record.expires_at
+    if ends is None:  # nearly always
+        return registration.lease_expires_at
+    return earliest(registration.lease_expires_at, find_instant(ends))
 
 
 def entry_of(registration: Registration) -> Entry:
@@ -75,7 +78,8 @@ def _found_facts(registration: Registration) -> tuple[str, ...]:
 
 def _trust_fact(registration: Registration) -> tuple[str, ...]:
     """What is only claimed needs no word."""
-    level = level_of(verdicts_of(registration))
+    verdicts = verdicts_of(registration)
+    level = level_of(verdicts) if verdicts else "self_asserted"
     return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
 
 

@@ -78,7 +78,8 @@ def marks(record: AgentRecord) -> tuple[Mark, ...]:
     if _is_plain("\n".join((record.name, record.description, *record.tags, *[each.text for each in record.examples]))):
         return ()
     for path, text in _texts(record):
-        found += _marks(path, text)
+        if not _is_plain(text):
+            found += _marks(path, text)
         if len(found) >= _MARKS:
             break
     return tuple(found[:_MARKS])
@@ -96,11 +97,15 @@ def is_suspicious(text: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Most records are: one look over all their texts at once, and nothing that could be a mark."""
+    """Most records are: one look over all their texts at once, and nothing that could be a mark. So are most texts of one
+    that is not."""
     if not text.isascii():
         return False
     lowered = text.lower()
-    return not any(cue in lowered for cue in _ANY_CUE)
+    for cue in _ANY_CUE:  # noqa: SIM110 - a loop takes two thirds of the time of any()
+        if cue in lowered:
+            return False
+    return True
 
 
 def _texts(record: AgentRecord) -> Iterator[tuple[str, str]]:
