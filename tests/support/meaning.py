@@ -36,8 +36,8 @@ async def pending(bench: Bench) -> int:
 
 
 async def settled(bench: Bench) -> list[int]:
-    """Wait until every vector is made; gives what `indexing_pending` said meanwhile."""
-    bench.application.answering()
+    """Wait until the model is there and every vector is made; gives what `indexing_pending` said meanwhile."""
+    await asyncio.to_thread(bench.application.models.load)
     counts = [await pending(bench)]
     async with asyncio.timeout(300):  # two thousand texts, on a machine that others use too
         while counts[-1]:
