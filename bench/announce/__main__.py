@@ -20,7 +20,7 @@ from bench.announce.report import DOCUMENT, RESULTS, documented, report
 PARTS = ("lan", "sockets", "bus", "flood")
 SIZES: dict[str, tuple[int, ...]] = {"lan": (100, 300, 1000), "sockets": (500, 2000, 5000), "bus": (250, 500, 1000)}
 SMALL: dict[str, tuple[int, ...]] = {"lan": (20,), "sockets": (50,), "bus": (50,)}
-FLOOD_SECONDS, FLOOD_ROUNDS = 4.0, 5
+FLOOD_SECONDS, FLOOD_ROUNDS = 10.0, 4
 SMALL_FLOOD_SECONDS, SMALL_FLOOD_ROUNDS = 1.0, 2
 BARE_FIRST = ("bare", "ours")
 
