@@ -10,6 +10,8 @@ import random
 import socket
 from pathlib import Path
 
+from waypost.net.urls import DENIED_PORTS
+
 HOST = "127.0.0.1"
 _LOWEST, _HIGHEST = 15_000, 32_767
 _TRIES = 1000
@@ -17,8 +19,9 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Free for TCP and for UDP, and nobody else's."""
-    drawn = random.SystemRandom().sample(range(_LOWEST, _lowest_given() or _HIGHEST), _TRIES)
+    """Free for TCP and for UDP, nobody else's, and none that is never asked because databases listen there."""
+    usual = [port for port in range(_LOWEST, _lowest_given() or _HIGHEST) if port not in DENIED_PORTS]
+    drawn = random.SystemRandom().sample(usual, _TRIES)
     return next(port for port in drawn if _is_mine(port) and _is_free(port))
 
 
