@@ -57,7 +57,8 @@ Key: TypeAlias = Keyword | str | int
 Form: TypeAlias = bool | int | float | str | Keyword | Symbol | List | Vector | Map | Quote | Context | None
 
 _IDENT: Final = r"[A-Za-z_$+\-*=<>!?&%][A-Za-z0-9_$+\-*=<>!?&%.:]*+"
-PLAIN_NAME: Final = re.compile(rf"{_IDENT}(?:/{_IDENT})?\Z")  # of ASCII; others are names too, see is_name
+NAME: Final = rf"{_IDENT}(?:/{_IDENT})?"  # of ASCII; others are names too, see is_name
+_PLAIN_NAME: Final = re.compile(rf"{NAME}\Z")
 _START: Final = "_$+-*=<>!?&%"
 _NO_LETTERS: Final = str.maketrans("", "", _START + "0123456789.:")
 
@@ -65,7 +66,7 @@ _NO_LETTERS: Final = str.maketrans("", "", _START + "0123456789.:")
 def is_name(text: str) -> bool:
     """True when `text` can be written as a symbol, or as a keyword without quotes."""
     if text.isascii():
-        return PLAIN_NAME.match(text) is not None
+        return _PLAIN_NAME.match(text) is not None
     namespace, slash, name = text.partition("/")
     return _is_ident(namespace) and (not slash or _is_ident(name))
 

@@ -9,47 +9,77 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice
-from json import JSONDecoder
+from collections.abc import Callable
+from json.decoder import scanstring  # type: ignore[attr-defined]  # not told of, and public by its name
 from typing import Final
 
 from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import PLAIN_NAME, Context, Form, Key, Keyword, List, Map, Quote, Symbol, Vector, is_name
+from waypost.model.sexpr import NAME, Context, Form, Key, Keyword, List, Map, Quote, Symbol, Vector, is_name
 
-# One token with the blanks and comments before it. Every character is of some token, so that their lengths are the place
-# in the text. Nothing is given back once it was taken (`++`): no text makes this go over it twice.
+# What is well written in a string: no control character, no escape but those of JSON, no half of a surrogate pair.
+_CLEAN: Final = r'[^"\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*+'
+_ESCAPE: Final = (
+    r'\\(?:["\\/bfnrt]'
+    r"|u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
+)
+_WELL_WRITTEN: Final = rf"{_CLEAN}(?:{_ESCAPE}{_CLEAN})*+"
+_IN_WORD: Final = r'[^ \t\r\n\f,()\[\]{}";]'
+_BEHIND: Final = rf"(?!{_IN_WORD})"
+
+# One token with the blanks and comments before it: the number of its group is its kind. Every character is of some token,
+# and nothing is given back once it was taken (`++`): no text makes this go over it more than twice. Most words are plain,
+# and are judged by this alone; the others are looked at again.
+_KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
 _TOKEN: Final = re.compile(
-    r"""(?:[ \t\r\n\f,]++|;[^\n\r]*+)*+
-    (?: :?"(?:[^"\\]++|\\.)*+"?           # a string, or a keyword written as one; perhaps never closed
-    | [()\[\]{}']
-    | \#_
-    | [^ \t\r\n\f,()\[\]{}";]++
-    | \Z)""",
+    rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*+
+    (?: :({NAME}{_BEHIND})
+    | "({_WELL_WRITTEN})"
+    | ((?![-+]){NAME}{_BEHIND})
+    | ([-+]?[0-9]{{1,{limits.RTFS_INTEGER_DIGITS}}}+{_BEHIND})
+    | :"({_WELL_WRITTEN})"
+    | ([-+]?[0-9]{{1,20}}+\.[0-9]{{1,20}}+(?:[eE][-+]?[0-9]{{1,2}}+)?{_BEHIND})   # none of these is beyond a double
+    | ([(\[{{])
+    | ([)\]}}])
+    | (\#_)
+    | ('|:?"(?:[^"\\]++|\\.)*+"?|{_IN_WORD}++)
+    | (\Z))""",
     re.VERBOSE | re.DOTALL,
 )
-_TOKENS: Final = 512  # taken from the text at a time
-_BLANKS: Final = " \t\r\n\f,"
-_BEFORE: Final = re.compile(r"(?:[ \t\r\n\f,]++|;[^\n\r]*+)*+")
-_PLAIN_STRING: Final = re.compile(r'"[^"\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*+"\Z')
-# How far a string is well written: a control character, a bad escape or half of a surrogate pair ends it.
-_WELL_WRITTEN: Final = re.compile(
-    r"""(?:[^"\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]++|\\["\\/bfnrt]
-    |\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89a-fA-F])[0-9a-fA-F]{4}))*+""",
-    re.VERBOSE,
-)
 _HEX: Final = re.compile(r"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\u(?![0-9a-fA-F]{4}))?|[0-9a-fA-F]{4})")
-_STRINGS: Final = JSONDecoder(strict=False)  # the escapes are those of JSON; a tab or a line break may stand for itself
-_INTEGER: Final = re.compile(r"[-+]?[0-9]++\Z")
-_FLOAT: Final = re.compile(r"[-+]?[0-9]++\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z")
+_STRING_WORD: Final = re.compile(_WELL_WRITTEN)
+_ALL_DIGITS: Final = re.compile(r"[-+]?[0-9]++\Z")
+_ANY_FLOAT: Final = re.compile(r"[-+]?[0-9]++\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z")
 _NUMBER_START: Final = re.compile(r"[-+]?[0-9]")
 _CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "nil": None}
-_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
-_PASSED_OVER: Final = frozenset(("", "#_"))
-_NUMERIC: Final = frozenset("+-0123456789")
-_ENDS: Final = frozenset(("", ")", "]", "}"))
-_MARKS: Final = frozenset("'#^)]}")
+_ENDS: Final = frozenset((_CLOSING, _END))
+_UNCAUGHT: Final = {_KEYWORD: 1, _STRING: 1, _QUOTED: 2}  # characters of a token before its group
 _TAGS_READ_AS_STRINGS: Final = ("#inst", "#uuid")
+
+
+def _string(written: str) -> str:
+    """The escapes are those of JSON; a tab or a line break may stand for itself."""
+    text: str = scanstring(f'{written}"', 0, False)[0] if "\\" in written else written
+    return text
+
+
+def _symbol(word: str) -> Symbol | bool | None:
+    return _CONSTANTS[word] if word in _CONSTANTS else Symbol(word)
+
+
+def _quoted(written: str) -> Keyword:
+    return Keyword(_string(written))
+
+
+_PLAIN: Final[tuple[Callable[[str], Form], ...]] = (
+    str,
+    Keyword,
+    _string,
+    _symbol,
+    int,
+    _quoted,
+    float,
+)  # by their kinds
 
 
 def read_forms(source: str | bytes, *, lenient: bool = False) -> tuple[Form, ...]:
@@ -97,82 +127,62 @@ def _error(text: str, offset: int, message: str, *, hint: str | None = None) -> 
 class _Reader:
     """A recursive descent over the tokens of one text. Depth, number of forms and digits are bounded (P-5)."""
 
-    __slots__ = ("at", "atoms", "depth", "forms_left", "lenient", "stream", "text", "waiting")
+    __slots__ = ("at", "depth", "forms_left", "lenient", "names", "stream", "text")
 
     def __init__(self, text: str, lenient: bool) -> None:
         self.text = text
         self.lenient = lenient
-        self.at = 1 if text.startswith("\ufeff") else 0  # behind the last token that was taken
-        self.stream = _TOKEN.finditer(text, self.at)
-        self.waiting: list[str] = []  # the next tokens, the first of them last
-        self.atoms: dict[str, Form] = {}  # what was read already, by its token: most words of a text come again
+        self.stream = _TOKEN.finditer(text, 1 if text.startswith("\ufeff") else 0)
+        self.at = 0  # behind the last string that had a tag
+        self.names: dict[str, Form] = {}  # what was not plain and read already, by its word
         self.depth = 0
         self.forms_left = _most_forms(text)
 
     def file(self) -> tuple[Form, ...]:
-        return self.items(0, "")
+        return self.items(None, "")
 
     def error(self, message: str, at: int, *, hint: str | None = None) -> InvalidDocument:
         return _error(self.text, at, message, hint=hint)
 
     # --- Tokens -----------------------------------------------------------------------------------
 
-    def refill(self) -> None:
-        """Take more of the text. What follows its end is an empty token, again and again."""
-        self.waiting += [found[0] for found in islice(self.stream, _TOKENS)][::-1] or [""]
+    def take(self) -> re.Match[str]:
+        """The next token that is not discarded. The end of the text is the last one, and nobody asks beyond it."""
+        while (token := next(self.stream)).lastindex == _DISCARD:
+            self.discard(token)
+        return token
 
-    def take(self) -> str:
-        """The next word that is not discarded; none at the end of the text."""
-        while True:
-            if not self.waiting:
-                self.refill()
-            token = self.waiting.pop()
-            self.at += len(token)
-            word = token.lstrip(_BLANKS)
-            if word not in _PASSED_OVER and word[0] != ";":
-                return word
-            if word == "#_":
-                self.discard(self.at - 2)
-            elif word:
-                self.pass_comments(word)
-            else:
-                return word
-
-    def pass_comments(self, word: str) -> None:
-        comments = _BEFORE.match(word)
-        rest = word[comments.end() :] if comments else word
-        self.waiting.append(rest)
-        self.at -= len(rest)
-
-    def discard(self, start: int) -> None:
-        self.enter(start)
-        word = self.take()
-        if word in _ENDS:
-            raise self.error("`#_` has no form to discard.", start)
-        self.form(word)
+    def discard(self, mark: re.Match[str]) -> None:
+        self.enter(mark)
+        token = self.take()
+        if token.lastindex in _ENDS:
+            raise self.error("`#_` has no form to discard.", _start(mark))
+        self.form(token)
         self.depth -= 1
 
-    def enter(self, start: int) -> None:
+    def enter(self, mark: re.Match[str]) -> None:
         self.depth += 1
         if self.depth > limits.RTFS_DEPTH:
-            raise self.error(f"Nested deeper than {limits.RTFS_DEPTH}.", start)
+            raise self.too_deep(mark)
+
+    def too_deep(self, token: re.Match[str]) -> InvalidDocument:
+        return self.error(f"Nested deeper than {limits.RTFS_DEPTH}.", _start(token))
 
     # --- Forms ------------------------------------------------------------------------------------
 
-    def form(self, word: str) -> Form:
-        """The form that begins with a word that was taken."""
+    def form(self, token: re.Match[str]) -> Form:
+        """The form that begins with a token that was taken."""
         self.forms_left -= 1
         if self.forms_left < 0:
-            raise self.too_many(self.at - len(word))
-        if word in self.atoms:
-            return self.atoms[word]
-        if word in _CLOSING:
-            return self.collection(word, self.at - 1)
-        first = word[0]
-        if first in _MARKS:
-            return self.marked(word, self.at - len(word))
-        form = self.atoms[word] = self.atom(word, first)
-        return form
+            raise self.too_many(_start(token))
+        kind = token.lastindex or _END
+        if kind < _OPENING:
+            return _PLAIN[kind](token[kind])
+        if kind == _OPENING:
+            return self.collection(token)
+        if kind == _CLOSING:
+            raise self.error(f"`{token[_CLOSING]}` closes nothing.", _start(token))
+        return self.other(token[_OTHER], token)
 
     def too_many(self, start: int) -> InvalidDocument:
         return self.error(
@@ -181,113 +191,132 @@ class _Reader:
             hint=f"Any text may hold {limits.RTFS_FORMS_SHORT}, a longer one a form in {limits.RTFS_FORM_CHARS} characters.",
         )
 
-    def collection(self, word: str, start: int) -> List | Vector | Map:
-        self.enter(start)
+    def collection(self, opening: re.Match[str]) -> List | Vector | Map:
+        self.depth += 1
+        if self.depth > limits.RTFS_DEPTH:
+            raise self.too_deep(opening)
+        word = opening[_OPENING]
         form: List | Vector | Map
-        if word == "{":
-            form = Map(self.entries(start))
-        elif word == "[":
-            form = Vector(self.items(start, "]"))
+        if word == "[":
+            form = Vector(self.items(opening, "]"))
+        elif word == "(":
+            form = List(self.items(opening, ")"))
         else:
-            form = List(self.items(start, ")"))
+            form = Map(self.entries(opening))
         self.depth -= 1
         return form
 
-    def marked(self, word: str, start: int) -> Form:
-        match word[0]:
-            case "'":
-                return self.quote(start)
-            case "#":
-                return self.dispatch(word, start)
-            case "^":
-                raise self.error("Metadata (`^`) is not read.", start, hint="Leave it out.")
-            case _:
-                raise self.error(f"`{word}` closes nothing.", start)
-
-    def items(self, start: int, closing: str) -> tuple[Form, ...]:
+    def items(self, opening: re.Match[str] | None, closing: str) -> tuple[Form, ...]:
         """The forms up to what closes them; the end of the text closes those of a file."""
         found: list[Form] = []
-        while (word := self.take()) != closing:
-            if word in _ENDS:
-                self.closes(word, start, closing)
-            found.append(self.form(word))
-        return tuple(found)
+        while True:
+            token = next(self.stream)
+            kind = token.lastindex or _END
+            if kind <= _OPENING and self.forms_left > 0:  # as `form` does: most are these
+                self.forms_left -= 1
+                found.append(_PLAIN[kind](token[kind]) if kind < _OPENING else self.collection(token))
+            elif kind in _ENDS and (token[_CLOSING] == closing or self.closes(token, opening, closing)):
+                return tuple(found)
+            elif kind == _DISCARD:
+                self.discard(token)
+            else:
+                found.append(self.form(token))
 
-    def closes(self, word: str, start: int, closing: str) -> bool:
-        """Whether a collection ends with this word."""
+    def closes(self, token: re.Match[str], opening: re.Match[str] | None, closing: str) -> bool:
+        """Whether a collection ends with this token, which is the end of some."""
+        word = token[_CLOSING]
         if word == closing:
             return True
-        if not word:
-            raise self.error(f"`{self.text[start]}` is never closed.", start, hint=f"Add `{closing}`.")
-        if closing and word in ")]}":
-            raise self.error(f"`{word}` where `{closing}` is expected.", self.at - 1)
-        return False
+        if opening is None:
+            return word is None
+        if word is None:
+            raise self.error(f"`{opening[_OPENING]}` is never closed.", _start(opening), hint=f"Add `{closing}`.")
+        raise self.error(f"`{word}` where `{closing}` is expected.", _start(token))
 
-    def entries(self, start: int) -> tuple[tuple[Key, Form], ...]:
+    def entries(self, opening: re.Match[str]) -> tuple[tuple[Key, Form], ...]:
         found: dict[Key, Form] = {}
-        while not self.closes(word := self.take(), start, "}"):
-            where = self.at - len(word)
-            key = self.key(word, where)
+        while (token := self.take())[_CLOSING] != "}":
+            key = self.key(token, opening)
             if key in found:
-                raise self.error("A map has the same key twice.", where, hint="Keep one of them.")
-            if self.closes(word := self.take(), start, "}"):
-                raise self.error("A map key has no value.", where)
-            found[key] = self.form(word)
+                raise self.error("A map has the same key twice.", _start(token), hint="Keep one of them.")
+            value = self.take()
+            if value.lastindex in _ENDS and self.closes(value, opening, "}"):
+                raise self.error("A map key has no value.", _start(token))
+            found[key] = self.form(value)
         return tuple(found.items())
 
-    def key(self, word: str, where: int) -> Key:
-        key = self.form(word)
-        if isinstance(key, str):
-            if self.lenient:
-                self.drop_colon()
-            return key
+    def key(self, token: re.Match[str], opening: re.Match[str]) -> Key:
+        if token.lastindex == _KEYWORD and self.forms_left > 0:  # as `form` does
+            self.forms_left -= 1
+            return Keyword(token[_KEYWORD])
+        if token.lastindex in _ENDS:
+            self.closes(token, opening, "}")
+        key = self.form(token)
         if isinstance(key, Keyword) or (isinstance(key, int) and not isinstance(key, bool)):
             return key
-        raise self.error("A map key is a keyword, a string or an integer.", where)
+        if not isinstance(key, str):
+            raise self.error("A map key is a keyword, a string or an integer.", _start(token))
+        behind = token.end() if token.lastindex == _STRING else self.at
+        if self.lenient and self.text.startswith(":", behind):
+            self.stream = _TOKEN.finditer(self.text, behind + 1)  # right behind a key, a colon goes
+        return key
 
-    def drop_colon(self) -> None:
-        """A colon right behind a key goes. What is left of its token may be several."""
-        if not self.waiting:
-            self.refill()
-        if self.waiting[-1].startswith(":"):
-            rest = self.waiting.pop()[1:]
-            self.at += 1
-            if not self.waiting:
-                self.refill()
-            if self.waiting[-1].startswith('"'):  # with a colon of its own before it: a keyword
-                rest += self.waiting.pop()
-            self.waiting += [found[0] for found in _TOKEN.finditer(rest) if found[0]][::-1]
+    # --- Words that are not plain -----------------------------------------------------------------
 
-    def quote(self, start: int) -> Quote:
-        self.enter(start)
-        word = self.take()
-        if not word:
-            raise self.error("`'` has no form to quote.", start)
-        form = self.form(word)
+    def other(self, word: str, token: re.Match[str]) -> Form:
+        if word in self.names:
+            return self.names[word]
+        match word[0]:
+            case "'":
+                return self.quote(token)
+            case "#":
+                return self.dispatch(word, _start(token))
+            case "^":
+                raise self.error("Metadata (`^`) is not read.", _start(token), hint="Leave it out.")
+            case '"':
+                raise self.misspelt(_start(token))
+            case ":" if word.startswith(':"'):
+                raise self.misspelt(_start(token) + 1)
+        form = self.names[word] = self.name(word, token)
+        return form
+
+    def name(self, word: str, token: re.Match[str]) -> Form:
+        """What is no plain word and yet a name or a number."""
+        if word[0] == ":":
+            return Keyword(self.named(word, word[1:], token, "keyword"))
+        if word[0] == "@":
+            return Context(self.named(word, word[1:], token, "reference"))
+        if _NUMBER_START.match(word):
+            return self.number(word, _start(token))
+        return Symbol(word if word == "/" else self.named(word, word, token, "symbol"))
+
+    def named(self, word: str, name: str, token: re.Match[str], what: str) -> str:
+        if is_name(name):
+            return name
+        raise self.error(f"{word[:40]!r} is not a {what}.", _start(token))
+
+    def quote(self, mark: re.Match[str]) -> Quote:
+        self.enter(mark)
+        token = self.take()
+        if token.lastindex == _END:
+            raise self.error("`'` has no form to quote.", _start(mark))
+        form = self.form(token)
         self.depth -= 1
         return Quote(form)
 
     def dispatch(self, word: str, start: int) -> Form:
         if self.lenient and word in _TAGS_READ_AS_STRINGS:
-            text = self.take()
-            if text.startswith('"'):
-                return self.string(text, self.at - len(text))
+            token = self.take()
+            if token.lastindex == _STRING:
+                self.at = token.end()
+                return _string(token[_STRING])
+            if token.lastindex == _OTHER and token[_OTHER][0] == '"':
+                raise self.misspelt(_start(token))
         raise self.error(f"`{word[:24]}` is not read: sets and tagged values have no place here.", start)
 
-    # --- Words ------------------------------------------------------------------------------------
-
-    def string(self, word: str, start: int) -> str:
-        if "\\" not in word and _PLAIN_STRING.match(word):
-            return word[1:-1]
-        end = _WELL_WRITTEN.match(word, 1).end()  # type: ignore[union-attr]  # it always matches
-        if end < len(word) - 1 or word[end:] != '"':
-            raise self.misspelt(start, end)
-        text: str = _STRINGS.raw_decode(word)[0]
-        return text
-
-    def misspelt(self, start: int, end: int) -> InvalidDocument:
-        """What is wrong with the string that begins at `start` and can be read for `end` characters."""
-        at = start + end
+    def misspelt(self, start: int) -> InvalidDocument:
+        """What is wrong with the string that begins at `start`."""
+        at = _STRING_WORD.match(self.text, start + 1).end()  # type: ignore[union-attr]  # it always matches
         char = self.text[at : at + 1]
         if not char:
             return self.error("The string is never closed.", start, hint='Add `"`.')
@@ -302,41 +331,21 @@ class _Reader:
             return self.error("`\\u` takes four hexadecimal digits.", at)
         return self.error("Half of a surrogate pair.", at, hint="Escape the whole character.")
 
-    def atom(self, word: str, first: str) -> Form:
-        if first == ":":
-            return Keyword(word[1:] if PLAIN_NAME.match(word, 1) else self.keyword(word))
-        if first == '"':
-            return self.string(word, self.at - len(word))
-        if first in _NUMERIC and _NUMBER_START.match(word):
-            return self.number(word, self.at - len(word))
-        if word in _CONSTANTS:
-            return _CONSTANTS[word]
-        if first == "@":
-            return Context(self.name(word[1:], "reference"))
-        return Symbol(word if word == "/" or PLAIN_NAME.match(word) else self.name(word, "symbol"))
-
-    def keyword(self, word: str) -> str:
-        if word.startswith(':"'):
-            return self.string(word[1:], self.at - len(word) + 1)
-        return self.name(word[1:], "keyword")
-
-    def name(self, text: str, what: str) -> str:
-        if is_name(text):
-            return text
-        start = self.at - len(text) - (what != "symbol")
-        raise self.error(f"{self.text[start : self.at][:40]!r} is not a {what}.", start)
-
     def number(self, word: str, start: int) -> int | float:
-        if _INTEGER.match(word):
-            if len(word.lstrip("+-")) > limits.RTFS_INTEGER_DIGITS:
-                raise self.error(f"An integer has more than {limits.RTFS_INTEGER_DIGITS} digits.", start)
-            return int(word)
-        if _FLOAT.match(word):
+        if _ALL_DIGITS.match(word):
+            raise self.error(f"An integer has more than {limits.RTFS_INTEGER_DIGITS} digits.", start)
+        if _ANY_FLOAT.match(word):
             value = float(word)
             if math.isfinite(value):
                 return value
             raise self.error(f"{word[:24]} does not fit a double.", start)
         raise self.error(f"{word[:40]!r} is not a number.", start, hint="Write 5, -1, 0.5 or 1.0e5.")
+
+
+def _start(token: re.Match[str]) -> int:
+    """Where a token begins, behind the blanks before it."""
+    kind = token.lastindex or _END
+    return token.start(kind) - _UNCAUGHT.get(kind, 0)
 
 
 def _most_forms(text: str) -> int:
