@@ -21,11 +21,12 @@ from waypost.errors import HandshakeTimeout, Unavailable, WaypostError, codes_of
 from waypost.meeting.link import Link, LinkLost
 from waypost.meeting.mail import Letter, Mail
 from waypost.meeting.peers import PeerKey, PeerKeys, peer_verdict, unknown_peer
+from waypost.meeting.second_hand import second_hand
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.registry.ports import Clock
 from waypost.wire.agp import Message
-from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
+from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Incoming, Opened, Said
 
 log = logging.getLogger("waypost.meeting")
 
@@ -251,26 +252,39 @@ class Conversation:
 
     async def _read(self) -> None:
         """Some of what is here at once. Then those have their turn who keep it and acknowledge it, while more is on its way."""
-        at_once = 0
+        find = self._link.find
+        frame: str | bytes | None = find()
         while True:
-            frame: str | bytes | None = self._link.find()
             if frame is None:
-                frame, at_once = await self._link.receive(), 0
-            elif at_once >= limits.AGP_AT_ONCE:
+                frame = await self._link.receive()
+            else:
                 await asyncio.sleep(0)
-                at_once = 0
-            at_once += 1
+            frames = [frame]
+            while len(frames) < limits.AGP_AT_ONCE and (frame := find()) is not None:
+                frames.append(frame)
             self._heard_at = self._loop.time()
-            match self.session.receive(frame, self._clock.now()):
-                case Said(message):
-                    self._arrive(message)
-                    while self._is_full():
-                        self._taken = self._loop.create_future()
-                        await self._taken
-                case Acknowledged(ids):
-                    await self._acknowledged(ids)
-                case Controlled(action, message, verified):
-                    await self._controlled(action, message, verified)
+            await self._take(frames)
+            frame = find()
+
+    async def _take(self, frames: Sequence[str | bytes]) -> None:
+        now = self._clock.now()
+        if len(frames) == 1:
+            await self._taken_in(self.session.receive(frames[0], now))
+            return
+        for incoming in self.session.receive_all(frames, now, second_hand.do):
+            await self._taken_in(incoming)
+
+    async def _taken_in(self, incoming: Incoming) -> None:
+        match incoming:
+            case Said(message):
+                self._arrive(message)
+                while self._is_full():
+                    self._taken = self._loop.create_future()
+                    await self._taken
+            case Acknowledged(ids):
+                await self._acknowledged(ids)
+            case Controlled(action, message, verified):
+                await self._controlled(action, message, verified)
 
     async def _controlled(self, action: JsonObject, message: Message, verified: bool) -> None:
         match action["action"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -39,7 +40,7 @@ from waypost.wire.agp import (
 )
 from waypost.wire.agp_hello import Hello, Party, find_hello, hello_content, older_answer
 from waypost.wire.agp_replay import ReplayMemory
-from waypost.wire.agp_signing import VerifyingKey, verify
+from waypost.wire.agp_signing import VerifyingKey, find_signature, verify
 from waypost.wire.agp_states import Event, State, find_next
 
 
@@ -76,6 +77,10 @@ class Controlled(msgspec.Struct, frozen=True):
 
 
 Incoming: TypeAlias = Called | Opened | Said | Acknowledged | Controlled
+Signed: TypeAlias = tuple[bytes, bytes]  # a signature, and what it is over
+Judging: TypeAlias = Callable[
+    [Callable[[Signed], bool], Sequence[Signed]], Sequence[bool]
+]  # as `map`, in whatever order
 
 
 class Draws(Protocol):
@@ -170,6 +175,44 @@ class AgpSession:
         self._move(Event.NONCE_ACK)
         return Opened()
 
+    def receive_all(self, frames: Sequence[str | bytes], now: float, judging: Judging) -> Iterator[Incoming]:
+        """What frames mean that came together in an open session: the same as of one after the other, and a fault is raised in
+        its turn. But their signatures are judged before the first of them comes out."""
+        messages, signed, fault = self._read_all(frames, now)
+        for message, holds in zip(messages, judging(self._holds, signed), strict=True):
+            if not holds:
+                raise _not_signed()
+            self._remember(message, now)
+            yield Said(message) if message.type == "chat" else self._taken(message)
+        if fault is not None:
+            raise fault
+
+    def _read_all(
+        self, frames: Sequence[str | bytes], now: float
+    ) -> tuple[list[Message], list[Signed], WaypostError | None]:
+        """Those before the first that is refused for what it says."""
+        messages: list[Message] = []
+        signed: list[Signed] = []
+        ids: set[str] = set()
+        for frame in frames:
+            try:
+                message = parse_message(frame)
+                self._check_claims(message, now)
+                signature = find_signature(message.signature)
+                if message.id in ids:
+                    raise _was_here()
+                if signature is None:
+                    raise _not_signed()
+            except WaypostError as error:
+                return messages, signed, error
+            ids.add(message.id)
+            messages.append(message)
+            signed.append((signature, message.covered))
+        return messages, signed, None
+
+    def _holds(self, signed: Signed) -> bool:
+        return self.peer_key is not None and self.peer_key.verify(*signed)
+
     def admit(self, key: PeerKey, now: float) -> list[str]:
         """The peer's key is `key`: judge its hello by it, and say what is to be said."""
         hello = self._hello
@@ -227,6 +270,13 @@ class AgpSession:
         return Controlled(read_action(message), message, False)
 
     def _check(self, message: Message, now: float) -> None:
+        self._check_claims(message, now)
+        if self.peer_key is None or not verify(self.peer_key, message.signature, message.covered):
+            raise _not_signed()
+        self._remember(message, now)
+
+    def _check_claims(self, message: Message, now: float) -> None:
+        """What it says, whoever says so."""
         if message.to != self.me.agent:
             raise _not_for_us(message.to)
         if message.sender != self.peer:
@@ -235,12 +285,7 @@ class AgpSession:
             )
         check_time(message, now)
         if message.id in self._seen:
-            raise Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
-        if self.peer_key is None or not verify(self.peer_key, message.signature, message.covered):
-            raise BadSignature(
-                "The message is not signed by its sender's key.", path="$.signature", hint="Sign it (ADP-42)."
-            )
-        self._remember(message, now)
+            raise _was_here()
 
     def _remember(self, message: Message, now: float) -> None:
         """An id that was here in an earlier session may come again, signed anew: that is how a message is sent again."""
@@ -279,3 +324,11 @@ class AgpSession:
 
 def _not_for_us(to: str | None) -> Forbidden:
     return Forbidden(f"The message is for {str(to)[:80]}.", path="$.to", hint="Send it to the agent that it is for.")
+
+
+def _was_here() -> Replayed:
+    return Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
+
+
+def _not_signed() -> BadSignature:
+    return BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it (ADP-42).")
