@@ -4,8 +4,10 @@ A change costs next to nothing when it is made. The first question after it (or 
 a small segment in memory, so that there is one way to search: segments. Small ones are merged as they come; `maintain`
 writes them to the shelf, and merges with what is there so that sizes grow geometrically and few segments are ever asked.
 
-Segments stand in the order in which their rows came, and only neighbours merge. Nothing here depends on how many records of
-another tier wait or when they were folded: counts are kept by tier, and a row that died is discounted at once.
+A segment holds records of one tier: whoever sees nothing of a tier never opens its segments, so that what is hidden takes none
+of anybody's time, however much there is of it. Of each tier segments stand in the order in which their rows came, and only
+neighbours merge. Nothing here depends on how many records of another tier wait or when they were folded: counts are kept by
+tier, and a row that died is discounted at once.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from waypost.errors import StoreUnavailable
+from waypost.model.principal import VISIBILITIES
 from waypost.model.registration import Registration
 from waypost.search import document, segment, text, vectors
 from waypost.search.arrays import Damaged
@@ -26,6 +29,7 @@ from waypost.search.document import Prepared, embedded_texts, prepare
 from waypost.search.embedding import Space, Vectors
 from waypost.search.generations import Generations
 from waypost.search.live import Live, Mask, with_dead
+from waypost.search.making import block_of, vectors_of
 from waypost.search.segment import GONE, Rows, Segment, build, merge
 from waypost.search.shelf import File, Manifest, Saved, Shelf
 from waypost.search.vectors import Block
@@ -196,20 +200,26 @@ class Index:
         """Prepare these. What any change replaces is dead at once, prepared or not."""
         self._bury()
         prepared = self._prepared([self._waiting[agent_id] for agent_id in reversed(ids)])
-        if prepared:
-            self._lives = [*self._lives, self._made(prepared)]
-            self._settle()
+        for made in self._made(prepared):
+            self._lives = [*self._lives, made]
+            self._settle(made.segment.circle)
         for agent_id in ids:  # only now: whoever looks while others prepare must find it waiting, and wait for the lock
             self._waiting.drop(agent_id)
 
     def _prepared(self, registrations: Sequence[Registration]) -> list[Prepared]:
         return prepare(registrations, with_texts=any(space.is_quick for space in self.spaces.values()))
 
-    def _made(self, prepared: Sequence[Prepared]) -> Live:
-        live = Live(build(prepared))
+    def _made(self, prepared: Sequence[Prepared]) -> list[Live]:
+        """A segment for each tier that is among them."""
+        circles = ([each for each in prepared if each.tier == tier] for tier in range(len(VISIBILITIES)))
+        return [self._made_of_one(circle) for circle in circles if circle]
+
+    def _made_of_one(self, prepared: Sequence[Prepared]) -> Live:
+        live, rows = Live(build(prepared)), np.arange(len(prepared), dtype=np.uint32)
         for name, space in self.spaces.items():
             if space.is_quick and space.embedder.is_ready:
-                live.add_block(name, _embedded(space, [each.texts for each in prepared], None, len(prepared)))
+                made = vectors_of(space, [each.texts for each in prepared])
+                live.add_block(name, block_of(space, made, rows, len(rows)))
         return live
 
     def _bury(self) -> None:
@@ -221,14 +231,23 @@ class Index:
             self._generations.of_tiers(live.segment.tier[rows[~live.dead[rows]]])
             live.kill(rows)
 
-    def _settle(self) -> None:
-        """Merge the newest in memory while they are of like size."""
-        while len(self._lives) > 1:
-            older, newer = self._lives[-2:]
+    def _settle(self, circle: int) -> None:
+        """Merge the newest of a tier in memory while they are of like size."""
+        while len(lives := self._of(circle)) > 1:
+            older, newer = lives[-2:]
             if older.is_saved or older.is_folding or newer.is_folding or older.count > 2 * newer.count:
                 break
             merged, _ = _merged([older, newer], [older.dead, newer.dead])
-            self._lives = [*self._lives[:-2], *([merged] if merged else [])]
+            self._replace([older, newer], merged)
+
+    def _of(self, circle: int) -> list[Live]:
+        return [live for live in self._lives if live.segment.circle == circle]
+
+    def _replace(self, old: Sequence[Live], new: Live | None) -> None:
+        """One in place of these, or none."""
+        first = self._lives.index(old[0])
+        kept = [live for live in self._lives if live not in old]
+        self._lives = [*kept[:first], *([new] if new else []), *kept[first:]]
 
     # --- Folding ---------------------------------------------------------------------------------
 
@@ -258,24 +277,27 @@ class Index:
             for first in range(0, len(part), _STEP):
                 give_way()
                 prepared += self._prepared(part[first : first + _STEP])
-            self._take_over(part, self._made(prepared) if prepared else None)
+            self._take_over(part, self._made(prepared))
 
-    def _take_over(self, prepared: Sequence[Registration], live: Live | None) -> None:
-        """A segment of agents that were waiting. What changed in the meantime, or was taken by a question, is dead in it."""
+    def _take_over(self, prepared: Sequence[Registration], made: Sequence[Live]) -> None:
+        """Segments of agents that were waiting. What changed in the meantime, or was taken by a question, is dead in them."""
         with self._lock:
             self._bury()
             known = [each for each in prepared if self._waiting.get(each.id) is each]
-            if live is not None and len(known) < len(prepared):
-                ids = {each.id for each in prepared}.difference(each.id for each in known)
-                rows = live.segment.rows_by_id(sorted(ids))
+            ids = sorted({each.id for each in prepared}.difference(each.id for each in known))
+            for live in made if ids else ():
+                rows = live.segment.rows_by_id(ids)
                 live.kill(rows[rows >= 0])
-            if live is not None and live.count:
-                self._lives = [*self._lives, live]
+            self._lives = [*self._lives, *(live for live in made if live.count)]
             for each in known:
                 self._waiting.drop(each.id)
 
     def _fold(self, growth: int) -> None:
-        inputs, before = self._chosen(growth)
+        for circle in range(len(VISIBILITIES)):
+            self._fold_circle(circle, growth)
+
+    def _fold_circle(self, circle: int, growth: int) -> None:
+        inputs, before = self._chosen(circle, growth)
         if not inputs:
             return
         try:
@@ -291,19 +313,19 @@ class Index:
                 died = numbers[live.dead & ~dead]
                 if folded is not None:
                     folded.kill(died[died != GONE])
-            first = self._lives.index(inputs[0])
-            middle = [folded] if folded is not None else []
-            self._lives = [*self._lives[:first], *middle, *self._lives[first + len(inputs) :]]
+            self._replace(inputs, folded)
 
-    def _chosen(self, growth: int) -> tuple[list[Live], list[Mask]]:
-        """The newest segments: all in memory, older ones as long as they are not much larger than what is gathered, and
-        whatever is mostly dead."""
+    def _chosen(self, circle: int, growth: int) -> tuple[list[Live], list[Mask]]:
+        """The newest segments of a tier: all in memory, every older one that is not much larger than all that is newer, and
+        whatever is mostly dead. What a bulk load left apart is so joined by the first fold after it, though little is new."""
         with self._lock:
-            first, gathered = len(self._lives), 0
-            while first and _is_worth(self._lives[first - 1], growth * gathered):
-                first -= 1
-                gathered += self._lives[first].count
-            chosen = self._lives[first:]
+            lives, gathered = self._of(circle), 0
+            first = len(lives)
+            for at in reversed(range(len(lives))):
+                if _is_worth(lives[at], growth * gathered):
+                    first = at
+                gathered += lives[at].count
+            chosen = lives[first:]
             for live in chosen:
                 live.is_folding = True
             return chosen, [live.dead.copy() for live in chosen]
@@ -376,7 +398,7 @@ class Index:
         texts = [embedded_texts(registration.record) for registration in registrations]
         with self._maintaining:
             for name in self._ready:
-                made = _encoded(self.spaces[name], texts)
+                made = vectors_of(self.spaces[name], texts)
                 with self._lock:
                     self._attach(name, ids, made)
         self._embedding.difference_update(ids)
@@ -393,7 +415,7 @@ class Index:
                 self._generations.of_tiers(live.segment.tier[rows[wanted]])
                 chosen = [made[at] for at in wanted]
                 live.add_block(
-                    name, _block(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)
+                    name, block_of(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)
                 )
 
 
@@ -417,28 +439,3 @@ def _merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, l
             space, Block.merge([block for block, _ in parts], [numbers for _, numbers in parts], merged.count)
         )
     return result, renumbered
-
-
-def _encoded(space: Space, texts: Sequence[tuple[str, ...]]) -> list[Vectors]:
-    """The vectors of each agent: the agent as a whole first (what it is and all it shows, in one), then each example. Agent by
-    agent: the last digits of a product depend on all that is in it, and nobody's vectors may tell who came with it."""
-    return [_with_centre(space.embedder.encode(parts), keeps_examples=space.has_examples) for parts in texts]
-
-
-def _with_centre(own: Vectors, *, keeps_examples: bool) -> Vectors:
-    centre = own.sum(axis=0) + own[0]  # what it says of itself counts twice
-    length = float(np.linalg.norm(centre))
-    if length:
-        centre /= length
-    return np.vstack((centre, own[1:])) if keeps_examples else centre[None]
-
-
-def _block(space: Space, made: Sequence[Vectors], rows: Rows, count: int) -> Block:
-    sizes = [len(each) for each in made]
-    places = np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes])
-    return Block.build(np.concatenate(made), np.repeat(rows, sizes), places, count, space.landmarks)
-
-
-def _embedded(space: Space, texts: Sequence[tuple[str, ...]], rows: Rows | None, count: int) -> Block:
-    numbers = np.arange(len(texts), dtype=np.uint32) if rows is None else rows
-    return _block(space, _encoded(space, texts), numbers, count)

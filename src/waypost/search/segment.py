@@ -21,7 +21,7 @@ from waypost.search.document import Prepared, id_key
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 
-VERSION: Final = 2  # raise it when the arrays change: saved segments are then built anew
+VERSION: Final = 3  # raise it when the arrays change: saved segments are then built anew
 
 GONE: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was left behind
 
@@ -90,6 +90,11 @@ class Segment:
         self.tier: npt.NDArray[np.uint8] = arrays["tier"]
         self.owner: npt.NDArray[np.uint64] = arrays["owner"]
         self.deprecated: npt.NDArray[np.bool_] = arrays["deprecated"]
+
+    @property
+    def circle(self) -> int:
+        """The tier of its rows: those of a segment that somebody asks are all of one."""
+        return int(self.tier[0])
 
     def id_of(self, row: int) -> str:
         starts = self.arrays["id_starts"]
