@@ -5,7 +5,7 @@ the disk, runs in a thread. While the disk works, the next commands gather, and 
 microseconds, and a thread that runs statements would fight the loop for the interpreter at each of them
 (docs/decisions/0008).
 
-    idle → deciding → committing → answering → idle or deciding
+    idle → deciding → committing → idle, or deciding again; then those are answered whose commit it was
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from waypost import limits
 from waypost.errors import InternalError, WaypostError
 from waypost.registry.ports import Committed, Noted
+from waypost.stores.disk_thread import DiskThread
 from waypost.stores.outcome import closed_refusal
 from waypost.stores.sqlite_faults import fault_of, queue_refusal, write_refusal
 from waypost.stores.sqlite_schema import Failpoint
@@ -28,6 +29,7 @@ from waypost.stores.sqlite_tables import Tables
 T = TypeVar("T")
 Work = Callable[[Tables], Any]
 Reply = tuple["asyncio.Future[Any]", Any, BaseException | None]
+Failure = sqlite3.Error | OSError | None
 Listener = Callable[[Sequence[Committed]], None]
 
 _CHECKPOINT_BYTES = (
@@ -46,7 +48,7 @@ class GroupWriter:
         self._noted = noted
         self._failpoint = failpoint
         self._loop = asyncio.get_running_loop()
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="waypost-commit")
+        self._disk = DiskThread("waypost-commit")
         self._waiting: deque[tuple[Work, asyncio.Future[Any]]] = deque()
         self._group: list[Reply] = []
         self._changes_before = 0
@@ -56,7 +58,7 @@ class GroupWriter:
         self._closed = False
         self.revision = tables.revision  # the last one that is durable
         self.full = False
-        self.broken: sqlite3.Error | OSError | None = None
+        self.broken: Failure = None
 
     # --- From the callers ------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ class GroupWriter:
         """Everything that waits is written and answered; nothing new is taken."""
         self._closed = True
         await self._idle.wait()
-        self._disk.shutdown()
+        self._disk.close()
 
     # --- Deciding --------------------------------------------------------------------------------
 
@@ -142,28 +144,32 @@ class GroupWriter:
     # --- On the disk (in the thread) -------------------------------------------------------------
 
     def _commit(self) -> None:
-        failure: sqlite3.Error | OSError | None = None
+        failure: Failure = None
         try:
             self._failpoint("before_commit")
             self._tables.connection.execute("COMMIT")
             self._failpoint("after_commit")
         except (sqlite3.Error, OSError) as error:
             failure = error
-        self._loop.call_soon_threadsafe(self._finish, failure)
+        self._tell(self._finish, failure)
 
     def _checkpoint(self) -> None:
         """Fold the log into the file. Runs when callers have been answered; readers are not held up."""
-        failure: sqlite3.Error | OSError | None = None
+        failure: Failure = None
         try:
             self._failpoint("during_checkpoint")
             self._tables.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (sqlite3.Error, OSError) as error:
             failure = error
-        self._loop.call_soon_threadsafe(self._checkpointed, failure)
+        self._tell(self._checkpointed, failure)
+
+    def _tell(self, then: Callable[[Failure], None], failure: Failure) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            self._loop.call_soon_threadsafe(then, failure)
 
     # --- Answering -------------------------------------------------------------------------------
 
-    def _finish(self, failure: sqlite3.Error | OSError | None) -> None:
+    def _finish(self, failure: Failure) -> None:
         group, self._group = self._group, []
         if failure is not None:
             self._fail(group, failure)
@@ -181,9 +187,18 @@ class GroupWriter:
                 self._listener(changes)
             self._failpoint("before_reply")
         finally:
+            self._go_on_and_answer(group)
+
+    def _go_on_and_answer(self, group: list[Reply]) -> None:
+        """What waits is decided first: so the disk works while the answers are made, and what follows on them is read."""
+        try:
+            if self._waiting and self._logged_bytes < _CHECKPOINT_BYTES:
+                self._decide_some()
+            else:
+                self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
+        finally:
             for reply in group:
                 _answer(*reply)
-            self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
 
     def _fail(self, group: list[Reply], failure: sqlite3.Error | OSError) -> None:
         """Nobody in the group is told that it was written: not even those whose own rows went well."""
@@ -210,7 +225,7 @@ class GroupWriter:
         else:
             self._idle.set()
 
-    def _checkpointed(self, failure: sqlite3.Error | OSError | None) -> None:
+    def _checkpointed(self, failure: Failure) -> None:
         self._logged_bytes = 0
         if failure is not None and fault_of(failure) == "broken":
             self._fail([], failure)
