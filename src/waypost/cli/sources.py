@@ -14,6 +14,7 @@ import msgspec
 from waypost import limits
 from waypost.dialects.packing import unpack
 from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, TooLarge, WaypostError
+from waypost.model.sexpr_start import is_sexpr_text
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".rtfs")
 
@@ -28,7 +29,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def goes_in_batch(self) -> bool:
         """A JSON document can stand on one line; an S-expression may hold comments, which end with their line."""
-        return self.error is None and not _is_text(self.content)
+        return self.error is None and not is_sexpr_text(self.content)
 
 
 def read_sources(names: Iterable[str]) -> Iterator[Piece]:
@@ -62,7 +63,7 @@ def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[Piece]:
     if len(content) > limits.BATCH_BYTES:
         error = TooLarge(f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file.")
         yield Piece(origin=origin, error=error)
-    elif suffix == ".rtfs" or _is_text(content):
+    elif suffix == ".rtfs" or is_sexpr_text(content):
         yield _checked(origin, content)
     elif suffix in (".jsonl", ".ndjson"):
         yield from _lines(origin, content)
@@ -92,10 +93,6 @@ def _json(origin: str, content: bytes) -> Iterator[Piece]:
         return
     for index, item in enumerate(packed):
         yield _checked(f"{origin}[{index}]", item)
-
-
-def _is_text(content: bytes) -> bool:
-    return content.lstrip()[:1] in (b"(", b";")
 
 
 def _checked(origin: str, content: bytes) -> Piece:

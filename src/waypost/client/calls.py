@@ -19,6 +19,7 @@ from waypost.client.results import Change, Document, DomainClaim, Failure, Fetch
 from waypost.client.streams import ServerEvent
 from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
 from waypost.model.json import dump_json
+from waypost.model.sexpr_start import is_sexpr_text
 
 AGENTS = "/api/v1/agents"
 DOMAINS = "/api/v1/domains"
@@ -122,7 +123,7 @@ def _file_bytes(path: Path) -> bytes:
 
 def media_type(content: bytes) -> str:
     """JSON, unless the text starts as an S-expression or a comment of one does."""
-    return "application/rtfs" if content.lstrip()[:1] in (b"(", b";") else JSON
+    return "application/rtfs" if is_sexpr_text(content) else JSON
 
 
 def register_call(content: bytes, writing: Writing) -> Call:

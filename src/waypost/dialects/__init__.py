@@ -28,6 +28,7 @@ from waypost.dialects.rtfs_envelope import decode_envelope, is_envelope
 from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.record import record_to_json
+from waypost.model.sexpr_start import is_sexpr_text
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, ANNOUNCE, ADP, A2A, ARD, MCP, OASF)}
 
@@ -45,7 +46,21 @@ _LOOKS = {
     "mcp": "name ns/name, description, version, remotes or packages",
     "oasf": "schema_version, name, skills, authors",
 }
-_TEXT_STARTS = (b"(", b";")  # no JSON document starts so; an RTFS text does
+# What is left of a document that lacks a member by which it would be known, or has it in a wrong shape. It is read as what it
+# looks like, so that the error names that member.
+_NEARLY: dict[str, tuple[frozenset[str], ...]] = {
+    "adp": (frozenset(("identity", "endpoints")),),
+    "announce": (frozenset(("agent_name", "transport")), frozenset(("public_key", "transport"))),
+    "rtfs": (frozenset(("communication",)), frozenset(("discovery_tags",))),
+    "ard": tuple(frozenset(("displayName", other)) for other in ("identifier", "type", "mediaType", "url", "data"))
+    + tuple(frozenset(("identifier", other)) for other in ("url", "data")),
+    "oasf": (frozenset(("schema_version", "authors")), frozenset(("schema_version", "skills")))
+    + tuple(frozenset(("skills", other)) for other in ("authors", "locators", "modules")),
+    "a2a": (frozenset(("skills", "defaultInputModes")), frozenset(("skills", "defaultOutputModes"))),
+    "mcp": tuple(frozenset((one, other)) for one in ("remotes", "packages") for other in ("version", "description")),
+    "af": (frozenset(("name", "endpoints")), frozenset(("name", "summary"))),
+    "profile": (frozenset(("bindings",)),),
+}
 
 
 def codec(name: str) -> Codec:
@@ -66,6 +81,9 @@ def recognise(document: Mapping[str, Any]) -> str:
     for name in _RECOGNITION:
         if CODECS[name].recognises(document):
             return name
+    for name, looks_like in _NEARLY.items():
+        if any(members <= document.keys() for members in looks_like):
+            return name
     looks = "; ".join(f"{name}: {look}" for name, look in _LOOKS.items())
     raise UnknownDialect(
         "No dialect recognises this document.", path="$", hint=f"What each looks like: {looks}. Or name the dialect."
@@ -76,7 +94,7 @@ def decode_document(data: bytes, dialect: str | None, context: DecodeContext) ->
     """The dialect, the parsed document (None for a text that is not JSON) and what it says."""
     if dialect is not None:
         codec(dialect)  # a wrong name is the first thing to tell
-    if data.lstrip()[:1] in _TEXT_STARTS:
+    if is_sexpr_text(data):
         return RTFS.name, None, _decode_text(data, dialect, context)
     document = parse_object(data)
     name = dialect or recognise(document)

@@ -16,6 +16,7 @@ from waypost.model.record import Binding, find_text, need_object, need_text
 METHOD = "x.method"  # where a binding keeps the endpoint's method (agentframework.md §11)
 ENDPOINT = "x.endpoint"  # and its other members: description and what we do not know
 _KNOWN = ("method", "path")
+_PROTOCOL = "https"  # what an endpoint is called by as a binding, also where its host is reached without TLS (§11)
 _TOKEN = re.compile(r"[A-Za-z!#$%&'*+.^_`|~0-9-]{1,32}\Z")
 _PATH = re.compile(r"/(?!/)[^?#\\\s\x00-\x1f\x7f]*\Z")
 _DOTS = re.compile(r"(?:^|/)\.\.(?:/|$)")
@@ -47,7 +48,7 @@ def is_http(endpoint: Mapping[str, Any]) -> bool:
 
 def to_endpoint(binding: Binding, origin: str | None) -> JsonObject | None:
     """The endpoint that says the same as the binding, or None when the binding is not a path on this host."""
-    if origin is None or f"{binding.protocol}://" != origin[: len(binding.protocol) + 3]:
+    if origin is None or binding.protocol not in (_PROTOCOL, origin.split(":", 1)[0]):
         return None
     path = binding.endpoint[len(origin) :]
     if not binding.endpoint.startswith(origin) or not is_path(path):
@@ -94,7 +95,7 @@ def to_binding(endpoint: JsonObject, origin: str) -> Binding:
     if more:
         extra[ENDPOINT] = more
     return Binding(
-        protocol=origin.split(":", 1)[0],
+        protocol=_PROTOCOL,
         endpoint=origin + endpoint["path"],
         interaction_model="streaming" if endpoint["path"].endswith(":stream") else "request-response",
         extra=extra,

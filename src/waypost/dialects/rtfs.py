@@ -246,6 +246,8 @@ def _warnings(card: JsonObject) -> Iterator[str]:
         yield f"$.metadata.{UPDATED}: not an RFC 3339 time; it does not count for freshness."
     if not card.get("capabilities"):
         yield "$.capabilities: none; the agent is found by its name, description and tags only."
+    if not (card.get("communication") or {}).get("endpoints"):
+        yield "$.communication.endpoints: none; nobody can reach the agent, and a search by the profile does not give it."
 
 
 def _losses(card: JsonObject) -> Iterator[Loss]:

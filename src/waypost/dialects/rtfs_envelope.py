@@ -49,6 +49,8 @@ def _ttl(document: JsonObject) -> int | None:
     value = document.get("ttl_seconds")
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidDocument(f"'ttl_seconds' must be an integer, not {kind_of(value)}.", path="$.ttl_seconds")
     return value

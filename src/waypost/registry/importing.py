@@ -29,6 +29,7 @@ from waypost.errors import (
 )
 from waypost.model.principal import Principal
 from waypost.model.record import record_to_json
+from waypost.model.sexpr_start import is_sexpr_text
 from waypost.model.verdict import Verdict, summary
 from waypost.registry.engine import Registry
 from waypost.registry.fetching import Fetched, Fetcher, Purpose
@@ -251,7 +252,7 @@ def _documents(fetched: Fetched) -> list[bytes]:
             hint="Is the document there?",
             details={"reason": "status", "answered": fetched.status},
         )
-    if fetched.body.lstrip()[:1] in (b"(", b";"):
+    if is_sexpr_text(fetched.body):
         return [fetched.body]
     try:
         packed = unpack(fetched.body)

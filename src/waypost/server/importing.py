@@ -7,6 +7,7 @@ from typing import Any
 from waypost import limits
 from waypost.errors import InvalidParameter, LoopDetected, WaypostError
 from waypost.model.json import JsonObject, parse_json
+from waypost.model.sexpr_start import is_sexpr_text
 from waypost.registry.importing import FoundAgent, FoundDocuments, Importer, Wanted
 from waypost.server.asgi import AnyResponse, Request, json_response
 from waypost.server.problems import internal_error
@@ -126,7 +127,7 @@ def _agent_json(found: FoundAgent, url: str) -> dict[str, Any]:
 
 def _document(found: FoundAgent) -> Any:
     """As JSON; a text as a text."""
-    if found.document.lstrip()[:1] in (b"(", b";"):
+    if is_sexpr_text(found.document):
         return found.document.decode("utf-8", "replace")
     return parse_json(found.document)
 

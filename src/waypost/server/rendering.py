@@ -18,11 +18,13 @@ from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
+from waypost.model.sexpr_start import is_sexpr_text
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, Level, level_of, summary
 from waypost.registry.decisions import expiry_of
 from waypost.registry.publication import shown_etag
 from waypost.server.conditional import http_date
+from waypost.server.rtfs_cards import registered_card
 
 TRUST_HEADER = b"waypost-trust"
 HEALTH_HEADER = b"waypost-health"
@@ -191,10 +193,12 @@ def is_whole(dialect: str) -> bool:
 
 
 def own_document(source: Source) -> bytes | None:
-    """What was received, in its own dialect; None when it was not JSON (an RTFS profile text is served as its card)."""
+    """What was received, in its own dialect; None when it cannot be read any more. An RTFS profile text is served as its card."""
     inner = _ENVELOPES.get(source.dialect)
     if inner is None:
         return source.document
+    if is_sexpr_text(source.document):
+        return dump_json(registered_card(source))
     try:
         document = parse_json(source.document)
     except WaypostError:

@@ -13,13 +13,14 @@ from waypost.dialects.rtfs_profile import read_profile
 from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject
 from waypost.model.registration import Registration, Source
+from waypost.model.sexpr_start import is_sexpr_text
 from waypost.model.times import to_rfc3339
 from waypost.registry.decisions import expiry_of
 
 
 def registered_card(source: Source) -> JsonObject:
     """The card in a source, member for member as it came."""
-    if source.document.lstrip()[:1] != b"{":
+    if is_sexpr_text(source.document):
         return derive_card(read_profile(source.document), base=source.url)[0]
     document: JsonObject = msgspec.json.decode(source.document)  # checked when it came
     card: JsonObject = document[CARD] if is_envelope(document) else document

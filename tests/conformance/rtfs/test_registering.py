@@ -258,6 +258,8 @@ async def test_a_profile_text_is_registered_over_http_and_found_as_its_card(rpc:
     assert response.status_code == 201, response.text
     (found,) = (await rpc.call("discover", capability_id="get-current-weather"))["agents"]
     assert {name: value for name, value in found.items() if name != "registry"} == WEATHER_CARD
+    shown = await rpc.client.get(f"/api/v1/agents/{WEATHER_CARD['agent_id']}", params={"as": "rtfs"})
+    assert shown.json() == WEATHER_CARD
 
 
 @pytest.mark.req("RTFS-46")

@@ -50,6 +50,19 @@ def test_an_id_that_is_local_to_its_application_becomes_the_address_of_its_repre
     assert AF.decode(FULL, NOWHERE).record.id == "image-annotator"
 
 
+@pytest.mark.req("AF-17")
+@pytest.mark.parametrize("protocol", ["https", "http"])
+def test_a_path_on_a_host_without_tls_is_an_endpoint_too_and_reads_as_https(protocol: str) -> None:
+    plain = EncodeContext(now=NOW, base_url="http://127.0.0.1:8440", host="127.0.0.1")
+    bindings = (Binding(protocol=protocol, endpoint="http://127.0.0.1:8440/v1/message:send"),)
+    document = AF.encode(record_of(bindings=bindings), plain).document
+    assert document["endpoints"] == [{"method": "POST", "path": "/v1/message:send"}]
+    reading = DecodeContext(now=NOW, base_url="http://127.0.0.1:8440")
+    assert AF.decode(document, reading).record.bindings == bindings
+    native = AF.decode({name: value for name, value in document.items() if name != "metadata"}, reading).record
+    assert [(each.protocol, each.endpoint) for each in native.bindings] == [("https", bindings[0].endpoint)]
+
+
 @pytest.mark.req("AF-16", "AF-17")
 def test_endpoints_are_bindings_on_the_origin_they_came_from() -> None:
     document = {

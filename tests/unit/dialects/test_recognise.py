@@ -114,6 +114,36 @@ def test_an_unknown_document_is_answered_with_what_each_dialect_looks_like(docum
     assert all(f"{name}: " in refused.value.hint for name in CODECS)
 
 
+DEMANDED = {
+    "profile": ("id", "name", "description", "bindings"),
+    "af": ("id",),
+    "rtfs": ("agent_id",),
+    "announce": ("agent_id", "transport"),
+    "adp": ("protocol", "identity", "endpoints"),
+    "a2a": ("name", "description", "version", "supportedInterfaces"),
+    "ard": ("identifier", "displayName", "type"),
+    "mcp": ("name", "description", "version"),
+    "oasf": ("name", "version", "schema_version", "skills"),
+}
+
+
+@pytest.mark.parametrize(("dialect", "name"), [(each, name) for each, names in DEMANDED.items() for name in names])
+def test_a_document_that_lacks_a_member_is_told_which_one(dialect: str, name: str) -> None:
+    example = CODECS[dialect].examples()[0]
+    without = {key: value for key, value in example.items() if key != name}
+    for document in (without, {**example, name: 12345}):
+        with pytest.raises(InvalidDocument) as refused:
+            decode_document(dump_json(document), None, DECODE)
+        assert refused.value.path == f"$.{name}"
+
+
+def test_a_text_of_rtfs_may_start_with_a_mark_a_comment_or_what_is_discarded() -> None:
+    profile = '(agent-profile :id "a" :communication-endpoints [{:protocol :http :uri "https://a.example/"}])'
+    for start in ("\ufeff", "; a comment\n", "#_ dropped ", ",\f\n"):
+        dialect, document, decoded = decode_document((start + profile).encode(), None, DECODE)
+        assert (dialect, document, decoded.record.id) == ("rtfs", None, "a")
+
+
 def test_a_wrong_name_of_a_dialect_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownDialect, match="Did you mean 'announce'"):
         codec("anounce")
