@@ -136,8 +136,9 @@ def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[l
             state = held.state_at(now)
             if state == "retired":
                 continue
-            by = f"{held.via}:{owner}" if owner != agent_id else held.via
-            (dead if state == "revoked" else keys).append(BoundKey(key, by))
+            own = owner == agent_id
+            by = held.via if own else f"{held.via}:{owner}"
+            (dead if state == "revoked" else keys).append(BoundKey(key, by, own=own and held.via == "trust"))
     return keys, dead
 
 

@@ -170,6 +170,18 @@ def test_a_signature_by_a_key_that_nothing_binds_is_unknown_and_none_is_not_chec
 
 
 @pytest.mark.req("A2A-8")
+def test_a_changed_card_of_an_agent_with_a_key_of_its_own_fails_whatever_its_kid() -> None:
+    """A signer names its key as it likes: `kid` need not be a name that we know the key by."""
+    own = [BoundKey(key_of().public, "trust", own=True)]
+    signed = sign_card(card(), key_of(), kid="any-name")
+    [good], [changed] = (check_card(told, own, NOW) for told in (signed, {**signed, "description": "Other"}))
+    assert (good.state, changed.state) == ("passed", "failed")
+    for kid in (key_of(number=2).public.key_id, key_of(number=2).public.thumbprint()):
+        [other] = check_card(sign_card(card(), key_of(number=2), kid=kid), own, NOW)
+        assert other.state == "unknown"
+
+
+@pytest.mark.req("A2A-8")
 def test_one_good_signature_of_several_is_enough_and_a_wrong_one_is_told() -> None:
     both = sign_card(sign_card(card(), key_of(number=2)), key_of(number=1))
     assert verdict(both, key_of(number=1)).state == "passed"

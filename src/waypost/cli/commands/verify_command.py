@@ -151,7 +151,7 @@ def _verify_here(path: Path, dialect: str | None, keys: list[BoundKey]) -> Verif
 
 
 def _read_key(path: Path) -> BoundKey:
-    return BoundKey(parse_announced_key(path.read_text("utf-8"), str(path)), f"--key {path.name}")
+    return BoundKey(parse_announced_key(path.read_text("utf-8"), str(path)), f"--key {path.name}", own=True)
 
 
 # --- Showing --------------------------------------------------------------------------------------
