@@ -48,18 +48,19 @@ _LOOKS = {
 }
 # What is left of a document that lacks a member by which it would be known, or has it in a wrong shape. It is read as what it
 # looks like, so that the error names that member.
-_NEARLY: dict[str, tuple[frozenset[str], ...]] = {
-    "adp": (frozenset(("identity", "endpoints")),),
-    "announce": (frozenset(("agent_name", "transport")), frozenset(("public_key", "transport"))),
-    "rtfs": (frozenset(("communication",)), frozenset(("discovery_tags",))),
-    "ard": tuple(frozenset(("displayName", other)) for other in ("identifier", "type", "mediaType", "url", "data"))
-    + tuple(frozenset(("identifier", other)) for other in ("url", "data")),
-    "oasf": (frozenset(("schema_version", "authors")), frozenset(("schema_version", "skills")))
-    + tuple(frozenset(("skills", other)) for other in ("authors", "locators", "modules")),
-    "a2a": (frozenset(("skills", "defaultInputModes")), frozenset(("skills", "defaultOutputModes"))),
-    "mcp": tuple(frozenset((one, other)) for one in ("remotes", "packages") for other in ("version", "description")),
-    "af": (frozenset(("name", "endpoints")), frozenset(("name", "summary"))),
-    "profile": (frozenset(("bindings",)),),
+_NEARLY = {
+    "adp": ("identity endpoints",),
+    "announce": ("agent_name transport", "public_key transport"),
+    "rtfs": ("communication", "discovery_tags"),
+    "ard": (
+        *(f"displayName {other}" for other in ("identifier", "type", "mediaType", "url", "data")),
+        *(f"identifier {other}" for other in ("url", "data")),
+    ),
+    "oasf": ("schema_version authors", "schema_version skills", "skills authors", "skills locators", "skills modules"),
+    "a2a": ("skills defaultInputModes", "skills defaultOutputModes"),
+    "mcp": ("remotes version", "remotes description", "packages version", "packages description"),
+    "af": ("name endpoints", "name summary"),
+    "profile": ("bindings",),
 }
 
 
@@ -81,8 +82,8 @@ def recognise(document: Mapping[str, Any]) -> str:
     for name in _RECOGNITION:
         if CODECS[name].recognises(document):
             return name
-    for name, looks_like in _NEARLY.items():
-        if any(members <= document.keys() for members in looks_like):
+    for name, leavings in _NEARLY.items():
+        if any(document.keys() >= set(members.split()) for members in leavings):
             return name
     looks = "; ".join(f"{name}: {look}" for name, look in _LOOKS.items())
     raise UnknownDialect(
