@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -268,23 +268,22 @@ class Conversation:
 
     async def _take(self, frames: Sequence[str | bytes]) -> None:
         now = self._clock.now()
+        taken: Iterable[Incoming]
         if len(frames) == 1:
-            await self._taken_in(self.session.receive(frames[0], now))
-            return
-        for incoming in self.session.receive_all(frames, now, second_hand.do):
-            await self._taken_in(incoming)
-
-    async def _taken_in(self, incoming: Incoming) -> None:
-        match incoming:
-            case Said(message):
-                self._arrive(message)
-                while self._is_full():
-                    self._taken = self._loop.create_future()
-                    await self._taken
-            case Acknowledged(ids):
-                await self._acknowledged(ids)
-            case Controlled(action, message, verified):
-                await self._controlled(action, message, verified)
+            taken = (self.session.receive(frames[0], now),)
+        else:
+            taken = self.session.receive_all(frames, now, second_hand.do)
+        for incoming in taken:
+            match incoming:
+                case Said(message):
+                    self._arrive(message)
+                    while len(self._arrived) >= limits.AGP_QUEUE:
+                        self._taken = self._loop.create_future()
+                        await self._taken
+                case Acknowledged(ids):
+                    await self._acknowledged(ids)
+                case Controlled(action, message, verified):
+                    await self._controlled(action, message, verified)
 
     async def _controlled(self, action: JsonObject, message: Message, verified: bool) -> None:
         match action["action"]:

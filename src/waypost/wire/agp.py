@@ -105,7 +105,12 @@ def _is_usual(frame: Frame) -> bool:
 
 
 def _plain_message(frame: Frame) -> Message:
+    """Of a usual frame: names of agents and types hold no control characters, so two members are left to look through."""
     body = frame.body
+    if (frame.id + frame.timestamp).isprintable():
+        covered = f"{frame.id}\n{frame.sender}\n{frame.to}\n{frame.kind}\n{frame.timestamp}\n{body.content}".encode()
+    else:
+        covered = signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, body.content)
     return Message(
         id=frame.id,
         sender=frame.sender.lower(),
@@ -114,7 +119,7 @@ def _plain_message(frame: Frame) -> Message:
         timestamp=frame.timestamp,
         content=Content(text=body.content, type=body.content_type, reply_to=body.reply_to, more=body.more),
         signature=frame.signature,
-        covered=signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, body.content),
+        covered=covered,
     )
 
 

@@ -8,8 +8,7 @@ signed, is asked elsewhere.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from typing import Protocol
 
 from waypost.errors import InvalidDocument
@@ -18,6 +17,7 @@ PREFIX = "ed25519:"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # the same but for what parts them
 _URLSAFE = bytes.maketrans(b"-_+/", b"+/!!")  # of base64url alone: the others are no characters of it
+_TO_URLSAFE = bytes.maketrans(b"+/", b"-_")
 _CHARS = len(PREFIX) + 86  # 64 bytes
 _LAST = frozenset("AQgw")  # no bits after the last byte
 
@@ -56,7 +56,8 @@ def require_plain(**members: str) -> None:
 
 def sign(key: SigningKey, covered: bytes) -> str:
     """The signature as it is written (ADP-43)."""
-    return PREFIX + urlsafe_b64encode(key.sign(covered)).rstrip(b"=").decode("ascii")
+    written = b2a_base64(key.sign(covered), newline=False).translate(_TO_URLSAFE, b"=")
+    return PREFIX + written.decode("ascii")
 
 
 def verify(key: VerifyingKey, signature: str, covered: bytes) -> bool:
