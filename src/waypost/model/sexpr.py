@@ -60,7 +60,7 @@ _IDENT: Final = r"[A-Za-z_$+\-*=<>!?&%][A-Za-z0-9_$+\-*=<>!?&%.:]*+"
 NAME: Final = rf"{_IDENT}(?:/{_IDENT})?"  # of ASCII; others are names too, see is_name
 _PLAIN_NAME: Final = re.compile(rf"{NAME}\Z")
 _START: Final = "_$+-*=<>!?&%"
-_NO_LETTERS: Final = str.maketrans("", "", _START + "0123456789.:")
+_NO_LETTERS: Final = re.compile(f"[{re.escape(_START)}0-9.:]++")
 
 
 def is_name(text: str) -> bool:
@@ -74,5 +74,5 @@ def is_name(text: str) -> bool:
 def _is_ident(text: str) -> bool:
     if text == "" or not (text[0] in _START or text[0].isalpha()):
         return False
-    letters = text.translate(_NO_LETTERS)
+    letters = _NO_LETTERS.sub("", text)
     return letters == "" or letters.isalpha()

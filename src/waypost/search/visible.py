@@ -35,9 +35,9 @@ _LOOKALIKE: Final = re.compile(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 )  # scripts with Latin-like letters
 _LATIN: Final = re.compile("[A-Za-z_]")
-_UNMIXED: Final = re.compile(
-    r"(?<!\w)(?:[^\WA-Za-z_]++(?!\w)\W*+)++"
-)  # words without a Latin letter, as many as follow each other
+_MIXED: Final = re.compile(
+    r"(?<!\w)((?:[A-Za-z_]++[^\WA-Za-z_]|[^\WA-Za-z_]++[A-Za-z_])\w*+(?:\W++[^\WA-Za-z_]*+[A-Za-z_]\w*+)*+)"
+)  # a word of Latin letters and others, with all that follow and have a Latin letter
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")
 _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
@@ -86,20 +86,17 @@ def skeleton(name: str) -> str:
 def _undisguised(text: str) -> str:
     """Words that mix Latin letters with those of another script are read as all Latin; words of another script are not.
 
-    Letters that look alike are one for one, so the text that is read so is as long as the text."""
+    The text holds no zero any more, which is none of the characters that are seen."""
     table = _confusable_letters()
     letters = table.keys() & set(text)
     if not letters or not _LATIN.search(text):
         return text
-    read = text
+    pieces = _MIXED.split(text)  # every second one is mixed
+    mixed = "\0".join(pieces[1::2])
     for letter in letters:
-        read = read.replace(letter, table[letter])
-    parts: list[str] = []
-    end = 0
-    for unmixed in _UNMIXED.finditer(text):
-        parts += (read[end : unmixed.start()], unmixed[0])
-        end = unmixed.end()
-    return "".join((*parts, read[end:]))
+        mixed = mixed.replace(letter, table[letter])
+    pieces[1::2] = mixed.split("\0") if mixed else ()
+    return "".join(pieces)
 
 
 def _unless_blob(found: re.Match[str]) -> str:
