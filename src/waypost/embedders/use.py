@@ -33,9 +33,13 @@ _FIRST: Final = sum(width for width, _ in BRANCHES) * _CHANNELS  # numbers of a 
 _ROW: Final = _FIRST + _HIDDEN
 _PAD: Final = 2  # empty places around each text, as many as a convolution reaches
 _EVEN: Final = 4  # rows of a matrix that are multiplied at once: more of them cost less than a few over
-_FILL: Final = _EVEN  # rows that are made at once: always as many, so that no digit tells which ones came together
+_FILL: Final = (
+    _EVEN  # rows that are multiplied at once: always as many, so that no digit tells which ones came together
+)
 _FLOAT: Final = 4  # bytes
 _FEW: Final = 3  # rows up to which products with vectors beat one with a matrix
+_ABREAST: Final = 64  # columns: fewer would be added up in another order
+_KEPT: Final = 256 * 1024  # bytes of weights that stay in the cache from one row to the next
 
 
 class _Batch(NamedTuple):
@@ -142,35 +146,42 @@ class _Rows:
     def _found(self, numbers: I64) -> npt.NDArray[np.int32]:
         slots = self._slots[numbers]
         while slots.min() < 0:  # again, where making some pushed out others of these
-            new = np.unique(numbers[slots < 0])
-            for at in range(0, len(new), _FILL):
-                self._fill(new[at : at + _FILL])
+            self._fill(sorted({*numbers[slots < 0].tolist()}))
             slots = self._slots[numbers]
         return slots
 
-    def _fill(self, numbers: I64) -> None:
-        if self._used + len(numbers) > len(self._rows):
-            self._used = 1
-        at = slice(self._used, self._used + len(numbers))
-        replaced = self._holders[at]
-        self._slots[replaced[replaced >= 0]] = -1
-        self._holders[at] = numbers
+    def _fill(self, pieces: list[int]) -> None:
+        at = self._room(len(pieces))
+        numbers = np.array([*pieces, *(pieces[-1:] * (-len(pieces) % _FILL))])  # by fours: the last one again
         shards = numbers % SHARDS
-        scale, low = self._model.scale[shards], self._model.low[shards]
-        embedded = np.asarray(self._model.table[numbers] * scale[:, None] + low[:, None], np.float32)
-        self._facts[at] = np.stack([embedded.sum(1), _squares(embedded), scale, low], 1)
-        x = _by_fours(embedded, self._projection) + self._projection_bias
-        x -= x.mean(1, keepdims=True)  # one layernorm over all three branches
+        scale, low = self._model.scale.take(shards), self._model.low.take(shards)
+        embedded = self._model.table.take(numbers, 0) * scale[:, None]
+        embedded += low[:, None]
+        x = _in_fours(embedded, self._projection)
+        x += self._projection_bias
+        x -= np.add.reduce(x, 1, keepdims=True) / x.shape[1]  # one layernorm over all three branches
         x /= np.sqrt(_squares(x) / x.shape[1] + self._epsilon)[:, None]
-        x = x * self._gain + self._bias
-        column = 0
+        x *= self._gain
+        x += self._bias
+        made, facts, column = self._rows[at], self._facts[at], 0
         for branch, (width, _) in enumerate(BRANCHES):
             part = np.ascontiguousarray(x[:, branch * _CHANNELS : (branch + 1) * _CHANNELS])
-            self._rows[at, column : column + width * _CHANNELS] = _by_fours(part, self._first[branch])
+            made[:, column : column + width * _CHANNELS] = _in_fours(part, self._first[branch])[: len(made)]
             column += width * _CHANNELS
-        self._rows[at, _FIRST:] = x
-        self._slots[numbers] = np.arange(at.start, at.stop)
+        made[:, _FIRST:] = x[: len(made)]
+        for place, fact in enumerate((np.add.reduce(embedded, 1), _squares(embedded), scale, low)):
+            facts[:, place] = fact[: len(made)]
+        self._holders[at] = pieces
+        self._slots[pieces] = np.arange(at.start, at.stop)
+
+    def _room(self, count: int) -> slice:
+        """Rows for so many: those of the oldest, where none is free."""
+        if self._used + count > len(self._rows):
+            self._used = 1
+        at = slice(self._used, self._used + count)
+        self._slots[[piece for piece in self._holders[at].tolist() if piece >= 0]] = -1
         self._used = at.stop
+        return at
 
 
 def _side_by_side(weights: F32, width: int) -> F32:
@@ -246,9 +257,9 @@ class _Head:
         x -= centre[:, None] * self._out_sum
         x += count[:, None] * self._out_bias
         x /= np.sqrt(count)[:, None]
-        bent, straight = np.split(x, 2, axis=1)
+        bent, straight = _halves(x)
         x = np.maximum(_product(np.maximum(bent, 0), self._d1) + straight, 0)
-        bent, straight = np.split(_product(x, self._d2), 2, axis=1)
+        bent, straight = _halves(_product(x, self._d2))
         x = np.tanh(_product(np.maximum(bent, 0), self._d3) + straight)
         if self._projection is not None:
             x = _product(x, self._projection)
@@ -280,12 +291,31 @@ def _squares(rows: F32) -> F32:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
+def _halves(x: F32) -> tuple[F32, F32]:
+    middle = x.shape[1] // 2
+    return x[:, :middle], x[:, middle:]
+
+
+def _in_fours(rows: F32, weights: F32) -> F32:
+    """Their product, four at a time: more at once would have other digits."""
+    out = np.empty((len(rows), weights.shape[1]), np.float32)
+    for at in range(0, len(rows), _FILL):
+        np.matmul(rows[at : at + _FILL], weights, out=out[at : at + _FILL])
+    return out
+
+
 def _product(rows: F32, weights: F32) -> F32:
     if len(rows) > _FEW:
         return _by_fours(rows, weights)
     out = np.empty((len(rows), weights.shape[1]), np.float32)
-    for at, row in enumerate(rows):
-        np.matmul(row, weights, out=out[at])
+    if len(rows) == 1:
+        np.matmul(rows[0], weights, out=out[0])
+        return out
+    width = max(1, _KEPT // (_FLOAT * len(weights)) // _ABREAST) * _ABREAST
+    for at in range(0, weights.shape[1], width):  # some columns at a time, which the next row finds in the cache
+        some = weights[:, at : at + width]
+        for row, made in zip(rows, out, strict=True):
+            np.matmul(row, some, out=made[at : at + width])
     return out
 
 
