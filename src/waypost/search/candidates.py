@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from waypost.search.asked import Asked
 from waypost.search.embedding import Vectors
+from waypost.search.filters import FEW
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
 from waypost.search.segment import Rows
@@ -88,7 +89,8 @@ def find(
 ) -> Finding:
     """The best rows of one segment by words, by vectors and by the tags asked for. `visible` counts what the caller sees in
     all segments; `wanted` raises the number of candidates when a caller asks for many."""
-    near, tagged = _near(live, vectors, mask, visible, wanted), _tagged(live, asked, mask, max(LEXICAL, wanted))
+    near = _near(live, vectors, mask, visible, wanted)
+    tagged = _tagged(live, asked, mask, admitted, max(LEXICAL, wanted))
     return find_by_words(Finding(live, _NOTHING, _NOTHING, near, tagged), words, mask, admitted, wanted)
 
 
@@ -119,12 +121,16 @@ def _together(parts: Sequence[Found]) -> Found:
     return Found(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NOTHING
 
 
-def _tagged(live: Live, asked: Asked, mask: Mask, count: int) -> Found:
+def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> Found:
     """Rows with a tag that was asked for by name: reason enough to be looked at."""
     keys = [key for wish in asked.wishes if wish.is_asked for key, _ in wish.keys]
     if not keys:
         return _NOTHING
-    seen = [rows[mask[rows]] for rows in map(live.segment.keys.rows_of, keys)]  # first of all: others' rows are no work
+    if admitted <= FEW:
+        own = np.flatnonzero(mask).astype(np.uint32)
+        seen = [own[live.segment.keys.is_held(key, own)] for key in keys]
+    else:
+        seen = [rows[mask[rows]] for rows in map(live.segment.keys.rows_of, keys)]
     rows, times = np.unique(np.concatenate(seen), return_counts=True)
     kept = np.lexsort((live.segment.mark[rows], -times.astype(np.float32)))[:count]
     return Found(rows[kept].astype(np.uint32), times[kept].astype(np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from waypost.search.document import protocol_key, tag_key
 from waypost.search.live import Live, Mask
 from waypost.search.question import Question
 from waypost.search.segment import Array, Rows
+
+FEW: Final = 1000  # rows that are looked at one by one, instead of all that have a tag
 
 
 def admitted(live: Live, question: Question, among: Array | None = None) -> tuple[Mask, int]:
@@ -22,11 +25,27 @@ def admitted(live: Live, question: Question, among: Array | None = None) -> tupl
         count = int(np.count_nonzero(mask))
     if not (question.required or question.excluded or question.protocols):
         return mask, count
+    if count <= FEW:
+        rows = _passing(live, question, np.flatnonzero(mask).astype(np.uint32))
+        return _only(rows, mask), len(rows)
     narrowed = question.required or question.protocols
     mask = _only(_wanted(live, question), mask) if narrowed else mask.copy()
     for tag in question.excluded:
         mask[live.segment.keys.rows_of(tag_key(tag))] = False
     return mask, int(np.count_nonzero(mask))
+
+
+def _passing(live: Live, question: Question, rows: Rows) -> Rows:
+    """Those of a few rows that pass: whoever else has a tag, among them those that nobody but others sees, is no work."""
+    keys = live.segment.keys
+    for tag in question.required:
+        rows = rows[keys.is_held(tag_key(tag), rows)]
+    if question.protocols:
+        spoken = [keys.is_held(protocol_key(protocol), rows) for protocol in question.protocols]
+        rows = rows[np.logical_or.reduce(spoken)]
+    for tag in question.excluded:
+        rows = rows[~keys.is_held(tag_key(tag), rows)]
+    return rows
 
 
 def _wanted(live: Live, question: Question) -> Rows:

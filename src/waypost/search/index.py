@@ -28,9 +28,9 @@ from waypost.search.arrays import Damaged
 from waypost.search.document import Prepared, embedded_texts, prepare
 from waypost.search.embedding import Space, Vectors
 from waypost.search.generations import Generations
-from waypost.search.live import Live, Mask, with_dead
+from waypost.search.live import AUDIENCES, Live, Mask, merged, with_dead
 from waypost.search.making import block_of, vectors_of
-from waypost.search.segment import GONE, Rows, Segment, build, merge
+from waypost.search.segment import GONE, Segment, build
 from waypost.search.shelf import File, Manifest, Saved, Shelf
 from waypost.search.vectors import Block
 from waypost.search.waiting import Waiting
@@ -62,7 +62,9 @@ class Index:
         self.spaces = {space.name: space for space in spaces}
         self._lock = Lock()  # never held over a merge or a write of more than a few changes
         self._maintaining = Lock()
-        self._lives: list[Live] = []
+        self._lives: list[Live] = []  # never changed, always replaced
+        self._open: dict[frozenset[str] | None, list[Live]] = {}  # by audience
+        self._opened_of = self._lives  # of which these are
         self._waiting = Waiting()
         self._replaced: dict[str, None] = {}  # ids whose older rows are not dead yet
         self._embedding: set[str] = set()  # ids whose vectors were asked for, and that have not changed since
@@ -175,12 +177,23 @@ class Index:
         return self._generations.of(audience)
 
     def look(self, audience: frozenset[str] | None) -> tuple[list[Live], int]:
-        """What a question asks: every segment, and how many changes that the audience may see are too fresh to be among
-        them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
+        """What a question asks: every segment in which the audience sees anything, and how many changes that it may see are too
+        fresh to be among them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
         with self._lock:  # also where nothing waits: whether something waits for others is not to be told by the time
             fresh = self._waiting.seen_by(audience)
             self._absorb(fresh[:_PREPARE_AT_ONCE])
-        return self._lives, max(0, len(fresh) - _PREPARE_AT_ONCE)
+            return self._open_to(audience), max(0, len(fresh) - _PREPARE_AT_ONCE)
+
+    def _open_to(self, audience: frozenset[str] | None) -> list[Live]:
+        """The others are not even counted: their number would tell by the time that they are there."""
+        if self._opened_of is not self._lives:
+            self._opened_of, self._open = self._lives, {}
+        known = self._open.get(audience)
+        if known is None:
+            if len(self._open) >= AUDIENCES:
+                self._open.clear()
+            known = self._open[audience] = [live for live in self._lives if live.visible(audience)[1]]
+        return known
 
     def is_behind(self, audience: frozenset[str] | None) -> bool:
         """Whether more waits for this audience than a question prepares by itself."""
@@ -230,6 +243,7 @@ class Index:
             rows = found[found >= 0]
             self._generations.of_tiers(live.segment.tier[rows[~live.dead[rows]]])
             live.kill(rows)
+            self._open = {}
 
     def _settle(self, circle: int) -> None:
         """Merge the newest of a tier in memory while they are of like size."""
@@ -237,8 +251,8 @@ class Index:
             older, newer = lives[-2:]
             if older.is_saved or older.is_folding or newer.is_folding or older.count > 2 * newer.count:
                 break
-            merged, _ = _merged([older, newer], [older.dead, newer.dead])
-            self._replace([older, newer], merged)
+            joined, _ = merged([older, newer], [older.dead, newer.dead])
+            self._replace([older, newer], joined)
 
     def _of(self, circle: int) -> list[Live]:
         return [live for live in self._lives if live.segment.circle == circle]
@@ -301,7 +315,7 @@ class Index:
         if not inputs:
             return
         try:
-            folded, renumbered = _merged(inputs, before)
+            folded, renumbered = merged(inputs, before)
             if folded is not None:
                 folded = self._shelved(folded)
         except OSError:
@@ -421,21 +435,3 @@ class Index:
 
 def _is_worth(live: Live, most: int) -> bool:
     return not live.is_saved or 0 < live.count <= most or 2 * live.count < live.segment.count
-
-
-def _merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, list[Rows]]:
-    """One of all rows that are not dead; None when there are none."""
-    merged, renumbered = merge([live.segment for live in lives], [~mask for mask in dead])
-    if not merged.count:
-        return None, renumbered
-    result = Live(merged)
-    for space in {space: None for live in lives for space in live.blocks}:
-        parts = [
-            (block, numbers)
-            for live, numbers in zip(lives, renumbered, strict=True)
-            for block, _ in live.blocks.get(space, ())
-        ]
-        result.add_block(
-            space, Block.merge([block for block, _ in parts], [numbers for _, numbers in parts], merged.count)
-        )
-    return result, renumbered

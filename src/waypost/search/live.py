@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from waypost.model.principal import VISIBILITIES
 from waypost.search.document import scope_key
-from waypost.search.segment import Segment
+from waypost.search.segment import Rows, Segment, merge
 from waypost.search.shelf import File, Saved
 from waypost.search.vectors import Block
 
 Mask = npt.NDArray[np.bool_]
 
-_MASKS: Final = 64  # audiences remembered for each segment
+AUDIENCES: Final = 64  # remembered for each segment
 
 
 class Live:
@@ -91,7 +91,7 @@ class Live:
         held = self._visible
         known = held.get(audience)
         if known is None:
-            if len(held) >= _MASKS:
+            if len(held) >= AUDIENCES:
                 held.clear()
             mask = self._seen(audience)
             known = held[audience] = (mask, int(mask.sum()))
@@ -148,3 +148,21 @@ def with_dead(live: Live, saved: Saved, packed: npt.NDArray[np.uint8] | None) ->
         live.dead_file = saved.dead
         live.is_dead_saved = True
     return live
+
+
+def merged(lives: Sequence[Live], dead: Sequence[Mask]) -> tuple[Live | None, list[Rows]]:
+    """One of all rows that are not dead; None when there are none."""
+    whole, renumbered = merge([live.segment for live in lives], [~mask for mask in dead])
+    if not whole.count:
+        return None, renumbered
+    result = Live(whole)
+    for space in {space: None for live in lives for space in live.blocks}:
+        parts = [
+            (block, numbers)
+            for live, numbers in zip(lives, renumbered, strict=True)
+            for block, _ in live.blocks.get(space, ())
+        ]
+        result.add_block(
+            space, Block.merge([block for block, _ in parts], [numbers for _, numbers in parts], whole.count)
+        )
+    return result, renumbered

@@ -23,6 +23,7 @@ Places = npt.NDArray[np.intp]
 _PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
 _LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 _GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
+_BY_ROW: Final = 256  # admitted rows: below this, what each holds is read, and not who holds a term
 _FLAT: Final = 4  # rows of a segment for each that was touched: up to that all sums are looked through, in their order
 _STEP: Final = 16  # of how many rows one is a sample
 _MARGINS: Final = (3, 12)  # of the rows wanted, so many are looked for: a row is touched by several terms
@@ -77,9 +78,19 @@ class Weighted:
             return _NO_ROWS, _NO_SCORES
         if admitted < _GATHER:
             rows = np.flatnonzero(mask).astype(np.uint32)
-            scores = _added(self.segment, self._ordered, rows)
+            scores = self._said_by(rows) if admitted <= _BY_ROW else _added(self.segment, self._ordered, rows)
             return self._largest(rows[scores > 0], scores[scores > 0], limit)
         return self._by_term(mask, admitted, limit)
+
+    def _said_by(self, rows: Rows) -> Scores:
+        """The same sums from what the rows themselves hold: who else says a word is no work."""
+        owners, columns, impacts = self._held(rows)
+        held = np.zeros((len(self._weights), len(rows)), dtype=np.uint8)
+        held[columns, owners] = impacts & 0xFF
+        scores = np.zeros(len(rows), dtype=np.float32)
+        for at in filter(set(columns.tolist()).__contains__, self._order):
+            scores += held[at] * self._weights[at]
+        return scores
 
     def _by_term(self, mask: Mask, admitted: int, limit: int) -> tuple[Rows, Scores]:
         """Sums are kept for every row of the segment, but only rows that some term touched are ever looked at."""

@@ -157,8 +157,6 @@ class HybridRanker:
         if not (question.terms or question.required or question.preferred or question.protocols):
             return Ranking(hits=(), warnings=("The query holds no word to search for.",)), True
         lives, skipped = self.index.look(audience)
-        # Where the caller sees nothing nothing is looked for: it would tell by its time that something is there.
-        lives = [live for live in lives if live.visible(audience)[1]]
         moment = self._moment(lives, query, question, None if among is None else id_keys(among))
         order = _Order(moment, now)
         hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)

@@ -75,6 +75,14 @@ class Postings:
         first, last = np.searchsorted(self.keys, wanted), np.searchsorted(self.keys, wanted, "right")
         return self.rows[int(self.starts[first]) : int(self.starts[last])]
 
+    def is_held(self, key: int, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of the rows have a key. Where these are few, who else has it is hardly any work."""
+        holders = self.rows_of(key)
+        if not len(holders):
+            return np.zeros(len(rows), dtype=np.bool_)
+        held: npt.NDArray[np.bool_] = holders.take(holders.searchsorted(rows), mode="clip") == rows
+        return held
+
 
 class Segment:
     """`arrays` is all there is of it: what is saved, and what is mapped."""
