@@ -7,7 +7,7 @@ know what the pieces mean to a network.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ _CACHED_CHARS: Final = 40  # longer words are rare and would fill the memory
 _HEAD: Final = 4  # characters by which pieces are told apart that may begin at a place
 _UNKNOWN_PENALTY: Final = 10.0  # below the least likely piece, as the model's own tools have it
 _NEVER: Final = -1e30
+_SURELY: Final = 1e-6  # by which one cut must be likelier than another to be so in whatever order it is added up
 _PIECE_TAG: Final = 0x0A
 _NORMALISER_TAG: Final = 0x1A
 _SCORE_TAG: Final = 0x15
@@ -45,6 +46,11 @@ class Tokenizer:
         self._scores: list[float] = vocabulary.scores.tolist()
         self._unknown_score = min(self._scores) - _UNKNOWN_PENALTY
         self._longest = _longest_by_head(vocabulary.pieces)
+        signs = np.flatnonzero(vocabulary.scores >= 0).tolist()
+        self._signs = [
+            vocabulary.pieces[at] for at in signs if vocabulary.pieces[at]
+        ]  # of the model's own, of no language
+        self._rests = _best_rests(vocabulary)
         size = int.from_bytes(vocabulary.charsmap[:4], "little")
         self._units: list[int] = np.frombuffer(vocabulary.charsmap, "<u4", size // 4, 4).tolist()
         self._replacements = vocabulary.charsmap[4 + size :]
@@ -113,8 +119,11 @@ class Tokenizer:
         back = [0] * (size + 1)
         chosen = [UNKNOWN] * (size + 1)
         numbers, scores, longest = self._numbers, self._scores, self._longest
+        rests = self._rests_of(word)
         for start in range(size):
             here = best[start]
+            if here + rests[size - start] < best[size] - _SURELY:  # whatever follows, a cut that was found is likelier
+                continue
             for stop in range(start + 1, min(start + longest.get(word[start : start + _HEAD], _HEAD), size) + 1):
                 number = numbers.get(word[start:stop])
                 if number is not None and here + scores[number] > best[stop]:
@@ -127,10 +136,30 @@ class Tokenizer:
             size = back[size]
         return tuple(reversed(out))
 
+    def _rests_of(self, word: str) -> Sequence[float]:
+        """By how many characters are left of a word: no cut of them is likelier."""
+        is_plain = (
+            len(word) < len(self._rests) and _SPACE not in word[1:] and not any(map(word.__contains__, self._signs))
+        )
+        return self._rests if is_plain else bytes(len(word) + 1)
+
 
 def _longest_by_head(pieces: list[str]) -> dict[str, int]:
     """How long pieces are that begin with the same few characters. Ascending, so the last one to be noted is the longest."""
     return {piece[:_HEAD]: len(piece) for piece in sorted(pieces, key=len) if len(piece) > _HEAD}
+
+
+def _best_rests(vocabulary: Vocabulary) -> list[float]:
+    """The score that no cut of the last characters of a word exceeds, by how many they are."""
+    sizes = np.fromiter(map(len, vocabulary.pieces), np.intp, len(vocabulary.pieces))
+    inner = np.fromiter((piece[:1] != _SPACE for piece in vocabulary.pieces), np.bool_, len(sizes))
+    inner &= (vocabulary.scores < 0) & (sizes > 0) & (sizes <= _CACHED_CHARS)
+    highest = np.full(_CACHED_CHARS + 1, _NEVER)
+    np.maximum.at(highest, sizes[inner], vocabulary.scores[inner])
+    best = [0.0, *highest[1:].tolist()]
+    for size in range(2, len(best)):
+        best[size] = max(best[size], *(best[at] + best[size - at] for at in range(1, size)))
+    return best
 
 
 def _offset(unit: int) -> int:
