@@ -42,6 +42,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     added_by: str
 
 
+_NO_REASON = "unspecified"  # as RFC 5280 has it: P-14 wants a reason with each
+
+
 class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: RevokedKind
     name: str  # a key id, an agent_id, the serial of a certificate in hex, the id of a token
@@ -60,8 +63,8 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def told(self) -> dict[str, str]:
         """As answers show it (announce.md P-14). Who did it is for the audit trail."""
-        shown = {_TOLD[self.kind]: self.name, "revoked_at": to_rfc3339(self.revoked_at)}
-        return {**shown, "reason": self.reason} if self.reason else shown
+        at = to_rfc3339(self.revoked_at)
+        return {_TOLD[self.kind]: self.name, "revoked_at": at, "reason": self.reason or _NO_REASON}
 
 
 class Revoking(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,16 +24,19 @@ from waypost.meeting.task import (
     work_json,
 )
 from waypost.meeting.tasks import Tasks, no_such_task
-from waypost.model.json import JsonObject, parse_object
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.registry.fetching import Sender as Outgoing
-from waypost.server.asgi import AnyResponse, json_response
+from waypost.server.asgi import AnyResponse, Response, json_response
+from waypost.server.conditional import http_date, not_modified, strong_etag
 from waypost.server.own_tasks import OwnTasks
 from waypost.server.reading import read_limit
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.senders import Sender, Senders, agent_uri, check_callback
 from waypost.server.tasks_shapes import ACCEPTED, REPORT, TAKE, TASK, TASK_LIST, TASK_STATUS, WEBHOOK, WORK_LIST
 
+_JSON = b"application/json"
 _NOT_STORED = (b"cache-control", b"no-store")
+_PRIVATE = (b"cache-control", b"private, no-cache")
 _AGENT = Parameter(name="agent", description="the agent that is to do it; without it the one of Host, else the service")
 
 _AS = Parameter(name="as", description="an agent of yours, hosted here, in whose name it is sent")
@@ -177,8 +180,14 @@ class TaskFace:
     # --- Asking ----------------------------------------------------------------------------------
 
     async def status(self, call: Call) -> AnyResponse:
+        """Asked again and again, so it is told only when it changed. A second is too coarse while it goes on."""
         _, task = await self._own_task(call)
-        return json_response(told_json(task), headers=[_NOT_STORED])
+        body = dump_json(told_json(task))
+        etag = strong_etag(body, _JSON)
+        headers = [(b"etag", etag.encode()), (b"last-modified", http_date(task.updated_at)), _PRIVATE]
+        if not_modified(call.request, etag, task.updated_at if task.is_done else None):
+            return Response(304, headers=headers)
+        return Response(200, body, headers=headers)
 
     async def cancel(self, call: Call) -> AnyResponse:
         _, task = await self._own_task(call)

@@ -44,6 +44,23 @@ async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Plac
     assert status["agent"] == here.own
 
 
+@pytest.mark.req("ADP-45")
+async def test_how_a_task_goes_is_told_again_only_when_it_changed(here: Place) -> None:
+    alice = here.bench.as_("alice")
+    await alice.post("/api/v1/agents", json=profile(AGENT))
+    place_of = (await alice.post(TASKS, params={"agent": AGENT}, json={"task": "review"})).headers["location"]
+    waiting = await alice.get(place_of)
+    same = {"If-None-Match": waiting.headers["etag"]}
+    assert (await alice.get(place_of, headers=same)).status_code == 304
+    since = {"If-Modified-Since": waiting.headers["last-modified"]}
+    assert (await alice.get(place_of, headers=since)).status_code == 200, "it may end within the second"
+    await alice.delete(place_of)
+    ended = await alice.get(place_of, headers=same)
+    assert (ended.status_code, ended.json()["status"]) == (200, "cancelled")
+    assert (await alice.get(place_of, headers={"If-None-Match": ended.headers["etag"]})).status_code == 304
+    assert (await here.bench.as_("mallory").get(place_of, headers=same)).status_code == 404
+
+
 @pytest.mark.req("ADP-44")
 async def test_the_service_discovers_as_the_sender_would_itself(here: Place) -> None:
     alice, bob = here.bench.as_("alice"), here.bench.as_("bob")

@@ -133,7 +133,7 @@ async def test_the_revoked_are_listed_for_every_reader(tmp_path: Path) -> None:
         await admin.post("/api/v1/keys:revoke", json={"serial": "1F:00:A3"})
         answer = await bench.as_("reader", "discover:read").get("/agents/revocations")
         assert answer.json()["revoked"] == [
-            {"agent_id": AGENT_ID, "revoked_at": "2026-05-28T20:26:40Z"},
+            {"agent_id": AGENT_ID, "revoked_at": "2026-05-28T20:26:40Z", "reason": "unspecified"},
             {"key_id": ONE.public.key_id, "revoked_at": "2026-05-28T20:26:40Z", "reason": "lost"},
         ]
         again = await bench.as_("reader", "discover:read").get(

@@ -76,7 +76,7 @@ def connect_form(label: str) -> Html:
                 autocomplete="off",
                 spellcheck="false",
             ),
-            el("button", "Connect"),
+            el("button", "Connect", type="submit"),
             class_="ask",
         ),
         action=CONNECT_PATH,
