@@ -13,15 +13,17 @@ import msgspec
 
 from waypost.dialects import CODECS, decode_document, recognise
 from waypost.dialects.codec import DecodeContext, EncodeContext, residue_name
-from waypost.errors import InvalidDocument
+from waypost.dialects.profile_reader import check_times, read_record
+from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
 from waypost.model.names import fold, fold_tag, slug
-from waypost.model.record import AgentRecord, record_bytes
+from waypost.model.record import AgentRecord, check_id, record_bytes
 from waypost.model.times import find_instant
 from waypost.server.af_view import AfAgent, Text, make_agent, text_of
 
 AgentLike: TypeAlias = AgentRecord | Mapping[str, Any] | bytes | str
 
+_OF_THE_PROFILE = frozenset(("examples", "auth", "constraints", "status", "expires_at", "signature"))
 LOCAL_ORIGIN = "http://localhost"  # what paths belong to while no base address is configured; never shown
 
 
@@ -93,6 +95,8 @@ class _Read(NamedTuple):
 def _decode(data: bytes, context: EncodeContext) -> _Read:
     reading = DecodeContext(now=context.now, base_url=context.base_url)
     document = parse_object(data) if data.lstrip()[:1] == b"{" else None
+    if document is not None and _says_little(document):
+        return _read_little(document, reading)
     if document is None or recognise(document) != "af":
         dialect, _, decoded = decode_document(data, None, reading)
         return _Read(decoded.record, a2a=data if dialect == "a2a" else None)
@@ -104,11 +108,35 @@ def _decode(data: bytes, context: EncodeContext) -> _Read:
     return _Read(record, is_local=slug(record.id) == record.id)
 
 
+def _says_little(document: JsonObject) -> bool:
+    """An id and no way to be reached: no dialect's document, and all the same an agent of the application (§4, §11)."""
+    if not isinstance(document.get("id"), str) or document.get("bindings"):
+        return False
+    try:
+        return recognise(document) == "profile"
+    except UnknownDialect:
+        return True
+
+
+def _read_little(document: JsonObject, reading: DecodeContext) -> _Read:
+    """As AgentMetadata, unless it has members that only the profile knows."""
+    bare = {name: value for name, value in document.items() if name != "bindings"}
+    if bare.keys() & _OF_THE_PROFILE and bare.keys() >= {"name", "description"}:
+        record = read_record(bare)
+        check_times(record, reading.now)
+    else:
+        record = decode_document(dump_json(_with_own_id(bare)), "af", reading)[2].record
+    return _Read(record, is_local=slug(record.id) == record.id)
+
+
 def _with_own_id(document: JsonObject) -> JsonObject:
+    """What does not fit a path is published under its slug (AF-13)."""
     metadata = document.get("metadata")
+    own_id = check_id(document["id"])
     return {
         **document,
-        "metadata": {**(metadata if isinstance(metadata, dict) else {}), "canonical_id": document["id"]},
+        "id": slug(own_id),
+        "metadata": {**(metadata if isinstance(metadata, dict) else {}), "canonical_id": own_id},
     }
 
 

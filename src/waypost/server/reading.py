@@ -124,11 +124,13 @@ def read_texts(document: JsonObject, name: str, most: int = limits.FILTER_VALUES
     value = document.get(name)
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list):
         raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}")
     if len(value) > most:
         raise InvalidRequest(f"{name} has {len(value)} items; at most {most} are read.", path=f"$.{name}")
     for index, item in enumerate(value):
+        if not isinstance(item, str):
+            raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}[{index}]")
         if not item.strip() or len(item) > 256:
             raise InvalidRequest("Each item is a text of 1 to 256 characters.", path=f"$.{name}[{index}]")
     return tuple(value)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.af import AGENTS, ANNOTATOR, BASE, BASE_URL, FAQ, client_of, links_of, numbered
+from waypost import Agent
 from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext
 from waypost.errors import ConfigurationError, InvalidDocument
@@ -22,6 +23,8 @@ from waypost.model.principal import Principal
 from waypost.server.af_provider import CallableProvider, DatabaseProvider, Listing
 from waypost.server.asgi import Message, Receive, Scope, Send
 from waypost.server.discovery import Discovery, DiscoveryOptions, discovery_app
+
+URI_SLUG = "u-aHR0cHM6Ly9oLmV4YW1wbGUvYQ"  # https://h.example/a
 
 
 class Rows:
@@ -61,6 +64,30 @@ async def test_agents_may_be_records_documents_of_any_dialect_or_their_text() ->
         listed = (await client.get(AGENTS)).json()["agents"]
     assert {"image-annotator", "agent-0000", "as-record", "as-text"} < {agent["id"] for agent in listed}
     assert "As Card" in {agent["name"] for agent in listed}
+
+
+@pytest.mark.req("AF-70")
+@pytest.mark.parametrize(
+    ("document", "summary"),
+    [
+        ({"id": "x"}, {"id": "x", "name": "x", "summary": "x", "tags": []}),
+        ({"id": "x", "name": "X", "tags": ["a"]}, {"id": "x", "name": "X", "summary": "X", "tags": ["a"]}),
+        (
+            {"id": "x", "name": "X", "description": "Does x.", "version": "1.0.0"},
+            {"id": "x", "name": "X", "version": "1.0.0", "summary": "Does x.", "tags": []},
+        ),
+        (Agent("x", "X", "Does x."), {"id": "x", "name": "X", "summary": "Does x.", "tags": []}),
+        (Agent("x", "X", "Does x.", examples=["Do x."]), {"id": "x", "name": "X", "summary": "Does x.", "tags": []}),
+        ({"id": "https://h.example/a", "name": "X"}, {"id": URI_SLUG, "name": "X", "summary": "X", "tags": []}),
+    ],
+)
+async def test_an_agent_of_the_application_need_say_no_more_than_its_id(document: Any, summary: Any) -> None:
+    async with client_of(Discovery(agents=[document])) as client:
+        assert (await client.get(AGENTS)).json() == {"agents": [summary]}
+        item = (await client.get(f"{AGENTS}/{summary['id']}")).json()
+    assert item["endpoints"] == []
+    assert item["metadata"].get("examples", []) == list(document.get("examples", []))
+    assert item["metadata"].get("canonical_id", document["id"]) == document["id"]
 
 
 @pytest.mark.req("AF-70")
@@ -107,6 +134,9 @@ def test_what_cannot_be_served_is_refused_when_the_application_starts() -> None:
         Discovery(options={"legasy": True})
     with pytest.raises(InvalidDocument):
         Discovery(agents=[42])  # type: ignore[list-item]
+    with pytest.raises(InvalidDocument) as refused:
+        Discovery(agents=[{"id": "a b", "name": "X"}])
+    assert refused.value.path == "$.id"
 
 
 class Recorder:
