@@ -7,9 +7,12 @@ double cannot hold are refused here, before anything else looks at the value. Er
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from contextlib import suppress
+from itertools import accumulate, islice
+from operator import ne
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -19,6 +22,21 @@ from waypost.errors import MalformedJson, TooComplex, TooLarge
 JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # fewer are no integer that is too large
+# What has no place in the depth of a document. Nothing is given back once it was taken (`++`), here and below.
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|\\.', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
+_STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+# For the place of an error: as much as holds no number that could be wrong; up to the end of an object.
+_STRING: Final = r'"(?:[^"\\]++|\\.)*+"'
+_HARMLESS: Final = re.compile(
+    rf"""(?:[^"0-9NI-]++|{_STRING}
+    |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?+(?![0-9.eE]))*+""",
+    re.VERBOSE | re.DOTALL,
+)
+_UP_TO_OBJECT_END: Final = re.compile(rf'(?:[^"}}]++|{_STRING})*+\}}', re.DOTALL)
+_CLOSING: Final = str.maketrans("[{", "]}")
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _encoder = msgspec.json.Encoder()
 
 
@@ -43,6 +61,8 @@ def _constant(text: str) -> NoReturn:
 
 
 def _integer(text: str) -> int:
+    if len(text) < _INTEGER_CHARS:
+        return int(text)
     value = int(text) if len(text) <= 17 else None
     if value is None or not -limits.JSON_INTEGER_MAX <= value <= limits.JSON_INTEGER_MAX:
         raise MalformedJson(
@@ -54,12 +74,13 @@ def _integer(text: str) -> int:
 
 def _float(text: str) -> float:
     value = float(text)
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         raise MalformedJson(f"The number {text[:24]} does not fit a double.", hint="Send it as a string.")
     return value
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float)
+_plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 
 def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: int = limits.JSON_DEPTH) -> Any:
@@ -79,13 +100,13 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
             f"Byte {error.start} is not valid UTF-8.", path="$", hint="Encode the document as UTF-8."
         ) from None
     if data.count(b"{") + data.count(b"[") > depth:
-        _check_depth(text, depth)
+        _check_depth(data, depth)
     try:
         value = _decoder.decode(text)
     except _Repeated as repeated:
         raise MalformedJson(
             f"The member {repeated.name[:64]!r} appears twice in one object.",
-            path=_locate(text, repeated.name),
+            path=_path_of_repeated(text, repeated.name),
             hint="Keep one of them.",
         ) from None
     except json.JSONDecodeError as error:
@@ -95,14 +116,14 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
             hint="Send one JSON document; a checker such as `python -m json.tool` shows the place.",
         ) from None
     except MalformedJson as error:
-        error.path = _locate(text, is_wrong=_is_wrong_number)
+        error.path = _path_of_wrong_number(text)
         raise
     except RecursionError:
         raise _too_deep(f"The document is nested deeper than {depth}.") from None
     if data.count(b":") > limits.JSON_OBJECT_KEYS or data.count(b",") >= limits.JSON_ARRAY_ITEMS:
-        _check_size(value, "$")  # fewer of these cannot make a container that is too large
+        _check_size(value)  # fewer of these cannot make a container that is too large
     if _SURROGATE_ESCAPE.search(data):
-        _check_surrogates(value, "$")
+        _check_surrogates(value)
     return value
 
 
@@ -151,122 +172,132 @@ def member(path: str, name: str) -> str:
     return f"{path}.{name}" if name.isidentifier() else f"{path}[{name[:64]!r}]"
 
 
-def _check_depth(text: str, most: int) -> None:
-    """A linear scan outside strings; runs only when the bracket count alone cannot rule the depth out."""
+def _check_depth(data: bytes, most: int) -> None:
+    """Looks at what is outside strings; runs only when the bracket count alone cannot rule the depth out."""
+    brackets = _brackets(data)
+    if brackets and max(accumulate(map(_STEPS.__getitem__, brackets))) > most:
+        raise _too_deep(f"The document is nested deeper than {most} (line {_line_of_depth(data, most)}).")
+
+
+def _brackets(data: bytes) -> bytes:
+    """Those outside strings."""
+    return _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS)
+
+
+def _line_of_depth(data: bytes, most: int) -> int:
     depth = 0
-    in_string = False
-    for part in re.finditer(r'\\.|["{}\[\]]', text, re.DOTALL):
-        token = part.group()
-        if token == '"':
-            in_string = not in_string
-        elif in_string or token[0] == "\\":
-            continue
-        elif token in "{[":
-            depth += 1
+    for found in re.finditer(rb'"(?:[^"\\]++|\\.)*+"?|\\.|([{\[])|[}\]]', data, re.DOTALL):
+        if found[0][0] in _STEPS:
+            depth += 1 if found[1] else -1
             if depth > most:
-                line = text.count("\n", 0, part.start()) + 1
-                raise _too_deep(f"The document is nested deeper than {most} (line {line}).")
-        else:
-            depth -= 1
+                return data.count(b"\n", 0, found.start()) + 1
+    return 1
 
 
 def _too_deep(message: str) -> TooComplex:
     return TooComplex(message, path="$", hint="Send a flatter document.", details={"bound": "depth"})
 
 
-def _check_size(value: Any, path: str) -> None:
+def _check_size(value: Any) -> None:
+    if isinstance(value, (dict, list)) and (found := _path_of_large(value)):
+        path, size, what = found
+        kind, items = ("object", "members") if what is dict else ("array", "items")
+        most = limits.JSON_OBJECT_KEYS if what is dict else limits.JSON_ARRAY_ITEMS
+        raise TooComplex(
+            f"An {kind} has {size} {items}; at most {most} are read.",
+            path="$" + path,
+            hint="Leave some out, or put them into objects of their own." if what is dict else "Leave some out.",
+        )
+
+
+def _path_of_large(value: JsonObject | list[Any]) -> tuple[str, int, type] | None:
+    """The first object or array with too much in it: its path from here, its size and its type."""
     if isinstance(value, dict):
         if len(value) > limits.JSON_OBJECT_KEYS:
-            raise TooComplex(
-                f"An object has {len(value)} members; at most {limits.JSON_OBJECT_KEYS} are read.",
-                path=path,
-                hint="Leave some out, or put them into objects of their own.",
-            )
+            return "", len(value), dict
         for name, item in value.items():
-            if isinstance(item, (dict, list)):
-                _check_size(item, member(path, name))
-    elif isinstance(value, list):
-        if len(value) > limits.JSON_ARRAY_ITEMS:
-            raise TooComplex(
-                f"An array has {len(value)} items; at most {limits.JSON_ARRAY_ITEMS} are read.",
-                path=path,
-                hint="Leave some out.",
-            )
-        for index, item in enumerate(value):
-            if isinstance(item, (dict, list)):
-                _check_size(item, f"{path}[{index}]")
+            if isinstance(item, (dict, list)) and item and (found := _path_of_large(item)):
+                return member("", name) + found[0], *found[1:]
+        return None
+    if len(value) > limits.JSON_ARRAY_ITEMS:
+        return "", len(value), list
+    for index, item in enumerate(value):
+        if isinstance(item, (dict, list)) and item and (found := _path_of_large(item)):
+            return f"[{index}]" + found[0], *found[1:]
+    return None
 
 
-def _check_surrogates(value: Any, path: str) -> None:
+def _check_surrogates(value: Any) -> None:
+    try:
+        _encoder.encode(value)
+    except UnicodeEncodeError:
+        raise MalformedJson(
+            "The text holds half of a surrogate pair.",
+            path=f"${_path_of_half(value)}",
+            hint="Send the whole character.",
+        ) from None
+
+
+def _path_of_half(value: Any) -> str | None:
+    """The path from here of the first text that holds half of a surrogate pair; that of its object when it is a name."""
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            raise MalformedJson("The text holds half of a surrogate pair.", path=path, hint="Send the whole character.")
-    elif isinstance(value, dict):
+        return "" if not value.isascii() and _HALF.search(value) else None
+    if isinstance(value, dict):
         for name, item in value.items():
-            _check_surrogates(name, path)
-            _check_surrogates(item, member(path, name))
+            if not name.isascii() and _HALF.search(name):
+                return ""
+            if isinstance(item, (str, dict, list)) and item and (found := _path_of_half(item)) is not None:
+                return member("", name) + found
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_surrogates(item, f"{path}[{index}]")
+            if isinstance(item, (str, dict, list)) and item and (found := _path_of_half(item)) is not None:
+                return f"[{index}]{found}"
+    return None
 
 
-def _is_wrong_number(token: str) -> bool:
-    try:
-        _decoder.decode(token)
-    except MalformedJson:
-        return True
-    except ValueError:
-        return False
-    return False
+def _path_of_wrong_number(text: str) -> str:
+    """Where the number is that the decoder refused: the first that is wrong. Only on the way to an error."""
+    at = 0
+    while True:
+        at = _HARMLESS.match(text, at).end()  # type: ignore[union-attr]  # it always matches
+        try:
+            at = _decoder.raw_decode(text, at)[1]
+        except MalformedJson:
+            return _path_of(_opened(text[:at], "null"))
 
 
-def _locate(text: str, repeated: str | None = None, *, is_wrong: Callable[[str], bool] = lambda token: False) -> str:
-    """The JSON path of the first member that appears twice, or of the first wrong number. Only on the way to an error."""
+def _path_of_repeated(text: str, name: str) -> str:
+    """Where a name is for the second time: in the first object that is closed with one, or in an object around it."""
+    objects: list[list[tuple[str, Any]]] = []
+    with suppress(ValueError):  # what comes behind it may be no JSON at all
+        json.JSONDecoder(object_pairs_hook=objects.append).decode(text)
+    names, members = map(len, map(dict, objects)), map(len, objects)
+    closed = next(at for at, differ in enumerate(map(ne, names, members)) if differ)
+    end = next(islice(_UP_TO_OBJECT_END.finditer(text), closed, None)).end()
+    path = "$"
+    for container in _opened(text[: end - 1], ""):
+        if isinstance(container, tuple) and [told for told, _ in container].count(name) > 1:
+            return member(path, name)
+        path = _path_of([container], path)
+    return path
 
-    def walk(position: int, path: str) -> tuple[int, str | None]:
-        position = skip(position)
-        if text[position] == "{":
-            names: set[str] = set()
-            position = skip(position + 1)
-            while text[position] != "}":
-                name, position = json.decoder.scanstring(text, position + 1, True)  # type: ignore[attr-defined]
-                if name in names and name == repeated:
-                    return position, member(path, name)
-                names.add(name)
-                position = skip(position) + 1  # the colon
-                position, found = walk(position, member(path, name))
-                if found:
-                    return position, found
-                position = skip(position)
-                if text[position] == ",":
-                    position = skip(position + 1)
-            return position + 1, None
-        if text[position] == "[":
-            index = 0
-            position = skip(position + 1)
-            while text[position] != "]":
-                position, found = walk(position, f"{path}[{index}]")
-                if found:
-                    return position, found
-                index += 1
-                position = skip(position)
-                if text[position] == ",":
-                    position = skip(position + 1)
-            return position + 1, None
-        if text[position] == '"':
-            _, position = json.decoder.scanstring(text, position + 1, True)  # type: ignore[attr-defined]
-            return position, None
-        start = position
-        while position < len(text) and text[position] not in ",]} \t\r\n":
-            position += 1
-        return position, path if is_wrong(text[start:position]) else None
 
-    def skip(position: int) -> int:
-        while text[position] in " \t\r\n":
-            position += 1
-        return position
+def _opened(begun: str, last: str) -> list[Any]:
+    """The containers that are open at the end of a text that goes on well, from the outermost: arrays as lists, objects as
+    tuples of pairs. Whatever is open in one is its last item."""
+    brackets = _brackets(begun.encode()).decode()
+    while (fewer := brackets.replace("[]", "").replace("{}", "")) != brackets:
+        brackets = fewer
+    value = _plain_decoder.decode(begun + last + brackets[::-1].translate(_CLOSING))
+    found = []
+    for _ in brackets:
+        found.append(value)
+        value = value[-1] if isinstance(value, list) else value[-1][1]
+    return found
 
-    try:
-        return walk(0, "$")[1] or "$"
-    except (IndexError, ValueError, RecursionError):
-        return "$"
+
+def _path_of(containers: list[Any], path: str = "$") -> str:
+    """The path of the last item."""
+    for container in containers:
+        path = f"{path}[{len(container) - 1}]" if isinstance(container, list) else member(path, container[-1][0])
+    return path
