@@ -35,7 +35,7 @@ SPOKEN = {
     "rtfs": "`/rtfs`, dialect `rtfs`",
     "announce": "`/agents`, dialect `announce`",
     "adp": "`/.well-known/agent.json`, dialect `adp`",
-    "ard": "`/.well-known/ai-catalog.json`, dialect `ard`",
+    "ard": "`/.well-known/ai-catalog.json`, `/ard/…`, dialect `ard`",
     "neighbours": "`/.well-known/agent-card.json`, dialects `a2a`, `mcp`, `oasf`",
     "dns-aid": "`waypost resolve`, `GET /api/v1/resolve`, `waypost dns …`",
 }

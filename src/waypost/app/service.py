@@ -13,6 +13,7 @@ from waypost.server.af import AfOptions, AfSurface
 from waypost.server.af_face import AfFace
 from waypost.server.af_registry import RegistryDirectory
 from waypost.server.announce import AnnounceFace
+from waypost.server.ard import ArdFace
 from waypost.server.documents import DocumentFace
 from waypost.server.routes import Route
 from waypost.server.rtfs import RtfsFace
@@ -28,6 +29,7 @@ def make_service(ground: Ground, core: Core, guards: Guards, faces: Faces, route
             _make_af(ground, core, faces),
             rtfs,
             AnnounceFace(core.registry, core.renderer, anonymous_read=anonymous_read, rates=rates, rtfs=rtfs),
+            ArdFace(core.registry, core.renderer),
         ],
         guards.authenticator,
         core.metrics,

@@ -238,6 +238,11 @@ def _constraints(metadata: JsonObject) -> JsonObject | None:
 # --- Record -> entry ------------------------------------------------------------------------------
 
 
+def outline(record: AgentRecord, context: EncodeContext) -> JsonObject | None:
+    """What `encode` writes, quickly, for who looks at very many; None where a publisher's own wording has a say in it."""
+    return None if residue_of(record, ARD.name) else _write(record, context)
+
+
 def _write(record: AgentRecord, context: EncodeContext) -> JsonObject:
     own = find_urn(record.id)
     entry: JsonObject = {

@@ -66,7 +66,7 @@ def registry_entry(base_url: str, host: str) -> JsonObject:
     """The service's own entry: the registry behind the catalog."""
     return {
         "identifier": f"urn:air:{publisher_of(host)}:registry:waypost",
-        "displayName": "Waypost",
+        "displayName": "Waypost registry",
         "type": REGISTRY_TYPE,
         "url": f"{base_url.rstrip('/')}/ard/",
         "description": "Finds agents by what they can do, through the protocols they speak.",

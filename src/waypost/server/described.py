@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import limits
+from waypost.server.ard_shapes import ARD_ROUTES
 from waypost.server.routes import Body, Parameter, Route
 from waypost.server.shapes import document_schema
 
@@ -142,6 +143,7 @@ ANNOUNCE_ROUTES: list[Route] = [
 
 FACE_ROUTES: list[Route] = [
     *ANNOUNCE_ROUTES,
+    *ARD_ROUTES,
     Route(
         method="GET",
         path=f"{_BASE}/agents",

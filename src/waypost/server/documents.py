@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from waypost.dialects import CODECS
-from waypost.dialects.ard_catalog import catalog, host_entry
+from waypost.dialects.ard_catalog import catalog, host_entry, registry_entry
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
+from waypost.server.ard_entries import EntryWriter
 from waypost.server.asgi import AnyResponse, Request, Response
 from waypost.server.conditional import http_date, not_modified, strong_etag
 from waypost.server.hosting import (
@@ -25,7 +26,7 @@ from waypost.server.hosting import (
     Hosting,
     Place,
 )
-from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering, told_metadata
+from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
 from waypost.trust.policy import no_such_agent
@@ -45,6 +46,7 @@ class DocumentFace:
     def __init__(self, registry: Registry, renderer: Renderer, service: Registration, hosting: Hosting) -> None:
         self._registry = registry
         self._renderer = renderer
+        self._entries = EntryWriter(registry, renderer)
         self.service = service
         self._hosting = hosting
         self.invited: Invited | None = None  # who may see a private agent by what the request holds
@@ -221,7 +223,9 @@ class DocumentFace:
         alone = await self.hosted(call.request)
         if alone is not None:
             body = dump_json(
-                catalog([self._entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host))
+                catalog(
+                    [self._entries.entry(alone)], host_entry(alone.record.name, alone.hosted or self._renderer.host)
+                )
             )
         else:
             body = await self._whole_catalog()
@@ -246,25 +250,20 @@ class DocumentFace:
         if self._catalog is not None and self._catalog[0] == generation:
             return self._catalog[1]
         entries, _ = self._registry.catalogue.page(_AUDIENCE, limit=_CATALOG_MOST)
-        written: list[JsonObject] = [self._own_entry()]
+        written: list[JsonObject] = [self._own_entry(), registry_entry(self._renderer.base_url, self._renderer.host)]
         ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
         for start in range(0, len(ids), 100):
-            written += map(self._entry, await self._registry.registrations(ids[start : start + 100]))
+            written += map(self._entries.entry, await self._registry.registrations(ids[start : start + 100]))
         body = dump_json(catalog(written, host_entry("Waypost", self._renderer.host)))
         self._catalog = (generation, body)
         return body
 
     def _own_entry(self) -> JsonObject:
         """The service itself is in no list: its card is where its entry points."""
-        entry = self._entry(self.service)
+        entry = self._entries.entry(self.service)
         entry.pop("data", None)
         return {
             **entry,
             "type": "application/a2a-agent-card+json",
             "url": f"{self._renderer.base_url}/.well-known/agent-card.json",
         }
-
-    def _entry(self, registration: Registration) -> JsonObject:
-        entry = self._renderer.document(registration, "ard", self._registry.clock.now())
-        told_metadata(entry, registration, scalar=True)
-        return entry

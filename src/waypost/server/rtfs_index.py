@@ -1,4 +1,4 @@
-"""Which agents have a capability: built at the first question that needs it, then kept by the change log.
+"""Which agents have a capability.
 
 It only narrows: what it names is matched card by card all the same. It knows ids of capabilities, with and without their
 version, and the cards with more tags than the record (and so the tag index) holds.
@@ -6,59 +6,24 @@ version, and the cards with more tags than the record (and so the tag index) hol
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from waypost import limits
 from waypost.dialects.rtfs_card import split_version
 from waypost.dialects.rtfs_match import Capability, glob_fits
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
-from waypost.registry.ports import Committed
+from waypost.server.late_table import LateTable
 from waypost.server.pace import Pace
 from waypost.server.rtfs_cards import card_to_match
 
 
-class CapabilityIndex:
+class CapabilityIndex(LateTable):
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._agents: dict[str, set[str]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
-        self._changed: set[str] | None = None  # while the index is built: what the change log told meanwhile
-        self._building = asyncio.Lock()
-        self._built = False
         self.crowded: set[str] = set()
-
-    async def build(self) -> None:
-        """Read every card once. Later calls find it done."""
-        if not self._built:
-            async with self._building:
-                await self._build()
-
-    async def _build(self) -> None:
-        if self._built:
-            return
-        self._changed = set()
-        self._registry.observe(self._on_commit)
-        pace = Pace()
-        async for page in self._registry.store.scan():
-            await self._load(page, pace)
-        self._built, self._changed = True, None
-
-    async def _load(self, page: Sequence[Registration], pace: Pace) -> None:
-        for registration in page:
-            await pace.step()
-            if self._changed is None or registration.id not in self._changed:
-                self._put(registration)
-
-    def _on_commit(self, committed: Committed) -> None:
-        if committed.event.type == "renewed":
-            return
-        if self._changed is not None:
-            self._changed.add(committed.event.id)
-        self._drop(committed.event.id)
-        if committed.registration is not None:
-            self._put(committed.registration)
 
     def _put(self, registration: Registration) -> None:
         card = card_to_match(registration)

@@ -1,6 +1,6 @@
 """How an ARD list is narrowed and ordered (ard.md §7): the grammar of `filter` (P-20) and of `orderBy` (P-21).
 
-    type = 'application/mcp-server-card+json' AND createdAfter > '2026-01-01'
+type = 'application/mcp-server-card+json' AND createdAfter > '2026-01-01'
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.times import find_instant
 
-_CLAUSE: Final = re.compile(
-    r"""\s*(?P<field>[A-Za-z_][A-Za-z0-9_]*)\s*(?P<op>>=|<=|=|>|<|:)\s*
-    (?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"]|"")*)"|(?P<bare>[A-Za-z0-9\-._/+:,]+))""",
-    re.VERBOSE,
-)
+_FIELD: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)")
+_OP: Final = re.compile(r"\s*(>=|<=|=|>|<|:)")
+_VALUE: Final = re.compile(r"""\s*(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)"|([A-Za-z0-9\-._/+:,]+))""")
 _AND: Final = re.compile(r"\s+and\s+", re.IGNORECASE)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _SINCE: Final = ("createdAfter", "updatedAfter")
@@ -112,17 +110,28 @@ def parse_filter(text: str | None) -> tuple[Clause, ...]:
 def _clauses(text: str) -> Iterator[Clause]:
     at = 0
     while True:
-        found = _CLAUSE.match(text, at)
-        if found is None:
-            raise _unreadable(text, at, "a clause such as type = 'application/a2a-agent-card+json'")
-        yield _clause(found)
-        at = found.end()
+        field = _token(_FIELD, text, at, "a field such as type")
+        op = _token(_OP, text, field.end(), "an operator such as =")
+        value = _token(_VALUE, text, op.end(), "a value such as 'application/a2a-agent-card+json'")
+        yield _clause(field[1], op[1], _unquoted(value), field.start(1) + 1)
+        at = value.end()
         if not text[at:].strip():
             return
-        joint = _AND.match(text, at)
-        if joint is None:
-            raise _unreadable(text, at, "AND, or the end")
-        at = joint.end()
+        at = _token(_AND, text, at, "AND, or the end").end()
+
+
+def _token(form: re.Pattern[str], text: str, at: int, expected: str) -> re.Match[str]:
+    found = form.match(text, at)
+    if found is None:
+        raise _unreadable(text, at, expected)
+    return found
+
+
+def _unquoted(value: re.Match[str]) -> str:
+    single, double, bare = value.groups()
+    if single is not None:
+        return str(single).replace("''", "'")
+    return str(double).replace('""', '"') if double is not None else str(bare)
 
 
 def _unreadable(text: str, at: int, expected: str) -> InvalidParameter:
@@ -134,16 +143,10 @@ def _unreadable(text: str, at: int, expected: str) -> InvalidParameter:
     )
 
 
-def _clause(found: re.Match[str]) -> Clause:
-    field, op = found["field"], found["op"]
-    value = found["bare"]
-    if found["single"] is not None:
-        value = found["single"].replace("''", "'")
-    elif found["double"] is not None:
-        value = found["double"].replace('""', '"')
+def _clause(field: str, op: str, value: str, column: int) -> Clause:
     if field in _SINCE:
         return Clause(field, op, (), _since(field, op, value))
-    _check(field, op, found.start("field") + 1)
+    _check(field, op, column)
     parts = (part.strip() for part in value.split(","))
     return Clause(field, op, tuple(_folded(field, part) for part in parts if part))
 

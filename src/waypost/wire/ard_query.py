@@ -102,7 +102,9 @@ def parse_explore(body: JsonObject) -> ExploreRequest:
             "resultType says what is counted.", path="$.resultType", hint='Send {"facets": [{"field": "type"}]}.'
         )
     _check_members(wanted, ("facets",), "$.resultType")
-    return ExploreRequest(text=text if text and text.strip() else None, filter=_filter_of(query), facets=_facets(wanted))
+    return ExploreRequest(
+        text=text if text and text.strip() else None, filter=_filter_of(query), facets=_facets(wanted)
+    )
 
 
 def _query_of(body: JsonObject, *, required: bool = True) -> JsonObject:
@@ -227,17 +229,21 @@ def _filter_of(query: JsonObject) -> Filter:
 def _wanted(path: str, values: object) -> frozenset[str]:
     where = f"$.query.filter.{path[:64]}"
     check_path(path, where)
-    texts = values if isinstance(values, list) else [values]
-    if len(texts) > limits.ARD_FILTER_VALUES:
+    if not isinstance(values, list):
+        return frozenset((_alike(path, _value(values, where)),))
+    if len(values) > limits.ARD_FILTER_VALUES:
         raise InvalidRequest(f"At most {limits.ARD_FILTER_VALUES} values are read.", path=where)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InvalidRequest(
-                f"A value is a string, not {kind_of(text)}.",
-                path=f"{where}[{index}]" if isinstance(values, list) else where,
-                hint="Numbers and booleans of an entry are compared with their JSON text.",
-            )
-    return frozenset(_alike(path, text) for text in texts)
+    return frozenset(_alike(path, _value(value, f"{where}[{index}]")) for index, value in enumerate(values))
+
+
+def _value(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(
+            f"A value is a string, not {kind_of(value)}.",
+            path=where,
+            hint="Numbers and booleans of an entry are compared with their JSON text.",
+        )
+    return value
 
 
 def check_path(path: str, where: str) -> None:

@@ -60,7 +60,8 @@ async def test_the_service_describes_itself_in_every_document(tmp_path: Path) ->
         catalogue = await anyone.get("/.well-known/ai-catalog.json")
         assert catalogue.headers["content-type"] == "application/ai-catalog+json"
         jsonschema.validate(catalogue.json(), catalog_schema())
-        (entry,) = catalogue.json()["entries"]
+        entry, registry = catalogue.json()["entries"]
+        assert registry["url"].endswith("/ard/")
         assert entry["displayName"] == "Waypost"
         assert (await anyone.get(entry["url"])).json() == card.json()
 
@@ -140,7 +141,11 @@ async def test_the_catalogue_follows_the_public_agents(tmp_path: Path) -> None:
         async def names(bench: Bench) -> list[str]:
             answer = (await bench.anonymous().get("/.well-known/ai-catalog.json")).json()
             jsonschema.validate(answer, catalog_schema())
-            return [entry["displayName"] for entry in answer["entries"]]
+            return [
+                entry["displayName"]
+                for entry in answer["entries"]
+                if not entry["type"].startswith("application/ai-registry")
+            ]
 
         admin = bench.admin()
         await admin.post("/api/v1/agents", json=profile("a", name="Shown"), params={"ttl_seconds": "60"})

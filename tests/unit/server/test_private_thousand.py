@@ -58,12 +58,21 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"query": "helper", "client_context": {"domain": "hush", "region": "asia"}},
     {"query": "helper", "detail": "full"},
 )
+# These give way to others while they work: how often they resume is a matter of the clock, so their steps are not counted.
+PACED_PATHS = ("/ard/agents", "/ard/agents?pageSize=3", "/ard/agents?filter=tags%20%3D%20hush")
+ARD_QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("search", {"query": {"text": word}, "pageSize": 5}) for word in WORDS),
+    ("search", {"query": {"text": "helper", "filter": {"tags": "hush"}}, "federation": "referrals"}),
+    ("search", {"query": {"text": "helper", "filter": {"representativeQueries": "falcon"}}}),
+    ("explore", {"resultType": {"facets": [{"field": "tags"}, {"field": "publisher"}, {"field": "description"}]}}),
+    ("explore", {"query": {"text": "falcon"}, "resultType": {"facets": [{"field": "type"}]}}),
+)
 
 
 async def everything(client: httpx.AsyncClient) -> dict[str, Any]:
     """Every answer, with its headers, but for what is new each time."""
     found: dict[str, Any] = {}
-    for path in PATHS:
+    for path in (*PATHS, *PACED_PATHS):
         found[path] = comparable(await client.get(path, headers={"X-Request-Id": "r"}))
     for number, asked in enumerate(QUESTIONS):
         answer = await client.post("/profile/v1/discover", json=asked, headers={"X-Request-Id": "r"})
@@ -75,6 +84,9 @@ async def everything(client: httpx.AsyncClient) -> dict[str, Any]:
     ):
         call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": params}
         found[f"rtfs {params}"] = comparable(await client.post("/rtfs", json=call, headers={"X-Request-Id": "r"}))
+    for path, body in ARD_QUESTIONS:
+        answer = await client.post(f"/ard/{path}", json=body, headers={"X-Request-Id": "r"})
+        found[f"ard {path} {body}"] = comparable(answer)
     found["walk"] = await walk(client)
     return found
 
