@@ -180,12 +180,14 @@ class TaskFace:
     # --- Asking ----------------------------------------------------------------------------------
 
     async def status(self, call: Call) -> AnyResponse:
-        """Asked again and again, so it is told only when it changed. A second is too coarse while it goes on."""
+        """Asked again and again, so it is told only when it changed. Its time tells that once nothing more can change."""
         _, task = await self._own_task(call)
-        body = dump_json(told_json(task))
+        told = told_json(task)
+        settled = task.is_done and "callback" not in told
+        body = dump_json(told)
         etag = strong_etag(body, _JSON)
         headers = [(b"etag", etag.encode()), (b"last-modified", http_date(task.updated_at)), _PRIVATE]
-        if not_modified(call.request, etag, task.updated_at if task.is_done else None):
+        if not_modified(call.request, etag, task.updated_at if settled else None):
             return Response(304, headers=headers)
         return Response(200, body, headers=headers)
 
