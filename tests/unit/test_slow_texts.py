@@ -44,10 +44,12 @@ PIECES = (
 NUMBERED = (
     "a{} ", ":k{} 1 ", '"s{}" ', '"\\n{}" ', "[{}]", "{{:k{} 1}}", ":provides-{} [:a{}] ", "(agent-profile :k{} 1) ", '"k{}":1,',
 )  # fmt: skip
+ENDED = (("[", "1,", "1e999]"), ("[", '{"a":1},', '{"a":1,"a":1}]'), ("[", "[],", "[NaN]]"))
 TEXTS = [
     *((piece * LENGTH)[:LENGTH] for piece in PIECES),
     *("".join(piece.format(number, number) for number in range(LENGTH // 4))[:LENGTH] for piece in NUMBERED),
-]  # the second ones never say the same twice
+    *(first + piece * ((LENGTH - len(first + last)) // len(piece)) + last for first, piece, last in ENDED),
+]  # the second ones never say the same twice, the third ones are wrong at their end
 
 
 def _judged(text: str) -> object:

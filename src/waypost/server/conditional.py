@@ -16,8 +16,12 @@ from typing import NamedTuple
 from waypost.errors import InvalidParameter, PreconditionFailed
 from waypost.server.asgi import Request
 
-_TAG = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")[ \t]*(?:,|\Z)')
-_GAP = re.compile(r"[ \t,]*")
+# One tag of a list, or as much as is none up to what may be one.
+_TAG = re.compile(
+    r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
+    |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*+))""",
+    re.VERBOSE,
+)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LONG_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -61,21 +65,10 @@ def parse_tags(header: str) -> tuple[TagList, bool]:
     """The tags of a list, and whether all of it could be read. What cannot be read is passed over."""
     if header.strip(" \t") == "*":
         return TagList(True, frozenset(), frozenset()), True
-    strong: set[str] = set()
-    weak: set[str] = set()
-    whole = True
-    position = _end_of_gap(header, 0)
-    while position < len(header):
-        found = _TAG.match(header, position)
-        if found:
-            (weak if found[1] else strong).add(found[2])
-            position = found.end()
-        else:
-            whole = False
-            comma = header.find(",", position)
-            position = comma if comma >= 0 else len(header)
-        position = _end_of_gap(header, position)
-    return TagList(False, frozenset(strong), frozenset(weak)), whole and bool(strong or weak)
+    found = _TAG.findall(header.strip(" \t,"))
+    strong = frozenset(tag for mark, tag, _ in found if tag and not mark)
+    weak = frozenset(tag for mark, tag, _ in found if mark)
+    return TagList(False, strong, weak), bool(strong or weak) and not any(other for _, _, other in found)
 
 
 def parse_if_match(header: str) -> TagList:
@@ -151,8 +144,3 @@ def _instant(found: re.Match[str], now: float) -> float | None:
     except ValueError:
         return None
     return moment.timestamp()
-
-
-def _end_of_gap(text: str, position: int) -> int:
-    found = _GAP.match(text, position)
-    return found.end() if found else position
