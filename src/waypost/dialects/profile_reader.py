@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from waypost import limits
-from waypost.dialects.profile_shape import LANGUAGE_CHARS, MEDIA_TYPE_CHARS, fits
+from waypost.dialects.profile_shape import LANGUAGE_CHARS, MEDIA_TYPE_CHARS, find_plain, fits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, kind_of, member
 from waypost.model.principal import VISIBILITIES
@@ -37,10 +37,14 @@ VISIBILITY = "visibility"
 
 def read_record(document: Mapping[str, Any], path: str = "$") -> AgentRecord:
     """The record in a profile document. `bindings` may be empty here: other dialects may give none (agentframework.md §11)."""
-    if not fits(document):
+    plain = find_plain(document)
+    if plain is None and not fits(document):
         _check_members(document, path)
     for name in ("updated_at", "expires_at"):
-        read_time(document, name, path)
+        if name in document:
+            read_time(document, name, path)
+    if plain is not None:
+        return plain
     if VISIBILITY in document:
         document = {name: value for name, value in document.items() if name != VISIBILITY}
     return record_from_json(document)

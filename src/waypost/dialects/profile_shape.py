@@ -1,7 +1,8 @@
 """The quick look at a profile document: whether all of it is surely as it should be.
 
 Most documents are, and this tells it in a tenth of the time that reading them member by member takes. It says nothing on
-what is wrong and where: whatever does not pass is left to `profile_reader`, which accepts all that passes here.
+what is wrong and where: whatever does not pass is left to `profile_reader`, which accepts all that passes here. Of a document
+without unknown members it also makes the record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost import limits
-from waypost.model.record import STATUSES
+from waypost.model.record import STATUSES, AgentRecord
 
 MEDIA_TYPE_CHARS = 255
 LANGUAGE_CHARS = 64
@@ -61,12 +62,42 @@ class _Document(msgspec.Struct, gc=False):
     version: Annotated[str, Meta(max_length=limits.VERSION_CHARS)] | None = None
 
 
+class _PlainExample(_Example, forbid_unknown_fields=True, gc=False):
+    pass
+
+
+class _PlainBinding(_Binding, forbid_unknown_fields=True, gc=False):
+    pass
+
+
+class _PlainDocument(_Document, forbid_unknown_fields=True, gc=False):
+    """One that has nothing to be kept beside what the profile defines."""
+
+    examples: Annotated[list[_PlainExample], Meta(max_length=limits.EXAMPLES)] | None = None  # type: ignore[assignment]
+    bindings: Annotated[list[_PlainBinding], Meta(max_length=limits.BINDINGS)] | None = None  # type: ignore[assignment]
+    updated_at: Any = None
+    expires_at: Any = None
+
+
+def find_plain(document: Mapping[str, Any]) -> AgentRecord | None:
+    """The record of a document that fits and has no unknown member at any level, made in one step; None for all others."""
+    try:
+        shape = msgspec.convert(document, _PlainDocument)
+        return msgspec.convert(document, AgentRecord) if _is_sound(shape) else None
+    except msgspec.ValidationError:
+        return None
+
+
 def fits(document: Mapping[str, Any]) -> bool:
     """True only when every member but the times is within the profile's rules (Tables 2–4) and our bounds."""
     try:
-        shape = msgspec.convert(document, _Document)
+        return _is_sound(msgspec.convert(document, _Document))
     except msgspec.ValidationError:
         return False
+
+
+def _is_sound(shape: _Document) -> bool:
+    """Whether no name has spaces and no text is blank."""
     words = [shape.id]
     for binding in shape.bindings or ():
         words += (binding.protocol, binding.endpoint)

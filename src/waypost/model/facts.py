@@ -52,25 +52,29 @@ _AUTH_NAMES: Final = {
     "openidconnect": "oidc", "oauth": "oauth2", "oauth20": "oauth2", "anonymous": "none", "open": "none",
     "noauth": "none", "null": "none",
 }  # fmt: skip
+_TIMED: Final = frozenset(_LATENCIES)
 _NAMED: Final = frozenset((*_REGIONS, *_LANGUAGES, *_LATENCIES, *_PRICES))
 
 
 def facts_of(record: AgentRecord) -> tuple[str, ...]:
     """Every fact of a record, each once. Cheap for the many that state nothing."""
-    extra = record.extra if not _NAMED.isdisjoint(record.extra) else {}
+    extra = record.extra if record.extra and not _NAMED.isdisjoint(record.extra) else None
     stated: list[str] = []
     if record.constraints or extra:
-        places = (record.constraints or {}, extra)
-        stated += (f"{REGION}:{value}" for value in _named(places, _REGIONS))
-        stated += (f"{LANGUAGE}:{language_tag(value)}" for value in _named(places, _LANGUAGES))
-        stated += _latency(places)
+        places = tuple(place for place in (record.constraints, extra) if place)
+        stated += [f"{REGION}:{value}" for value in _named(places, _REGIONS)]
+        stated += [f"{LANGUAGE}:{language_tag(value)}" for value in _named(places, _LANGUAGES)]
+        if any(not _TIMED.isdisjoint(place) for place in places):
+            stated += _latency(places)
         stated += _price(places)
-    stated += (f"{LANGUAGE}:{fold(tag[5:])}" for tag in record.tags if tag.startswith("lang-") and len(tag) > 5)
+    for tag in record.tags:
+        if tag.startswith("lang-") and len(tag) > 5:
+            stated.append(f"{LANGUAGE}:{fold(tag[5:])}")
     for example in record.examples:
         if example.language:
             stated += (f"{LANGUAGE}:{language_tag(value)}" for value in texts_of(example.language))
     if record.auth is not None:
-        stated += (f"{AUTH}:{name}" for name in _auth(record.auth))
+        stated += [f"{AUTH}:{name}" for name in _auth(record.auth)]
     return tuple(dict.fromkeys(stated))[:_FACTS] if stated else ()
 
 
@@ -118,11 +122,8 @@ def amount_of(value: Any) -> float | None:
 _Places = tuple[Mapping[str, Any], ...]
 
 
-def _named(places: _Places, names: Iterable[str]) -> Iterator[str]:
-    for place in places:
-        for name in names:
-            if name in place:
-                yield from texts_of(place[name])
+def _named(places: _Places, names: Iterable[str]) -> list[str]:
+    return [text for place in places for name in names if name in place for text in texts_of(place[name])]
 
 
 def _latency(places: _Places) -> Iterator[str]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import unicodedata
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from waypost.errors import InvalidParameter
@@ -53,6 +54,13 @@ def fold(text: str) -> str:
 
 def fold_tag(tag: str) -> str:
     return fold(tag.strip()).lstrip(":")
+
+
+def fold_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """Each once, in order. Most have nothing but their case to fold, which is seen of all of them at once."""
+    joined = "".join(tags)
+    is_plain = joined.isascii() and joined.isprintable() and " " not in joined and ":" not in joined
+    return tuple(dict.fromkeys(map(str.casefold if is_plain else fold_tag, tags)))
 
 
 def parse_domain(value: object, path: str) -> str:

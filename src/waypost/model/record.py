@@ -21,7 +21,7 @@ LISTED = ("active", "testing", "deprecated")  # what lists and searches show unl
 EXTENSION_PREFIX = "org.waypost."
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to reach the agent (Table 4). A lower `priority` is preferred."""
 
     protocol: str
@@ -32,7 +32,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Example(msgspec.Struct, frozen=True, kw_only=True):
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A concrete task the agent can do (Table 3)."""
 
     text: str
@@ -44,7 +44,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent, as every room knows it (Table 2)."""
 
     id: str
@@ -142,8 +142,72 @@ def _example_to_json(example: Example) -> JsonObject:
     return document
 
 
+class _WrittenExample(msgspec.Struct, omit_defaults=True, gc=False):
+    """As `_example_to_json` writes it, where nothing is unknown; likewise below. Members stand in the order of the tables."""
+
+    id: str | None = None
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    tags: tuple[str, ...] = ()
+    input_schema: Any = None
+    output_schema: Any = None
+    language: str | None = None
+
+
+class _WrittenBinding(msgspec.Struct, omit_defaults=True, gc=False):
+    protocol: str
+    endpoint: str
+    media_types: tuple[str, ...] = ()
+    interaction_model: str | None = None
+    priority: int | None = None
+
+
+class _WrittenRecord(msgspec.Struct, omit_defaults=True, gc=False):
+    id: str
+    name: str
+    description: str
+    tags: tuple[str, ...] = ()
+    examples: list[_WrittenExample] | msgspec.UnsetType = msgspec.UNSET
+    bindings: list[_WrittenBinding] | msgspec.UnsetType = msgspec.UNSET
+    auth: Any = None
+    constraints: dict[str, Any] | None = None
+    status: str | None = None
+    expires_at: str | None = None
+    version: str | None = None
+    updated_at: str | None = None
+    signature: Any = None
+
+
 def record_bytes(record: AgentRecord) -> bytes:
-    return dump_json(record_to_json(record))
+    """The bytes of `record_to_json`. Most records have no unknown members, and are written without making a document."""
+    parts: tuple[AgentRecord | Binding | Example, ...] = (record, *record.bindings, *record.examples)
+    for part in parts:
+        if part.extra:
+            return dump_json(record_to_json(record))
+    examples = [
+        _WrittenExample(each.id, each.text, each.tags, each.input_schema, each.output_schema, each.language)
+        for each in record.examples
+    ]
+    bindings = [
+        _WrittenBinding(each.protocol, each.endpoint, each.media_types, each.interaction_model, each.priority)
+        for each in record.bindings
+    ]
+    return dump_json(
+        _WrittenRecord(
+            record.id,
+            record.name,
+            record.description,
+            record.tags,
+            examples or msgspec.UNSET,
+            bindings,
+            record.auth,
+            record.constraints,
+            record.status,
+            record.expires_at,
+            record.version,
+            record.updated_at,
+            record.signature,
+        )
+    )
 
 
 def record_from_json(document: Mapping[str, Any]) -> AgentRecord:

@@ -17,7 +17,7 @@ KEY_FACT = "key"
 _HEALTH_PREFIX = f"{HEALTH_FACT}:"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One document as it was received. The latest of each dialect is kept, byte for byte."""
 
     dialect: str
@@ -34,7 +34,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
+class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent has one of these, however many sources tell of it."""
 
     record: AgentRecord

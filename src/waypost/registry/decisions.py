@@ -24,7 +24,7 @@ from waypost.model.health import HEALTH_FACT
 from waypost.model.json import parse_json
 from waypost.model.lease import earliest, granted_ttl
 from waypost.model.merge import merge_sources, only_points
-from waypost.model.names import domain_of, fold_tag
+from waypost.model.names import domain_of, fold_tags
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
 from waypost.model.record import AgentRecord, protocols_of, record_bytes
 from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry, Registration, Source, keys_of, verdicts_of
@@ -62,7 +62,7 @@ def entry_of(registration: Registration) -> Entry:
         expiry_of(registration),
         registration.aliases,
         registration.invitees,
-        tuple(dict.fromkeys(map(fold_tag, record.tags))),
+        fold_tags(record.tags),
         protocols_of(record),
         registration.hosted,
         registration.renewed_at if registration.renewed_at > registration.changed_at else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from waypost import limits
@@ -21,10 +21,8 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-# Status, headers and body of an answer that is all there; False: nothing was sent, send it in parts.
-Whole: TypeAlias = Callable[[int, Headers, bytes], bool]
 
-WHOLE = "waypost.whole"  # in the scope of a request, where whoever serves can send an answer in one step
+WHOLE = "waypost.whole"  # in the scope of a request, where whoever serves can do it in one step
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
@@ -35,6 +33,18 @@ _OCTETS = {(high + low).encode(): bytes.fromhex(high + low) for high in _DIGITS 
 
 class Disconnected(Exception):
     """The client left before its body was complete."""
+
+
+class Whole(Protocol):
+    """What is all there, in one step: a body that has come, an answer that is made."""
+
+    def __call__(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Send an answer. False: nothing was sent, send it in parts."""
+        ...
+
+    def take_body(self) -> bytes | None:
+        """The body of the request, if none of it is still to come."""
+        ...
 
 
 class Request:
@@ -86,6 +96,8 @@ class Request:
 
     def param(self, name: str, default: str | None = None) -> str | None:
         """A query parameter that may be given once."""
+        if not self.query:
+            return default
         found = [value for key, value in self.query if key == name]
         if len(found) > 1:
             raise InvalidParameter(
@@ -99,9 +111,15 @@ class Request:
         if declared is not None and declared.isdigit() and int(declared[:20]) > most:
             self.body_left = True
             raise _too_large(f"has {declared[:20]} bytes", most)
+        whole: Whole | None = self.scope.get(WHOLE)
+        found = whole.take_body() if whole is not None else None
+        if found is not None:  # nearly always: a document comes with its head
+            if len(found) > most:
+                raise _too_large(f"has more than {most} bytes", most)
+            return found
         ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         part, more = await self._part(most, 0, ends)
-        if not more:  # nearly always: a document comes in one part
+        if not more:
             return part
         parts, size = [part], len(part)
         while more:

@@ -1,13 +1,13 @@
-"""An answer that is all there, sent in one step: its head and its body are put together once and written once.
+"""An answer that is all there, sent in one step: its head and its body are put together once and written once. Likewise a
+request's body that is all there, taken without waiting for it.
 
-It stands beside what uvicorn does for an answer that comes in parts, keeps its books, and leaves to it whatever is unusual.
-It knows HTTP framing and nothing of what is answered.
+It stands beside what uvicorn does for what comes in parts, keeps its books, and leaves to it whatever is unusual.
+It knows HTTP framing and nothing of what is asked and answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -26,23 +26,42 @@ _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
 def offer_whole(cycle: RequestResponseCycle, outgoing: Outgoing) -> None:
     """Let whoever answers this request do it in one step."""
     scope: Scope = cast(Scope, cycle.scope)
-    scope[WHOLE] = partial(_answer, cycle, outgoing)
+    scope[WHOLE] = _Exchange(cycle, outgoing)
 
 
-def _answer(cycle: RequestResponseCycle, outgoing: Outgoing, status: int, headers: Pairs, body: bytes) -> bool:
-    if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
-        return False
-    if (body and status in _WITHOUT_BODY) or not _FRAMING.isdisjoint([name for name, _ in headers]):
-        return False
-    head = _head(status, (*cycle.default_headers, *headers), len(body))
-    if head is None:
-        return False
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    outgoing.write_now(head if cycle.scope["method"] == "HEAD" else head + body)
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
+class _Exchange:
+    """One request and its answer (`asgi.Whole`)."""
+
+    __slots__ = ("_cycle", "_outgoing")
+
+    def __init__(self, cycle: RequestResponseCycle, outgoing: Outgoing) -> None:
+        self._cycle = cycle
+        self._outgoing = outgoing
+
+    def take_body(self) -> bytes | None:
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue:
+            return None
+        cycle.flow.resume_reading()
+        cycle.message_event.clear()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
+
+    def __call__(self, status: int, headers: Pairs, body: bytes) -> bool:
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        if (body and status in _WITHOUT_BODY) or not _FRAMING.isdisjoint([name for name, _ in headers]):
+            return False
+        head = _head(status, (*cycle.default_headers, *headers), len(body))
+        if head is None:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self._outgoing.write_now(head if cycle.scope["method"] == "HEAD" else head + body)
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
 
 def _head(status: int, headers: Pairs, length: int) -> bytes | None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from uvicorn.server import ServerState
 
-from waypost.server.asgi import Headers, Receive, Request, Response, Scope, Send, take_whole
+from waypost.server.asgi import App, Headers, Receive, Request, Response, Scope, Send, take_whole
 from waypost.server.connection import GuardedProtocol
 from waypost.server.listening import config_of
 
@@ -44,8 +44,8 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def _connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    config = config_of(_app)
+async def _connected(app: App = _app) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    config = config_of(app)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
@@ -91,3 +91,26 @@ async def test_a_value_that_would_end_its_line_does_not_leave() -> None:
     found = await _exchanged("GET /split")
     assert b"refused" in found
     assert b"set-cookie" not in found
+
+
+async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(200, await Request(scope, receive).body()).send(send)
+
+
+async def _echoed(*parts: bytes) -> bytes:
+    """What comes back for a request that is sent in these parts."""
+    async with _connected(_echo) as (reader, writer):
+        for part in parts:
+            writer.write(part)
+            await asyncio.sleep(0)
+        found = await asyncio.wait_for(reader.read(), 60)
+    return re.sub(rb"\r\ndate: [^\r]*", b"", found)
+
+
+async def test_a_body_that_came_with_its_head_is_the_body_that_comes_after_it() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 6\r\n"
+    whole = await _echoed(head + b"\r\nabcdef")
+    assert whole.startswith(b"HTTP/1.1 200 ")
+    assert whole.endswith(b"\r\n\r\nabcdef")
+    assert await _echoed(head + b"\r\n", b"abc", b"def") == whole
+    assert await _echoed(head + b"Expect: 100-continue\r\n\r\nabcdef") == b"HTTP/1.1 100 Continue\r\n\r\n" + whole
