@@ -77,16 +77,19 @@ class Mail:
     async def post(self, letters: Sequence[Letter], *, done: Sequence[Letter] = ()) -> None:
         """Keep letters that are to leave, and forget those that they answer, in one commit."""
         now = self._clock.now()
-        for peer in {letter.peer for letter in letters}:
+        peers = {letter.peer for letter in letters} if len(letters) > 1 else [letter.peer for letter in letters]
+        for peer in peers:
             if not self._has_room(peer, len(letters)):
                 await self._check_room(peer, len(letters), now)
         writes = [self._out(letter, now) for letter in letters]
-        writes += [Write(kind=IN, key=self._in_key(letter.peer, letter.id), value=None) for letter in done]
+        if done:
+            writes += [Write(kind=IN, key=self._in_key(letter.peer, letter.id), value=None) for letter in done]
         if writes:
             await self._keeper.commit(writes, now)
+        waiting = self._waiting
         for letter in letters:
-            self._waiting[letter.peer] += 1
-            self._waiting[""] += 1
+            waiting[letter.peer] += 1
+            waiting[""] += 1
 
     def _has_room(self, peer: str, more: int) -> bool:
         """As far as it was counted before."""
@@ -144,10 +147,13 @@ class Mail:
 
     async def acknowledged(self, ids: Sequence[str]) -> None:
         keys = [key for letter_id in ids if (key := self._places.pop(letter_id, None)) is not None]
+        waiting = self._waiting
         for key in keys:
-            for name in ("", key.split(" ", 2)[1]):
-                if self._waiting.get(name):
-                    self._waiting[name] -= 1
+            peer = key.split(" ", 2)[1]
+            if waiting.get(""):
+                waiting[""] -= 1
+            if waiting.get(peer):
+                waiting[peer] -= 1
         for letter_id in ids:
             self._signed.pop(letter_id, None)
         if keys:
@@ -166,17 +172,20 @@ class Mail:
             for each in messages
         ]
         now = self._clock.now()
-        if await self._keeper.commit([write for letter in letters for write in self._in(letter, now)], now):
+        writes: list[Write] = []
+        for letter in letters:
+            writes += self._in(letter, now)
+        if await self._keeper.commit(writes, now):
             return letters
         return [letter for letter in letters if await self._keeper.commit(self._in(letter, now), now)]
 
-    def _in(self, letter: Letter, now: float) -> list[Write]:
+    def _in(self, letter: Letter, now: float) -> tuple[Write, Write]:
         key = self._in_key(letter.peer, letter.id)
         ends = now + self._keeping.seen_seconds
-        return [
+        return (
             Write(kind=SEEN, key=key, value=b"1", expires_at=ends, expected=None),
             Write(kind=IN, key=key, value=_encode(letter), expires_at=ends),
-        ]
+        )
 
     async def unfinished(self) -> list[Letter]:
         """What came before a restart, and was not finished."""

@@ -26,7 +26,7 @@ class Sharing(Generic[Job, Done]):
     def __init__(self, do: Callable[[Job], Done], jobs: Sequence[Job]) -> None:
         self._do = do
         self._jobs = jobs
-        self._done: dict[int, Done] = {}
+        self._done: list[Done | None] = [None] * len(jobs)
         self._left = list(range(len(jobs)))  # only popped: that is one step, whoever does it
 
     def help(self) -> None:
@@ -34,8 +34,8 @@ class Sharing(Generic[Job, Done]):
 
     def finish(self) -> list[Done]:
         self._take(-1)
-        do, done = self._do, self._done
-        return [done[at] if at in done else do(job) for at, job in enumerate(self._jobs)]
+        do = self._do
+        return [do(job) if done is None else done for done, job in zip(self._done, self._jobs, strict=True)]
 
     def _take(self, end: int) -> None:
         do, jobs, done, pop = self._do, self._jobs, self._done, self._left.pop

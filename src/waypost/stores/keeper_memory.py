@@ -34,20 +34,25 @@ class MemoryKeeper:
         if not self._open:
             raise closed_refusal()
         for write in writes:
-            if write.expected != ANYTHING and self._value(write.kind, write.key, now) != write.expected:
+            expected = write.expected
+            if expected is ANYTHING or expected == ANYTHING:
+                continue
+            if self._value(write.kind, write.key, now) != expected:
                 return False
         for write in writes:
-            if write.value is None:
+            value = write.value
+            if value is None:
                 self._remove(write)
             else:
-                self._put(write, write.value)
+                self._put(write, value)
         self._commits += 1
         if self._commits % _SWEEP_EVERY == 0:
             self._sweep(now)
         return True
 
     def _remove(self, write: Write) -> None:
-        if self._things.get(write.kind, {}).pop(write.key, None) is not None and self._order:
+        things = self._things.get(write.kind)
+        if things is not None and things.pop(write.key, None) is not None and self._order:
             self._order.pop(write.kind, None)
 
     def _put(self, write: Write, value: bytes) -> None:
@@ -76,7 +81,8 @@ class MemoryKeeper:
     def _value(self, kind: str, key: str, now: float) -> bytes | None:
         if not self._open:
             raise closed_refusal()
-        kept = self._things.get(kind, {}).get(key)
+        things = self._things.get(kind)
+        kept = None if things is None else things.get(key)
         return None if kept is None or _is_over(kept, now) else kept.value
 
     async def scan(self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100) -> list[Kept]:

@@ -29,13 +29,18 @@ class ReplayMemory:
 
     def take(self, sender: str, message_id: str, now: float) -> None:
         """Check it, and note it."""
-        if (sender, message_id) in self._seen:
+        before = len(self._seen)
+        self._seen.setdefault((sender, message_id), now)
+        if len(self._seen) == before:
             self.check(sender, message_id)
-        self.note(sender, message_id, now)
+        self._trim(now)
 
     def note(self, sender: str, message_id: str, now: float) -> None:
         """Remember it, and forget what is too old to be taken again anyway."""
         self._seen[sender, message_id] = now
+        self._trim(now)
+
+    def _trim(self, now: float) -> None:
         if now < self._oldest:
             self._oldest = now
         if len(self._seen) > self._most or self._oldest <= now - self._seconds:
