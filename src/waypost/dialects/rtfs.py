@@ -32,7 +32,7 @@ from waypost.dialects.rtfs_derive import derive_card
 from waypost.dialects.rtfs_profile import fits_id, read_profile
 from waypost.dialects.wording import Facet, by_preference, clip, gather_tags, reword, unsaid
 from waypost.errors import InvalidDocument
-from waypost.model.json import JsonObject, dump_json
+from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.names import hash_slug
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.times import find_instant
@@ -106,7 +106,7 @@ def decode_text(text: str | bytes, context: DecodeContext) -> Decoded:
             path=":communication-endpoints",
             hint='Add one, e.g. [{:endpoint-id "main" :protocol :json-rpc :uri "https://…"}].',
         )
-    decoded = RTFS.decode(card, context)
+    decoded = RTFS.decode(parse_object(dump_json(card)), context)  # within the bounds of a card that came as JSON
     return replace(decoded, warnings=(*warnings, *decoded.warnings))
 
 

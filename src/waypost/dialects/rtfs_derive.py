@@ -34,7 +34,7 @@ class Derivation:
         card: JsonObject = {"agent_id": self.profile.id}
         if uri is not None:
             card["agent_profile_uri"] = uri
-        card["name"] = _text(metadata.get("name")) or self.profile.id
+        card["name"] = _text(metadata.get("name")) or self.profile.id[: limits.NAME_CHARS]
         for name in ("version", "description"):
             text = _text(metadata.get(name))
             if text is not None:

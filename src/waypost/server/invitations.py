@@ -18,7 +18,7 @@ from waypost.errors import (
 from waypost.meeting.invitations import Held, Invitations, Pin, no_such_invitation, unknown_invitation
 from waypost.meeting.inviting import Followed, check_document, follow
 from waypost.meeting.signatures import SCHEME as AGENT_SCHEME
-from waypost.model.json import JsonObject, parse_object
+from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPE_WRITE, Principal
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
@@ -32,6 +32,7 @@ from waypost.server.hosting import WELL_KNOWN, Hosting
 from waypost.server.importing import refuse_loops
 from waypost.server.invitation_shapes import INVITATION, INVITATIONS, INVITE, REDEEM, REDEEMED
 from waypost.server.reading import read_limit, read_object
+from waypost.server.rendering import read_rendered
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.senders import owned_agent
 from waypost.trust.policy import may_see, no_such_agent, require_scope
@@ -212,7 +213,7 @@ class InvitationFace:
                 raise no_such_invitation()
             if subject is not None:
                 await self._let_in(found[0], subject)
-            document = parse_object(self._hosting.of(found[0], self._registry.clock.now(), "domain").body)
+            document = read_rendered(self._hosting.of(found[0], self._registry.clock.now(), "domain").body)
             if invitation is not None:
                 check_document(document, held.agent, invitation)
         except WaypostError:

@@ -6,7 +6,7 @@ Renderings are kept, bounded by bytes, until the registration changes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from waypost.dialects import CODECS
 from waypost.dialects.codec import DERIVED, EncodeContext, Loss
 from waypost.errors import NotFound, WaypostError
 from waypost.model.health import UNHEALTHY, UNKNOWN
-from waypost.model.json import JsonObject, dump_json, parse_json, parse_object
+from waypost.model.json import JsonObject, dump_json, parse_json
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.sexpr_start import is_sexpr_text
@@ -101,7 +101,7 @@ class Renderer:
 
     def document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
         """The same as a value, for answers that hold many."""
-        return parse_object(self.render(registration, dialect, now).body)
+        return read_rendered(self.render(registration, dialect, now).body)
 
     def context(self, registration: Registration, now: float) -> EncodeContext:
         return EncodeContext(
@@ -219,6 +219,11 @@ def told_metadata(document: JsonObject, registration: Registration, *, scalar: b
         metadata[TRUST_MEMBER] = level if scalar else summary(verdicts)
     if metadata or isinstance(claimed, dict):
         document["metadata"] = metadata
+
+
+def read_rendered(body: bytes) -> JsonObject:
+    """A document that was rendered here. It may go past the bounds of what is received: it says more than what came."""
+    return msgspec.json.decode(body, type=dict[str, Any])
 
 
 def losses_header(losses: tuple[Loss, ...]) -> bytes:

@@ -338,3 +338,10 @@ def test_an_exported_profile_gives_its_card_again(document: dict[str, Any]) -> N
     again = derived(export_profile(document))
     document["communication"].setdefault("protocols", again["communication"]["protocols"])
     assert again == document
+
+
+@pytest.mark.req("RTFS-8", "RTFS-10")
+def test_a_long_id_stands_for_a_name_as_far_as_a_name_goes() -> None:
+    endpoint = ':communication-endpoints [{:protocol :http :uri "https://a.example/"}]'
+    decoded = decode_text(f'(agent-profile :id "{"i" * 256}" {endpoint})', DECODE)
+    assert (decoded.record.id, decoded.record.name) == ("i" * 256, "i" * 128)

@@ -8,7 +8,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import NotFound, Unauthorized, WaypostError
-from waypost.model.json import JsonObject, parse_object
+from waypost.model.json import JsonObject
 from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience
 from waypost.model.registration import Registration
 from waypost.registry.engine import Registry
@@ -42,7 +42,7 @@ from waypost.server.page.sheet import SheetPage, Wanted
 from waypost.server.page.signing import own_path, sign_in_page
 from waypost.server.rates import Rates
 from waypost.server.reading import read_dialect
-from waypost.server.rendering import Renderer
+from waypost.server.rendering import Renderer, read_rendered
 from waypost.server.routes import Body, Call, Handler, Parameter, Route
 from waypost.server.watch import WatchFace
 from waypost.trust.policy import require_scope
@@ -143,7 +143,7 @@ class PageFace:
 
     def _document(self, registration: Registration) -> JsonObject:
         """As the well-known path serves it."""
-        return parse_object(self._parts.hosting.of(registration, self._registry.clock.now()).body)
+        return read_rendered(self._parts.hosting.of(registration, self._registry.clock.now()).body)
 
     # --- Reading ---------------------------------------------------------------------------------
 
