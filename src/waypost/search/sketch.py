@@ -21,8 +21,8 @@ Mask = npt.NDArray[np.bool_]
 Signs = npt.NDArray[np.uint64]
 Members = npt.NDArray[np.uint32]
 Seen = Callable[[Members | Ids], Mask]
-Standing = Callable[[Ids], Members | Ids]
-"""Whose sketches stand at these spots, which come in order."""
+Filed = Callable[[Ids], Ids]
+"""Where the spots of some pieces, which come in order, are among all sketches."""
 
 _WORDS = SKETCH_BITS // 64
 _ROUGH = 3  # sketches that the first look leaves, for each that the second keeps
@@ -38,6 +38,7 @@ class _Memory(threading.local):
 
     def __init__(self) -> None:
         self.signs: Signs = np.empty((_ABREAST, _WORDS), np.uint64)
+        self.asked: Signs = np.empty((_ABREAST, _WORDS), np.uint64)
         self._counts: npt.NDArray[np.uint8] = np.empty((0, _WORDS), np.uint8)
 
     def counts(self, size: int) -> npt.NDArray[np.uint8]:
@@ -56,7 +57,21 @@ class Pieces(NamedTuple):
     """Sketches that are looked through as if they stood one behind the other."""
 
     signs: Sequence[Signs]
-    at: Callable[[Ids], Signs]  # those at some spots, which come in order
+    whole: Signs  # what they are pieces of
+    filed: Filed | None = None  # None: they are the whole
+    members: Members | Ids | None = None  # whose sketches stand in the whole; None: each is that of the vector there
+
+    def standing(self, spots: Ids) -> Members | Ids:
+        """Whose sketches stand at these spots, which come in order."""
+        return self._members(spots if self.filed is None else self.filed(spots))
+
+    def found(self, spots: Ids) -> tuple[Signs, Members | Ids]:
+        """The sketches at these spots, which come in order, and whose they are."""
+        places = spots if self.filed is None else self.filed(spots)
+        return self.whole.take(places, axis=0), self._members(places)
+
+    def _members(self, places: Ids) -> Members | Ids:
+        return places if self.members is None else self.members.take(places)
 
 
 class Sketch:
@@ -66,39 +81,36 @@ class Sketch:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
         far = np.abs(sides)
         bounds = float(far.mean()) * _HEAVY
-        signs, *self._heavy = packed(np.concatenate([sides[None] > 0, far > bounds]))
-        self._signs = np.broadcast_to(signs, (_ABREAST, _WORDS)).copy()
+        self._signs, *self._heavy = packed(np.concatenate([sides[None] > 0, far > bounds]))
 
-    def nearest(self, pieces: Pieces, standing: Standing | None, size: int, seen: Seen | None) -> Ids:
+    def nearest(self, pieces: Pieces, size: int, seen: Seen | None) -> Ids:
         """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
-        as the last, up to twice as many. So the order in which sketches stand does not show.
-
-        `standing` tells the vectors whose sketches stand at spots of the joined pieces; None: the spots themselves.
-        """
+        as the last, up to twice as many. So the order in which sketches stand does not show."""
         differences = self._compared(pieces.signs)
-        spots = _least_seen(differences, standing, _ROUGH * size, seen)
-        ids = spots if standing is None else standing(spots)
+        spots = _least_seen(differences, pieces, _ROUGH * size, seen)
         if len(spots) <= size:
-            return _once(ids)
-        weights = self._weighed(pieces.at(spots), differences[spots].astype(np.uint16))
+            return _once(pieces.standing(spots))
+        signs, ids = pieces.found(spots)
+        weights = self._weighed(signs, differences.take(spots).astype(np.uint16))
         last = np.partition(weights, size - 1)[size - 1]
         return _once(np.concatenate((ids[weights < last], _once(ids[weights == last])[:size])))
 
     def _compared(self, pieces: Sequence[Signs]) -> npt.NDArray[np.uint32]:
         """How many signs differ, of each sketch. In steps that stay in the cache."""
-        counts, differing, done = _memory.counts(sum(map(len, pieces))), _memory.signs, 0
+        counts, differing, asked, done = _memory.counts(sum(map(len, pieces))), _memory.signs, _memory.asked, 0
+        asked[:] = self._signs
         for piece in pieces:
             for at in range(0, len(piece), _ABREAST):
                 part = piece[at : at + _ABREAST]
                 size = len(part)
-                np.bitwise_xor(part, self._signs[:size], out=differing[:size])
+                np.bitwise_xor(part, asked[:size], out=differing[:size])
                 np.bitwise_count(differing[:size], out=counts[done : done + size])
                 done += size
         return _summed(counts)
 
     def _weighed(self, signs: Signs, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
         """A sign that differs weighs 1; one that the query has clearly 3, very clearly 5."""
-        differing = signs ^ self._signs[0]
+        differing = signs ^ self._signs
         for heavy in self._heavy:
             weights += 2 * _summed(np.bitwise_count(differing & heavy)).astype(np.uint16)
         return weights
@@ -113,18 +125,18 @@ def _summed(counts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     return sums
 
 
-def _least_seen(differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None) -> Ids:
+def _least_seen(differences: npt.NDArray[np.uint32], pieces: Pieces, size: int, seen: Seen | None) -> Ids:
     """The `size` spots of the least differences among those seen, and those that differ as little as the last.
 
     A sample says where to cut, so that few are asked whether they are seen; it never decides which are taken.
     """
-    cut = _first_cut(differences, standing, size, seen)
+    cut = _first_cut(differences, pieces, size, seen)
     while True:
-        spots = np.flatnonzero(differences <= cut)
+        spots = (differences <= np.uint32(cut)).nonzero()[0]
         if seen is not None:
-            spots = spots[seen(spots if standing is None else standing(spots))]
+            spots = spots[seen(pieces.standing(spots))]
         if len(spots) >= size:
-            found = differences[spots]
+            found = differences.take(spots)
             kept: Ids = spots[found <= np.partition(found, size - 1)[size - 1]]
             return kept
         if cut >= SKETCH_BITS:
@@ -132,13 +144,13 @@ def _least_seen(differences: npt.NDArray[np.uint32], standing: Standing | None, 
         cut = min(SKETCH_BITS, cut + 4)
 
 
-def _first_cut(differences: npt.NDArray[np.uint32], standing: Standing | None, size: int, seen: Seen | None) -> int:
+def _first_cut(differences: npt.NDArray[np.uint32], pieces: Pieces, size: int, seen: Seen | None) -> int:
     step = max(1, len(differences) // _SAMPLE)
     shown = differences[::step]
     wanted = int(_MARGIN * size / step) + 4
     if seen is not None:
         spots = np.arange(0, len(differences), step)
-        shown = shown[seen(spots if standing is None else standing(spots))]
+        shown = shown[seen(pieces.standing(spots))]
     return int(np.partition(shown, wanted)[wanted]) if wanted < len(shown) else SKETCH_BITS
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.centroids import F32, Landmarks
-from waypost.search.sketch import Ids, Mask, Pieces, Seen, Signs, Sketch
+from waypost.search.sketch import Ids, Mask, Pieces, Seen, Sketch
 
 Filing = dict[str, npt.NDArray[np.uint32]]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -150,7 +150,7 @@ class Block:
         context[owners[first]] = measured[first]
         owners, measured = owners[~first], measured[~first]
         if len(owners):
-            begins = np.flatnonzero(np.diff(owners, prepend=-1))
+            begins = _firsts(owners)
             example[owners[begins]] = np.maximum.reduceat(measured, begins, axis=0)
         return context, example
 
@@ -211,7 +211,7 @@ class Block:
         if len(ids) <= max(size, most):
             return ids, True
         signs = self._signs.take(self._spots[often], axis=0)
-        return sketch.nearest(_whole(signs), often.__getitem__, size, None), False
+        return sketch.nearest(Pieces([signs], signs, members=often), size, None), False
 
     def _among_lists(self, sketch: Sketch, lists: Ids, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         starts, ends = self._list_starts[lists].astype(np.intp), self._list_starts[lists + 1].astype(np.intp)
@@ -222,22 +222,23 @@ class Block:
             ids = np.unique(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
             if len(ids) <= size:
                 return ids, True
-        shifts = starts - np.append(0, firsts[:-1])
+        shifts = ends - firsts
 
         def filed(spots: Ids) -> Ids:
             """Where the spots of the joined lists are among all."""
-            return np.asarray(spots + np.repeat(shifts, np.diff(spots.searchsorted(firsts), prepend=0)))
+            counts = spots.searchsorted(firsts)
+            counts[1:] -= counts[:-1].copy()
+            return np.asarray(spots + shifts.repeat(counts))
 
-        signs = [self._signs[piece] for piece in pieces]
-        joined = Pieces(signs, lambda spots: self._signs.take(filed(spots), axis=0))
-        return sketch.nearest(joined, lambda spots: self._members[filed(spots)], size, self._seen(mask)), False
+        joined = Pieces([self._signs[piece] for piece in pieces], self._signs, filed, self._members)
+        return sketch.nearest(joined, size, self._seen(mask)), False
 
     def _among_all(self, sketch: Sketch, mask: Mask | None, size: int) -> tuple[Ids, bool]:
         if self.size <= size:
             return np.arange(self.size) if mask is None else np.flatnonzero(mask[self._rows]), True
         times = self._lists.shape[1] if self._is_filed else 1
-        standing = self._members.__getitem__ if self._is_filed else None
-        return sketch.nearest(_whole(self._signs), standing, times * size, self._seen(mask)), False
+        pieces = Pieces([self._signs], self._signs, members=self._members if self._is_filed else None)
+        return sketch.nearest(pieces, times * size, self._seen(mask)), False
 
     def _seen(self, mask: Mask | None) -> Seen | None:
         """Whether vectors are of visible rows."""
@@ -251,21 +252,24 @@ class Block:
             vectors = self._codes.take(ids[piece], axis=0).astype(np.float32)
             for number, query in enumerate(queries):
                 np.dot(vectors, query, out=found[number, piece])
-        found *= self._scales[ids]
+        found *= self._scales.take(ids)
         return found.T
 
     def _best(self, ids: Ids, queries: F32) -> tuple[npt.NDArray[np.uint32], F32]:
         """The rows of these vectors, ascending, and the highest similarity of each to any query."""
         if not len(ids):
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
-        rows = self._rows[ids]
-        starts = np.flatnonzero(np.diff(rows, prepend=np.uint32(GONE)))
+        rows = self._rows.take(ids)
+        starts = _firsts(rows)
         measured = self._measure(ids, queries)
         return rows[starts], np.maximum.reduceat(measured[:, 0] if len(queries) == 1 else measured.max(axis=1), starts)
 
 
-def _whole(signs: Signs) -> Pieces:
-    return Pieces([signs], lambda spots: signs.take(spots, axis=0))
+def _firsts(ordered: npt.NDArray[np.integer]) -> Ids:
+    """Where each number comes first."""
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return is_first.nonzero()[0]
 
 
 def _spelled_out(starts: Ids, sizes: Ids) -> tuple[Ids, Ids]:
