@@ -193,6 +193,7 @@ EMBEDDER_PIECES: Final = 256  # of one text; what a sentence model says of more 
 EMBEDDER_BATCH_PIECES: Final = 384  # worked on at once: some milliseconds, and what is computed stays in the cache
 EMBEDDER_ROWS: Final = 6000  # pieces whose share of the network is kept, 13 KiB each; a language is spoken with fewer
 EMBEDDER_WORDS: Final = 50_000  # words whose pieces are kept
+EMBEDDER_CUTS: Final = 32  # texts whose pieces are kept: a question with its clauses, from one space to the next
 EMBEDDER_QUESTIONS: Final = 4096  # texts whose vectors are kept, 1 KiB each
 EMBEDDER_QUESTION_TEXTS: Final = 16  # a question and its clauses; more at once are agents, who come once
 
@@ -473,6 +474,7 @@ AGP_AT_ONCE: Final = 24  # messages that are verified, or signed, before others 
 AGP_SHARED_FROM: Final = 4  # signatures that are shared with a second thread: to wake it takes as long as one of them
 AGP_ACK_IDS: Final = 128  # messages that one acknowledgement covers
 AGP_ACK_ENOUGH: Final = 24  # messages that wait for no others: its signature is a small part of theirs by then
+AGP_ACK_IDLE: Final = 8  # the same while nothing else is here to be read: the sender may wait for it
 AGP_ACK_SECONDS: Final = 0.004  # how long an acknowledgement in a stream waits for others
 AGP_STALL_SECONDS: Final = 10.0  # W6: a peer that takes nothing for so long loses its session, not its messages
 AGP_CLOSE_SECONDS: Final = 5.0  # for a last word

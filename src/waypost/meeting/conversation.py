@@ -79,7 +79,7 @@ class Conversation:
     # fmt: off
     __slots__ = (  # thousands may be open and silent
         "_acked", "_acknowledged_last", "_acknowledging", "_arrived", "_beat", "_clock", "_deadline", "_fault",
-        "_flight", "_group", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
+        "_flight", "_group", "_has_more", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
         "_link", "_listener", "_loop", "_mail", "_on_control", "_on_open", "_outgoing", "_parting", "_peers",
         "_room", "_sending_since", "_sent_at", "_taken", "_timing", "_unacknowledged", "opened", "peer_key",
         "session",
@@ -127,7 +127,7 @@ class Conversation:
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
         self._parting: asyncio.Future[None] | None = None
-        self._is_parted = False
+        self._is_parted = self._has_more = False
         self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
 
     @property
@@ -265,6 +265,7 @@ class Conversation:
             self._heard_at = self._loop.time()
             await self._take(frames)
             frame = find()
+            self._has_more = frame is not None
 
     async def _take(self, frames: Sequence[str | bytes]) -> None:
         now = self._clock.now()
@@ -325,7 +326,8 @@ class Conversation:
     async def _acknowledge(self) -> None:
         """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
         is_stream = len(self._unacknowledged) > 1 or self._acknowledged_last > 1
-        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_ENOUGH:
+        enough = limits.AGP_ACK_ENOUGH if self._has_more else limits.AGP_ACK_IDLE
+        if is_stream and len(self._unacknowledged) < enough:
             if self._acknowledging is None:
                 self._acknowledging = self._loop.call_later(
                     limits.AGP_ACK_SECONDS, lambda: self._begin(self._acknowledge_now())
