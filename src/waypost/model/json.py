@@ -11,7 +11,6 @@ import math
 import re
 from contextlib import suppress
 from itertools import accumulate, islice
-from operator import ne
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -23,11 +22,11 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # fewer are no integer that is too large
-# What has no place in the depth of a document. Nothing is given back once it was taken (`++`), here and below.
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|\\.', re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-# For the place of an error: as much as holds no number that could be wrong; up to the end of an object.
+# For the place of an error: as much as holds no number that could be wrong; as much as ends with an object. Nothing is given
+# back once it was taken (`++`).
 _STRING: Final = r'"(?:[^"\\]++|\\.)*+"'
 _HARMLESS: Final = re.compile(
     rf"""(?:[^"0-9NI-]++|{_STRING}
@@ -180,8 +179,9 @@ def _check_depth(data: bytes, most: int) -> None:
 
 
 def _brackets(data: bytes) -> bytes:
-    """Those outside strings."""
-    return _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS)
+    """Those outside strings: without escapes, every other quote begins one."""
+    unescaped = _ESCAPE.sub(b"", data) if b"\\" in data else data
+    return b"".join(unescaped.split(b'"')[::2]).translate(None, _NO_BRACKETS)
 
 
 def _line_of_depth(data: bytes, most: int) -> int:
@@ -268,11 +268,16 @@ def _path_of_wrong_number(text: str) -> str:
 
 def _path_of_repeated(text: str, name: str) -> str:
     """Where a name is for the second time: in the first object that is closed with one, or in an object around it."""
-    objects: list[list[tuple[str, Any]]] = []
-    with suppress(ValueError):  # what comes behind it may be no JSON at all
-        json.JSONDecoder(object_pairs_hook=objects.append).decode(text)
-    names, members = map(len, map(dict, objects)), map(len, objects)
-    closed = next(at for at, differ in enumerate(map(ne, names, members)) if differ)
+    closed = 0
+
+    def close(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal closed
+        if len(pairs) > 1:
+            _object(pairs)
+        closed += 1
+
+    with suppress(_Repeated):
+        json.JSONDecoder(object_pairs_hook=close).decode(text)
     end = next(islice(_UP_TO_OBJECT_END.finditer(text), closed, None)).end()
     path = "$"
     for container in _opened(text[: end - 1], ""):
