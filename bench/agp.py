@@ -9,9 +9,11 @@ Each of the three is something that goes and something that comes back, with as 
   acknowledgement may cover several messages;
 - `asked`: a question goes and its answer comes back, each of them signed, verified, kept, handed over and acknowledged.
 
-`alone` is one at a time. Both sides run on uvloop. A ratio is how often per second, divided by `bare`; a `cpu_ratio` is the same
-of the processor's time on the side that needs more of it, which other work on the machine hardly changes. What one core signs and
-verifies in a second is measured too: no conversation is faster than `verified_per_second`. The figures belong to the machine.
+`alone` is one at a time. Both sides run on uvloop. What a machine gives changes from one second to the next, so all of them take
+turns in short rounds (ROUNDS), and a ratio is how often per second, divided by `bare` of the same round: its median, with the
+lowest and the highest (`_between`). A `cpu_ratio` is the same of the processor's time on the side that needs more of it, a
+`cpu_both_ratio` that of both sides together, over all rounds: other work on the machine changes them less. What one core signs
+and verifies in a second is measured too. The figures belong to the machine.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import psutil
@@ -38,6 +42,7 @@ from waypost.trust.signing import new_key
 
 SIZES = (64, 1024, 16_384)
 WINDOW = 64
+ROUNDS = 10
 AROUND = 430  # bytes of a message that are not its content
 CALLER, ANSWERER = "agent:caller.example.com", "agent:answerer.example.com"
 KEYS = {CALLER: new_key("ed25519", b"c" * 32), ANSWERER: new_key("ed25519", b"a" * 32)}
@@ -69,17 +74,44 @@ async def answer() -> None:
 
 
 class Rate(NamedTuple):
-    """How often something was done in a second, how long each took, and the processor's time for each on either side."""
+    """How often something was done in a second, how long each took, and the processor's time for all on either side."""
 
     per_second: float
     took: list[float]
-    cpu_us: tuple[float, float]
+    cpu_seconds: tuple[float, float]
+
+
+class Rates(NamedTuple):
+    """The same thing in every round."""
+
+    rounds: list[Rate]
+
+    @property
+    def per_second(self) -> float:
+        return median(each.per_second for each in self.rounds)
+
+    @property
+    def cpu_us(self) -> tuple[float, float]:
+        """For one of them. The system counts in hundredths of a second, so that one round alone says little."""
+        count = sum(len(each.took) for each in self.rounds)
+        near, far = (sum(each.cpu_seconds[side] for each in self.rounds) / count * 1e6 for side in (0, 1))
+        return near, far
 
     def row(self, name: str) -> dict[str, Any]:
+        took = [one for each in self.rounds for one in each.took]
         return {
             f"{name}_per_second": round(self.per_second),
-            f"{name}_p99_ms": round(quantile(self.took, 0.99) * 1000, 1),
+            f"{name}_p99_ms": round(quantile(took, 0.99) * 1000, 1),
             f"{name}_cpu_us": [round(each) for each in self.cpu_us],
+        }
+
+    def beside(self, bare: Rates, name: str) -> dict[str, Any]:
+        ratios = [own.per_second / other.per_second for own, other in zip(self.rounds, bare.rounds, strict=True)]
+        return {
+            f"{name}_ratio": round(median(ratios), 3),
+            f"{name}_ratio_between": [round(min(ratios), 3), round(max(ratios), 3)],
+            f"{name}_cpu_ratio": round(max(bare.cpu_us) / max(self.cpu_us), 3),
+            f"{name}_cpu_both_ratio": round(sum(bare.cpu_us) / sum(self.cpu_us), 3),
         }
 
 
@@ -103,11 +135,13 @@ async def rate(seconds: float, one: Callable[[], Awaitable[None]], at_once: int,
 
     await asyncio.gather(*(work() for _ in range(at_once)))
     lasted = time.perf_counter() - begun
-    near, far = ((cpu_seconds(side) - was) / len(took) * 1e6 for side, was in zip(sides, before, strict=True))
+    near, far = (cpu_seconds(side) - was for side, was in zip(sides, before, strict=True))
     return Rate(len(took) / lasted, took, (near, far))
 
 
-async def bare_rates(url: str, size: int, seconds: float, other: psutil.Process) -> list[Rate]:
+@asynccontextmanager
+async def echo_of(url: str, size: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """A frame of that size that goes and comes back."""
     frame = "x" * (size + AROUND)
     async with connect(url, compression=None) as socket:
         waiting: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
@@ -123,17 +157,15 @@ async def bare_rates(url: str, size: int, seconds: float, other: psutil.Process)
             await echoed
 
         reading = asyncio.create_task(read())
-        found = [await rate(seconds, one, at_once, other) for at_once in (1, WINDOW)]
+        yield one
         reading.cancel()
-        return found
 
 
 async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil.Process) -> dict[str, Any]:
-    bare_alone, bare = await bare_rates(urls["bare"], size, seconds, other)
     agent = LiveAgent(CALLER, KEYS[CALLER])
     agent.knows(ANSWERER, url=urls["agp"], fingerprint=KEYS[ANSWERER].public.fingerprint())
     text = "x" * (size - 1)
-    async with agent:
+    async with agent, echo_of(urls["bare"], size) as echo:
         await agent.talk(ANSWERER)
         conversation = agent.me.conversations[ANSWERER]
 
@@ -143,21 +175,24 @@ async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil
         async def ask() -> None:
             await agent.chat(ANSWERER, "?" + text)
 
-        said_alone = await rate(seconds, say, 1, other)
-        said = await rate(seconds, say, WINDOW, other)
-        asked = await rate(seconds, ask, WINDOW, other)
+        kinds = {"bare": (echo, WINDOW), "said": (say, WINDOW), "asked": (ask, WINDOW)}
+        kinds |= {"bare_alone": (echo, 1), "said_alone": (say, 1)}
+        rounds: dict[str, Rates] = {name: Rates([]) for name in kinds}
+        for _ in range(ROUNDS):
+            for name, (one, at_once) in kinds.items():
+                rounds[name].rounds.append(await rate(seconds / ROUNDS, one, at_once, other))
+    bare, said, asked = rounds["bare"], rounds["said"], rounds["asked"]
     return {
         "size": size,
-        "bare_alone_per_second": round(bare_alone.per_second),
-        "said_alone_per_second": round(said_alone.per_second),
-        "said_alone_ratio": round(said_alone.per_second / bare_alone.per_second, 3),
+        "at_once": WINDOW,
+        "bare_alone_per_second": round(rounds["bare_alone"].per_second),
+        "said_alone_per_second": round(rounds["said_alone"].per_second),
+        "said_alone_ratio": rounds["said_alone"].beside(rounds["bare_alone"], "alone")["alone_ratio"],
         **bare.row("bare"),
         **said.row("said"),
         **asked.row("asked"),
-        "said_ratio": round(said.per_second / bare.per_second, 3),
-        "asked_ratio": round(asked.per_second / bare.per_second, 3),
-        "said_cpu_ratio": round(max(bare.cpu_us) / max(said.cpu_us), 3),
-        "asked_cpu_ratio": round(max(bare.cpu_us) / max(asked.cpu_us), 3),
+        **said.beside(bare, "said"),
+        **asked.beside(bare, "asked"),
     }
 
 
