@@ -26,12 +26,14 @@ from waypost.server.hosting import (
     Hosting,
     Place,
 )
+from waypost.server.negotiation import MediaType, choose
 from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
 from waypost.trust.policy import no_such_agent
 
-_CATALOG_TYPE = b"application/ai-catalog+json"
+# The plain type is for clients that accept nothing else (ARD-9).
+_CATALOG_TYPES = (MediaType("application", "ai-catalog+json"), MediaType("application", "json"))
 _CATALOG_MOST = 5000  # entries; a larger registry is searched, not downloaded
 _CACHE = (b"cache-control", b"public, max-age=300")
 _CORS = (b"access-control-allow-origin", b"*")
@@ -112,7 +114,7 @@ class DocumentFace:
                 operation="document",
                 handler=self.catalog,
                 summary="AI Catalog of the public agents",
-                answers={200: Body(schema={"type": "object"}, content_type=_CATALOG_TYPE.decode())},
+                answers={200: Body(schema={"type": "object"}, content_type=str(_CATALOG_TYPES[0]))},
                 open=True,
             ),
         ]
@@ -229,19 +231,21 @@ class DocumentFace:
             )
         else:
             body = await self._whole_catalog()
-        etag = strong_etag(body, _CATALOG_TYPE)
+        chosen = choose(_CATALOG_TYPES, call.request.header(b"accept")) or _CATALOG_TYPES[0]
+        content_type = str(chosen).encode()
+        etag = strong_etag(body, content_type)
         # The service has an entry too: with no other agent, the document is as old as that.
         changed = max(self.service.changed_at, self._registry.catalogue.last_modified(_AUDIENCE) or 0.0)
         headers = [
             (b"etag", etag.encode()),
             (b"last-modified", http_date(changed)),
-            (b"vary", b"Host"),
+            (b"vary", b"Host, Accept"),
             _CACHE if alone is None or alone.visibility == PUBLIC else _PRIVATE,
             _CORS,
         ]
         if not_modified(call.request, etag, changed):
             return Response(304, headers=headers)
-        return Response(200, body, content_type=_CATALOG_TYPE, headers=headers)
+        return Response(200, body, content_type=content_type, headers=headers)
 
     async def _whole_catalog(self) -> bytes:
         """Written anew only when something public has changed."""

@@ -23,3 +23,22 @@ async def test_the_catalog_has_its_media_type_and_can_be_cached(tmp_path: Path) 
         await bench.admin().post("/api/v1/agents", json=profile("b"))
         changed = await anyone.get("/.well-known/ai-catalog.json", headers={"If-None-Match": first.headers["etag"]})
         assert changed.status_code == 200
+
+
+@pytest.mark.req("ARD-9")
+@pytest.mark.parametrize(
+    ("accept", "given"),
+    [
+        ("*/*", "application/ai-catalog+json"),
+        ("application/json", "application/json"),
+        ("application/json, application/ai-catalog+json", "application/ai-catalog+json"),
+        ("text/html", "application/ai-catalog+json"),
+    ],
+)
+async def test_a_client_that_accepts_plain_json_alone_is_given_the_catalog_so(
+    tmp_path: Path, accept: str, given: str
+) -> None:
+    async with service(tmp_path) as bench:
+        answer = await bench.anonymous().get("/.well-known/ai-catalog.json", headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, given)
+        assert answer.headers["vary"] == "Host, Accept"
