@@ -17,6 +17,7 @@ from rich.text import Text
 
 from waypost.cli.text import clean
 from waypost.model.json import dump_json
+from waypost.model.json_lines import one_line
 
 _INDENT = 2
 
@@ -41,7 +42,7 @@ class Printer:
     def value(self, value: Any) -> None:
         """One JSON value."""
         content = dump_json(value)
-        self.raw(content if self.output == "jsonl" else msgspec.json.format(content, indent=_INDENT))
+        self.raw(one_line(content) if self.output == "jsonl" else msgspec.json.format(content, indent=_INDENT))
 
     def values(self, values: Iterable[Any]) -> None:
         """Many JSON values: lines, or one array."""
@@ -49,7 +50,7 @@ class Printer:
             self.value(list(values))
             return
         for value in values:
-            self.raw(dump_json(value))
+            self.raw(one_line(dump_json(value)))
 
     def parts(self, whole: Any, lines: Iterable[Any]) -> None:
         """One JSON value, or as lines what it lists."""

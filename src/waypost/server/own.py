@@ -12,6 +12,7 @@ from waypost.dialects import CODECS
 from waypost.errors import InvalidParameter, RateLimited, WaypostError
 from waypost.model.health import UNKNOWN
 from waypost.model.json import dump_json, parse_object
+from waypost.model.json_lines import one_line
 from waypost.model.lease import parse_ttl
 from waypost.model.names import parse_domain, slug
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, audience
@@ -262,7 +263,7 @@ class OwnFace:
                 answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
                 waiting.clear()
         answers += await self._register_lines(call, waiting, visibility, ttl_seconds)
-        body = b"".join(answer + b"\n" for answer in answers)
+        body = b"".join(one_line(answer) + b"\n" for answer in answers)
         response = Response(200, headers=[(b"content-type", b"application/x-ndjson")])
         response.body = body
         return response
@@ -438,8 +439,7 @@ class OwnFace:
         body = self._renderer.render(
             registration, "profile" if chosen == "source" else chosen, self._registry.clock.now()
         ).body
-        # A document as it was received may be spread over lines; a line of the export may not.
-        return body if b"\n" not in body and b"\r" not in body else body.replace(b"\r", b"").replace(b"\n", b" ")
+        return one_line(body)  # a document as it was received may be spread over lines; a line of the export may not
 
     async def stats(self, call: Call) -> AnyResponse:
         figures = self._registry.stats(call.principal)

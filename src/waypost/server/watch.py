@@ -10,6 +10,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter, Unavailable
 from waypost.model.events import etag_as_seen
 from waypost.model.json import dump_json
+from waypost.model.json_lines import one_line
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.changes import Bookmark, CutOff, Seen, WatchItem
 from waypost.registry.engine import Registry
@@ -79,7 +80,7 @@ class WatchFace:
 
 
 def frame(item: WatchItem, *, with_agent: bool) -> bytes:
-    """One event. JSON has no raw line breaks, so one `data` line is enough."""
+    """One event, with one `data` line."""
     if isinstance(item, Bookmark):
         return _frame("bookmark", item.cursor, b'{"type":"bookmark"}')
     if isinstance(item, CutOff):
@@ -93,7 +94,7 @@ def frame(item: WatchItem, *, with_agent: bool) -> bytes:
 
 
 def _frame(kind: str, cursor: str, data: bytes) -> bytes:
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (cursor.encode(), kind.encode(), data)
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (cursor.encode(), kind.encode(), one_line(data))
 
 
 def _event_json(seen: Seen, *, with_agent: bool) -> bytes:
