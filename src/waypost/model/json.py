@@ -126,6 +126,11 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     return value
 
 
+def parse_number(text: str) -> int | float:
+    """The number that is written so in a document."""
+    return _integer(text) if text.isdigit() or text[1:].isdigit() else _float(text)
+
+
 def parse_object(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES) -> JsonObject:
     value = parse_json(data, max_bytes=max_bytes)
     if not isinstance(value, dict):

@@ -16,7 +16,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidCall, InvalidParameter, MalformedJson, TooComplex, TooLarge, WaypostError, codes_of
-from waypost.model.json import JsonObject, dump_json, kind_of, member, parse_json
+from waypost.model.json import JsonObject, dump_json, kind_of, member, parse_json, parse_number
 
 NULL_ID = b"null"
 
@@ -253,7 +253,6 @@ def _settle(value: Any, path: str) -> Any:
 
 def _number(text: _Number, path: str) -> int | float:
     try:
-        number: int | float = parse_json(text.encode())
+        return parse_number(text)
     except MalformedJson as error:
         raise InvalidParameter(error.message, path=path, hint=error.hint) from None
-    return number
