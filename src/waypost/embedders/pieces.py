@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -25,10 +26,23 @@ _FIRST: Final = ("what can you do for me?", "find an agent")  # so that no quest
 _loaded: dict[Package, dict[str, Encode]] = {}
 
 
+class Cutter(Protocol):
+    def encode(self, text: str, most: int) -> list[int]:
+        """The numbers of the first `most` pieces or a few more. Who gets them reads them only."""
+        ...
+
+
+class _Cuts:
+    """The pieces of the last texts: each is asked for by both spaces."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.encode = lru_cache(maxsize=limits.EMBEDDER_CUTS)(tokenizer.encode)
+
+
 class PieceEncoder:
     """As `Embedder.encode` asks, of any model that takes pieces."""
 
-    def __init__(self, tokenizer: Tokenizer, model: _Model, dims: int, runs: _Runs | None = None) -> None:
+    def __init__(self, tokenizer: Cutter, model: _Model, dims: int, runs: _Runs | None = None) -> None:
         """`runs` gives the vectors of a list of pieces and of some runs of it; None: parts are texts of their own."""
         self._tokenizer = tokenizer
         self._model = model
@@ -84,7 +98,7 @@ def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
 
 def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     model = load_model(package, copies)
-    tokenizer = Tokenizer(model.vocabulary)
+    tokenizer = _Cuts(Tokenizer(model.vocabulary))
     projection = fitted.projection(fitted.STATIC)
     version = f"{package.print}-{crc32(projection.tobytes()):08x}"
     means = Means(kept(copies, "means", version, lambda: condense(model, projection)))

@@ -25,7 +25,7 @@ Filed = Callable[[Ids], Ids]
 """Where the spots of some pieces, which come in order, are among all sketches."""
 
 _WORDS = SKETCH_BITS // 64
-_ROUGH = 3  # sketches that the first look leaves, for each that the second keeps
+_ROUGH = 2  # sketches that the first look leaves, for each that the second keeps
 _HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
 _MARGIN = 1.15  # more than wanted are looked for: a sample is no count

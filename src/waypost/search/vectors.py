@@ -34,7 +34,7 @@ PROBES = 10
 
 _SORTED_FROM = 65_536  # a smaller block is read as a whole faster than in pieces
 _MEASURED = 4_096  # so few vectors are measured without looking at their sketches
-_SHORTLIST = 960  # sketches whose vectors are measured: one stands in up to three lists
+_SHORTLIST = 1_440  # sketches whose vectors are measured: one stands in up to three lists
 _STRIDE = 512  # rows of float32 that stay in the cache between conversion and product
 
 
@@ -144,9 +144,9 @@ class Block:
             measured = self._measure(starts, queries)
             is_context = (self._places[starts] == 0)[:, None]
             return np.where(is_context, measured, 0), np.where(is_context, 0, measured)
-        context, example = np.zeros((2, len(rows), len(queries)), np.float32)
         ids, owners = _spelled_out(starts, sizes)
-        first, measured = self._places[ids] == 0, self._measure(ids, queries)
+        first, measured = self._places.take(ids) == 0, self._measure(ids, queries)
+        context, example = np.zeros((2, len(rows), len(queries)), np.float32)
         context[owners[first]] = measured[first]
         owners, measured = owners[~first], measured[~first]
         if len(owners):

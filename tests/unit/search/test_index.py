@@ -451,3 +451,16 @@ def test_a_step_of_a_rebuild_leaves_what_is_larger_where_it_is(tmp_path: Path) -
     names = {path.name for path in (tmp_path / "index").glob("*.rows")}
     assert len(names) == 1
     assert names.isdisjoint(written[0])
+
+
+def test_what_a_bulk_load_left_apart_is_joined_once_nobody_works(tmp_path: Path) -> None:
+    ranker = HybridRanker(tmp_path / "index")
+    ranker.open()
+    dice = random.Random(6)
+    for number, count in enumerate((80, 20, 1)):
+        for at in range(count):
+            ranker.put(some_agent(f"a{number}-{at}", dice))
+        ranker.maintain(number + 1, lambda: True)
+    assert [live.segment.count for live in ranker.index.look(PUBLIC)[0]] == [80, 20, 1]
+    ranker.maintain(4)
+    assert [live.segment.count for live in ranker.index.look(PUBLIC)[0]] == [101]
