@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
@@ -177,6 +177,9 @@ class _RepeatedName(InvalidCall):
     pass
 
 
+_Path: TypeAlias = "str | tuple[_Path, str | int]"  # written out when there is an error to be told
+
+
 def _parse(body: bytes) -> tuple[Any, bool]:
     """The value, and whether its numbers are still as they were written."""
     try:
@@ -222,37 +225,48 @@ def _constant(text: str) -> NoReturn:
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_Number, parse_float=_Number)
 
 
-def _once(value: JsonObject, path: str) -> JsonObject:
+def _once(value: JsonObject, path: _Path) -> JsonObject:
     if isinstance(value, _Pairs):
         raise _RepeatedName(
-            f"The member {value.repeated[:64]!r} appears twice in one object.", path=path, hint="Keep one of them."
+            f"The member {value.repeated[:64]!r} appears twice in one object.",
+            path=_written(path),
+            hint="Keep one of them.",
         )
     if len(value) > limits.JSON_OBJECT_KEYS:
-        raise TooComplex(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=path)
+        raise TooComplex(f"An object has more than {limits.JSON_OBJECT_KEYS} members.", path=_written(path))
     return value
 
 
-def _settle(value: Any, path: str) -> Any:
+def _settle(value: Any, path: _Path) -> Any:
     """The value with its numbers made numbers, by the same rules as the strict reader's."""
-    match value:
-        case _Number() as number:
-            return _number(number, path)
-        case str():
-            if any("\ud800" <= char <= "\udfff" for char in value):
-                raise MalformedJson("The text holds half of a surrogate pair.", path=path)
-            return value
-        case dict():
-            return {_settle(name, path): _settle(item, member(path, name)) for name, item in _once(value, path).items()}
-        case list():
-            if len(value) > limits.JSON_ARRAY_ITEMS:
-                raise TooComplex(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=path)
-            return [_settle(item, f"{path}[{at}]") for at, item in enumerate(value)]
-        case _:
-            return value
+    if isinstance(value, _Number):
+        return _number(value, path)
+    if isinstance(value, str):
+        return _whole(value, path)
+    if isinstance(value, dict):
+        return {_whole(name, path): _settle(item, (path, name)) for name, item in _once(value, path).items()}
+    if isinstance(value, list):
+        if len(value) > limits.JSON_ARRAY_ITEMS:
+            raise TooComplex(f"An array has more than {limits.JSON_ARRAY_ITEMS} items.", path=_written(path))
+        return [_settle(item, (path, at)) for at, item in enumerate(value)]
+    return value
 
 
-def _number(text: _Number, path: str) -> int | float:
+def _whole(text: str, path: _Path) -> str:
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise MalformedJson("The text holds half of a surrogate pair.", path=_written(path))
+    return text
+
+
+def _number(text: _Number, path: _Path) -> int | float:
     try:
         return parse_number(text)
     except MalformedJson as error:
-        raise InvalidParameter(error.message, path=path, hint=error.hint) from None
+        raise InvalidParameter(error.message, path=_written(path), hint=error.hint) from None
+
+
+def _written(path: _Path) -> str:
+    if isinstance(path, str):
+        return path
+    parent, place = path
+    return f"{_written(parent)}[{place}]" if isinstance(place, int) else member(_written(parent), place)
