@@ -11,19 +11,23 @@ import pytest
 from support.agp import (
     ALICE,
     BOB,
+    CAROL,
     WAIT_SECONDS,
     Meeting,
     MemoryLink,
+    SeededDraws,
     action_of,
     correspondent,
     echo,
     hello_text,
+    key_of,
     pair,
+    party,
     signed,
     text_of,
 )
 from waypost import limits
-from waypost.errors import HandshakeTimeout, Timeout, Unavailable
+from waypost.errors import BadSignature, HandshakeTimeout, Timeout, Unavailable
 from waypost.meeting.conversation import Conversation, Timing
 from waypost.meeting.correspondent import Asked, Correspondent, answer_id
 from waypost.meeting.mail import OUT, Keeping, Letter
@@ -31,6 +35,7 @@ from waypost.net.clock import ManualClock
 from waypost.registry.keeping import Write
 from waypost.stores.keeper_memory import MemoryKeeper
 from waypost.wire.agp import Content
+from waypost.wire.agp_session import AgpSession
 
 
 async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
@@ -223,6 +228,54 @@ async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
             while await alice.mail.waiting(BOB):
                 await asyncio.sleep(0.01)
         assert meeting.ends[0].closed is None
+
+
+class _EagerLink(MemoryLink):
+    """What has arrived can be had without a wait, as of a socket."""
+
+    def find(self) -> str | None:
+        if self.frames.empty() or not isinstance(self.frames._queue[0], str):  # type: ignore[attr-defined]
+            return None
+        return str(self.frames.get_nowait())
+
+
+async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_and_none_is_acknowledged_unheard() -> (
+    None
+):
+    heard: list[str] = []
+
+    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+        heard.append(letter.content.text)
+        return
+        yield
+
+    clock = ManualClock()
+    bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
+    near, far = _EagerLink(), _EagerLink()
+    near.other, far.other = far, near
+    conversing = asyncio.create_task(bob.converse(far))
+    peer = AgpSession(party(ALICE), SeededDraws(7), peer=BOB, calls=True)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await near.send(peer.call(clock.now()))
+        peer.receive(await near.receive(), clock.now())
+        for frame in peer.admit(key_of(BOB).public, clock.now()):
+            await near.send(frame)
+        frames = [signed(ALICE, BOB, f"{number}", at=clock.now(), id=f"id-{number}") for number in range(40)]
+        frames[30] = signed(ALICE, BOB, "forged", at=clock.now(), key=key_of(CAROL))
+        for frame in frames:
+            await near.send(frame)
+        with pytest.raises(BadSignature):
+            await conversing
+        kept = len([letter for letter in await bob.mail.unfinished() if letter.content.text not in heard]) + len(heard)
+        while len(heard) < kept:
+            await asyncio.sleep(0.01)
+    assert near.closed is not None
+    assert near.closed[0] == 4401
+    assert heard == [str(number) for number in range(len(heard))]
+    told = [json.loads(frame) for frame in far.sent]
+    acknowledged = [name for each in told if each["type"] == "ack" for name in each["body"]["content"].split()]
+    assert set(acknowledged) <= {f"id-{text}" for text in heard}
+    assert len(heard) <= 30
 
 
 async def _send_all(sender: Correspondent, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,12 +22,13 @@ from waypost.errors import (
     Unauthorized,
     UnsupportedType,
     UnsupportedVersion,
+    WaypostError,
     agp_code_of,
     codes_of,
 )
 from waypost.wire.agp import Content, parse_agent, parse_message, write_message
 from waypost.wire.agp_replay import ReplayMemory
-from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
+from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Incoming, Opened, Said
 from waypost.wire.agp_states import TABLE, Event, State, diagram, find_next
 
 NOW = 1_780_000_000.0
@@ -62,6 +64,49 @@ def test_three_frames_verify_both_sides() -> None:
     beat = caller.receive(answerer.control("heartbeat", NOW), NOW)
     assert isinstance(beat, Controlled)
     assert beat.verified
+
+
+def _outcomes(incoming: Iterator[Incoming]) -> tuple[list[Incoming], str]:
+    """What came out before a fault, and the fault."""
+    found: list[Incoming] = []
+    try:
+        for each in incoming:
+            found.append(each)
+    except WaypostError as error:
+        return found, f"{type(error).__name__} {error.path} {error.message}"
+    return found, ""
+
+
+@pytest.mark.req("ADP-41", "ADP-49", "ADP-50")
+@pytest.mark.parametrize(
+    "odd",
+    [
+        signed(ALICE, BOB, "by another", at=NOW, key=key_of(CAROL)),
+        signed(ALICE, BOB, "no signature", at=NOW, signature="ed25519:none"),
+        signed(ALICE, CAROL, "for another", at=NOW),
+        signed(CAROL, BOB, "of another", at=NOW),
+        signed(ALICE, BOB, "of old", at=NOW - limits.AGP_PAST_SECONDS - 1),
+        signed(ALICE, BOB, "the first id again", at=NOW, id="0"),
+        signed(ALICE, BOB, "a line\nfeed", at=NOW, id="a\nb"),
+        signed(ALICE, BOB, "{}", at=NOW, kind="system"),
+        "{",
+        b"binary",
+    ],
+)
+def test_frames_that_came_together_mean_what_they_mean_one_after_the_other(odd: str | bytes) -> None:
+    frames = [signed(ALICE, BOB, f"said {number}", at=NOW, id=str(number)) for number in range(3)]
+    control = signed(ALICE, BOB, '{"action":"heartbeat"}', at=NOW, kind="system", id="beat")
+    for together in (
+        [*frames, control],
+        [*frames, odd, control],
+        [odd, *frames],
+        [*frames, odd, "{"],
+        [*frames, frames[0]],
+    ):
+        (_, one), (_, other) = met(), met()
+        expected = _outcomes(one.receive(frame, NOW) for frame in together)
+        found = _outcomes(other.receive_all(together, NOW, lambda holds, signed: [holds(each) for each in signed]))
+        assert found == expected
 
 
 def test_an_answer_that_echoes_another_nonce_is_a_replay() -> None:

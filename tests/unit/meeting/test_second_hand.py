@@ -1,0 +1,54 @@
+"""Signatures that two verify together: in their order, each of them, and without a wait for the helper."""
+
+from __future__ import annotations
+
+import threading
+
+from waypost import limits
+from waypost.meeting.second_hand import SecondHand, Sharing
+
+WAIT_SECONDS = 60.0
+
+
+def test_what_was_shared_comes_back_in_its_order() -> None:
+    hand = SecondHand()
+    for count in (0, 1, limits.AGP_SHARED_FROM, 200):
+        assert hand.do(lambda job: job * job, range(count)) == [job * job for job in range(count)]
+
+
+def test_what_the_helper_has_done_is_not_done_again() -> None:
+    done: list[int] = []
+    sharing = Sharing(done.append, range(5))
+    sharing.help()
+    assert sorted(done) == list(range(5))
+    verified: list[int] = []
+
+    def verify(job: int) -> bool:
+        verified.append(job)
+        return job != 3
+
+    shared = Sharing(verify, range(5))
+    shared.help()
+    assert shared.finish() == [True, True, True, False, True]
+    assert sorted(verified) == list(range(5))
+
+
+def test_nobody_waits_for_a_helper_that_is_held_up() -> None:
+    taken, free = threading.Event(), threading.Event()
+
+    def job_of(job: int) -> int:
+        if threading.current_thread() is helper:
+            taken.set()
+            free.wait(WAIT_SECONDS)
+        return -job
+
+    sharing = Sharing(job_of, range(8))
+    helper = threading.Thread(target=sharing.help)
+    helper.start()
+    try:
+        assert taken.wait(WAIT_SECONDS)
+        assert sharing.finish() == [-job for job in range(8)]  # while the helper still has its first one
+        assert helper.is_alive()
+    finally:
+        free.set()
+        helper.join(WAIT_SECONDS)
