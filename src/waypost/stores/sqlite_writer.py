@@ -35,6 +35,8 @@ Listener = Callable[[Sequence[Committed]], None]
 _CHECKPOINT_BYTES = (
     16 * limits.MIB
 )  # beyond it the log is folded into the file; recovery reads at most a few times this
+_LULL_BYTES = 2 * limits.MIB  # likewise when nothing was to be written for a while
+_LULL_SECONDS = 0.2
 _PAGE_BYTES = 4 * limits.KIB
 _PAGES_TOUCHED = 4  # by a usual command, beside the bytes that it writes
 
@@ -53,6 +55,8 @@ class GroupWriter:
         self._group: list[Reply] = []
         self._changes_before = 0
         self._logged_bytes = 0  # since the last checkpoint
+        self._submitted = 0
+        self._lull: asyncio.TimerHandle | None = None  # who waits for one
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -72,6 +76,7 @@ class GroupWriter:
             raise queue_refusal()
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append((work, future))
+        self._submitted += 1
         if self._idle.is_set():
             self._idle.clear()
             self._loop.call_soon(self._decide_some)
@@ -80,6 +85,8 @@ class GroupWriter:
     async def close(self) -> None:
         """Everything that waits is written and answered; nothing new is taken."""
         self._closed = True
+        if self._lull is not None:
+            self._lull.cancel()
         await self._idle.wait()
         self._disk.close()
 
@@ -180,25 +187,29 @@ class GroupWriter:
         if self._wrote:
             self.full = False
         try:
-            self._failpoint("before_publish")
-            if noted and self._noted is not None:
-                self._noted(noted)
+            self._note(noted)
             if changes:
                 self._listener(changes)
             self._failpoint("before_reply")
         finally:
-            self._go_on_and_answer(group)
-
-    def _go_on_and_answer(self, group: list[Reply]) -> None:
-        """What waits is decided first: so the disk works while the answers are made, and what follows on them is read."""
-        try:
-            if self._waiting and self._logged_bytes < _CHECKPOINT_BYTES:
-                self._decide_some()
-            else:
-                self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
-        finally:
             for reply in group:
                 _answer(*reply)
+
+    def _note(self, noted: dict[str, bytes | None]) -> None:
+        try:
+            self._failpoint("before_publish")
+            if noted and self._noted is not None:
+                self._noted(noted)
+        finally:
+            self._go_on_at_once()
+
+    def _go_on_at_once(self) -> None:
+        """What waits is decided before what is durable is told and answered: so the disk works meanwhile. A decision knows
+        nothing but what the store holds, and nobody hears of it before its own turn."""
+        if self._waiting and self._logged_bytes < _CHECKPOINT_BYTES:
+            self._decide_some()
+        else:
+            self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
 
     def _fail(self, group: list[Reply], failure: sqlite3.Error | OSError) -> None:
         """Nobody in the group is told that it was written: not even those whose own rows went well."""
@@ -224,6 +235,20 @@ class GroupWriter:
             self._loop.call_soon(self._decide_some)
         else:
             self._idle.set()
+            self._await_lull()
+
+    def _await_lull(self) -> None:
+        """In a lull the log is folded before it must be: then nobody waits for that in the next stream of commands."""
+        if self._lull is None and self._logged_bytes >= _LULL_BYTES and not self._closed and self.broken is None:
+            self._lull = self._loop.call_later(_LULL_SECONDS, self._fold_in_lull, self._submitted)
+
+    def _fold_in_lull(self, submitted: int) -> None:
+        self._lull = None
+        if self._submitted != submitted:
+            self._await_lull()
+        elif self._idle.is_set() and not self._closed and self.broken is None:
+            self._idle.clear()
+            self._disk.submit(self._checkpoint)
 
     def _checkpointed(self, failure: Failure) -> None:
         self._logged_bytes = 0
