@@ -79,9 +79,10 @@ class Sketch:
 
     def __init__(self, sides: F32) -> None:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
-        far = np.abs(sides)
-        bounds = float(far.mean()) * _HEAVY
-        self._signs, *self._heavy = packed(np.concatenate([sides[None] > 0, far > bounds]))
+        far, flags = np.abs(sides), np.empty((1 + len(_HEAVY), len(sides)), np.bool_)
+        np.greater(sides, 0, out=flags[0])
+        np.greater(far, float(np.add.reduce(far) / len(far)) * _HEAVY, out=flags[1:])
+        self._signs, *self._heavy = packed(flags)
 
     def nearest(self, pieces: Pieces, size: int, seen: Seen | None) -> Ids:
         """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
