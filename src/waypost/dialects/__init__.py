@@ -27,7 +27,7 @@ from waypost.dialects.rtfs import RTFS, decode_text
 from waypost.dialects.rtfs_envelope import decode_envelope, is_envelope
 from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, parse_object
-from waypost.model.record import record_to_json
+from waypost.model.record import RECORD_FIELDS, record_to_json
 from waypost.model.sexpr_start import is_sexpr_text
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, ANNOUNCE, ADP, A2A, ARD, MCP, OASF)}
@@ -35,6 +35,7 @@ CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, A
 # The most distinctive first: what is left at the end is told apart by having less.
 _RECOGNITION = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")
 
+_PROFILE_MEMBERS = frozenset(RECORD_FIELDS)
 _LOOKS = {
     "profile": "id, name, description, bindings",
     "af": "id, name and endpoints, summary, owner or capabilities",
@@ -76,6 +77,8 @@ def codec(name: str) -> Codec:
 
 def recognise(document: Mapping[str, Any]) -> str:
     """The dialect of a document, from its content alone."""
+    if document.keys() <= _PROFILE_MEMBERS and "id" in document and "bindings" in document:
+        return PROFILE.name  # no other dialect, and nothing that is refused, is known by one of these members
     refuse_what_is_no_agent(document)
     if is_envelope(document):
         return RTFS.name

@@ -10,22 +10,22 @@ import msgspec
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what. Numbers begin with 1; the leaf of entry n has the index n - 1."""
+    """Who did what. Numbers begin with 1; the leaf of entry n has the index n - 1. Members stand in the order of the bytes."""
 
-    number: int
-    at: str  # RFC 3339
     action: str
-    subject: str  # empty: the service itself
+    address: str = ""
+    at: str  # RFC 3339
+    credential: str = ""
+    detail: str = ""
+    etag: str = ""  # of the content after it
+    number: int
     object: str = ""  # the agent, key, rule or domain that it was done to
     outcome: str = ""
+    subject: str  # empty: the service itself
     via: str = ""
-    credential: str = ""
-    address: str = ""
-    etag: str = ""  # of the content after it
-    detail: str = ""
 
 
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(AuditRecord)
 
 

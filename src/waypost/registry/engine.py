@@ -24,7 +24,8 @@ from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import Findings, Query
+from waypost.model.query import Findings, Query, Ranking
+from waypost.model.registration import Entry
 from waypost.registry import decisions, sharing
 from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
@@ -61,6 +62,7 @@ from waypost.trust.seal import KEY_BYTES, Seal
 
 log = logging.getLogger("waypost.registry")
 
+_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # RFC 9562 §4.1, for any digit
 _SWEEP_SECONDS = 0.5
 _FOLD_SECONDS = 0.5
 _EMBED_SECONDS = 0.25
@@ -335,11 +337,13 @@ class Registry(Confirming):
             default_visibility=self.options.default_visibility,
             announce_id=self._new_uuid(),
         )
-        proofs, proven = self.proofs.rule(publication, self._owner_of(keys), write, now)
+        known = self._known_as(keys)
+        owner = known[0].owner if known else None
+        proofs, proven = self.proofs.rule(publication, owner, write, now)
         notes, decide = self._gate.rule(publication, proven, now)
         command = Command(
             keys=keys,
-            notes=(*self._waiting(keys), *proofs, *notes),
+            notes=(*_waiting(known), *proofs, *notes),
             decide=decide,
             idempotency=self._idempotency(publication, now),
         )
@@ -358,24 +362,17 @@ class Registry(Confirming):
             return receipt
         return msgspec.structs.replace(receipt, held=waiting, warnings=(*receipt.warnings, held_remark(waiting)))
 
-    def _owner_of(self, keys: Sequence[str]) -> str | None:
-        entries = (self.catalogue.find(found) for key in keys if (found := self.catalogue.resolve(key)) is not None)
-        return next((entry.owner for entry in entries if entry is not None), None)
-
-    def _waiting(self, keys: Sequence[str]) -> tuple[str, ...]:
-        """The note of a change that may wait: only verified agents have any."""
-        for key in keys:
-            agent_id = self.catalogue.resolve(key)
-            entry = self.catalogue.find(agent_id) if agent_id is not None else None
-            if entry is not None and entry.trust == "verified":
-                return (held_name(entry.id),)
-        return ()
+    def _known_as(self, keys: Sequence[str]) -> list[Entry]:
+        """The agents that go by these names."""
+        found = [
+            self.catalogue.find(agent_id) for agent_id in map(self.catalogue.resolve, keys) if agent_id is not None
+        ]
+        return [entry for entry in found if entry is not None]
 
     def _new_uuid(self) -> str:
         """A name, not a secret: one call to the system for each registration would cost more than the rest of it."""
-        digits = f"{self._names.getrandbits(128):032x}"
-        variant = "89ab"[int(digits[16], 16) & 3]
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        digits = self._names.randbytes(16).hex()
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
     def _idempotency(self, publication: Publication, now: float) -> Idempotency | None:
         key = publication.idempotency_key
@@ -471,6 +468,10 @@ class Registry(Confirming):
 
     async def find(self, query: Query, principal: Principal) -> Findings:
         """Ranked candidates that the caller sees, and what was and was not applied."""
+        return await self.told(*await self.ranked(query, principal))
+
+    async def ranked(self, query: Query, principal: Principal) -> tuple[Search, Ranking]:
+        """The first half of `find`, for whoever may do without the records (`Search.is_plain`)."""
         await self.searchable()
         self._index.questions += 1
         if self.ranker.is_behind(audience(principal)):  # in a bulk load: what was acknowledged is found all the same
@@ -478,7 +479,9 @@ class Registry(Confirming):
         now = self.clock.now()
         self.catalogue.expire(now)
         search = Search(query, self.catalogue, principal, now)
-        ranking = search.rank(self.ranker, self._facets)
+        return search, search.rank(self.ranker, self._facets)
+
+    async def told(self, search: Search, ranking: Ranking) -> Findings:
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
         return search.findings(ranking, registrations, self.trust_of)
 
@@ -497,3 +500,11 @@ class Registry(Confirming):
             raise Unavailable("The registry is starting.", retry_after=1)
         if not await self.store.healthy():
             raise Unavailable("The store accepts no writes.", retry_after=5, hint="See the log of the service.")
+
+
+def _waiting(known: Sequence[Entry]) -> tuple[str, ...]:
+    """The note of a change that may wait: only verified agents have any."""
+    for entry in known:
+        if entry.trust == "verified":
+            return (held_name(entry.id),)
+    return ()
