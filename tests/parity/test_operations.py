@@ -18,8 +18,8 @@ from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
 from waypost.server.described import FACE_ROUTES
 
-# Commands that start a service, or tell of the command itself: they ask nothing of a service.
-LOCAL = {"serve", "demo", "completion", "version", "announce", "browse"}
+# Commands that start a service, tell of the command itself, or pass on what others ask: they ask nothing of a service.
+LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}
 # What the clients offer around the operations: other shapes of a row's answer, and their own life.
 BESIDE = {"document", "page", "wait_task", "export_lines", "health", "version", "aclose", "close"}
 

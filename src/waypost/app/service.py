@@ -15,6 +15,8 @@ from waypost.server.af_registry import RegistryDirectory
 from waypost.server.announce import AnnounceFace
 from waypost.server.ard import ArdFace
 from waypost.server.documents import DocumentFace
+from waypost.server.mcp import McpFace
+from waypost.server.mcp_tools import tools_of
 from waypost.server.routes import Route
 from waypost.server.rtfs import RtfsFace
 from waypost.server.service import Service
@@ -30,6 +32,7 @@ def make_service(ground: Ground, core: Core, guards: Guards, faces: Faces, route
             rtfs,
             AnnounceFace(core.registry, core.renderer, anonymous_read=anonymous_read, rates=rates, rtfs=rtfs),
             ArdFace(core.registry, core.renderer),
+            McpFace(tools_of(core.registry, faces.profile, faces.own), anonymous_read=anonymous_read, rates=rates),
         ],
         guards.authenticator,
         core.metrics,

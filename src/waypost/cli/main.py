@@ -58,6 +58,7 @@ COMMANDS = {
     "token": "Make access tokens.",
     "allow": "Say who may announce.",
     "keys": "Make keys; bind, list and revoke those of agents.",
+    "mcp": "Speak MCP on stdin and stdout, for hosts that start a server.",
     "doctor": "List what protects a deployment, and what does not.",
     "completion": "Print the completion script of a shell.",
     "version": "Show the version.",

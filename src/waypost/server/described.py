@@ -145,6 +145,21 @@ FACE_ROUTES: list[Route] = [
     *ANNOUNCE_ROUTES,
     *ARD_ROUTES,
     Route(
+        method="POST",
+        path="/mcp",
+        operation="find",
+        summary="MCP over streamable HTTP: tools find_agents, get_agent, register_agent",
+        body=Body(schema=_RPC_CALL),
+        answers={
+            200: Body(schema=_RPC_REPLY),
+            202: Body(description="a notification was taken"),
+            400: Body(schema=_RPC_REPLY, description="no message, or not of a revision that is spoken"),
+            404: Body(schema=_RPC_REPLY, description="no such method"),
+            413: Body(schema=_RPC_REPLY, description="too large"),
+            415: Body(schema=_RPC_REPLY, description="not JSON"),
+        },
+    ),
+    Route(
         method="GET",
         path=f"{_BASE}/agents",
         operation="list",

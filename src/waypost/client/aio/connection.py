@@ -58,6 +58,14 @@ class Connection:
                 await self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
+    async def exchange(self, call: Call) -> httpx.Response:
+        """The whole answer, a refusal too: for who passes on what others say."""
+        request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
+        try:
+            return await self._http.send(request)
+        except httpx.HTTPError as error:
+            raise error_of_transport(error, self.base_url) from error
+
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[tuple[httpx.Headers, AsyncIterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""

@@ -59,6 +59,14 @@ class Connection:
                 self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
+    def exchange(self, call: Call) -> httpx.Response:
+        """The whole answer, a refusal too: for who passes on what others say."""
+        request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
+        try:
+            return self._http.send(request)
+        except httpx.HTTPError as error:
+            raise error_of_transport(error, self.base_url) from error
+
     @contextmanager
     def stream(self, call: Call) -> Iterator[tuple[httpx.Headers, Iterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""

@@ -1,0 +1,242 @@
+"""MCP over streamable HTTP, message by message: both eras of the protocol, the tools, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from support.service import Bench, profile, service
+from waypost.wire.mcp import HANDSHAKE, MODERN, routing_headers
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN[-1],
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    async with service(tmp_path_factory.mktemp("mcp")) as made:
+        agent = profile("rain", name="Rain", description="Weather forecast for a town.", tags=["weather"])
+        assert (await made.admin().post("/api/v1/agents", json=agent)).status_code == 201
+        yield made
+
+
+@pytest.fixture
+def caller(bench: Bench) -> httpx.AsyncClient:
+    return bench.as_("caller", "discover:read", "discover:write")
+
+
+def message(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+async def ask(caller: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+    answer = await caller.post("/mcp", json=message(method, **params))
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()["result"]
+    return result
+
+
+async def ask_modern(caller: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+    said = message(method, _meta=META, **params)
+    answer = await caller.post("/mcp", json=said, headers=routing_headers(said))
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()["result"]
+    assert result["resultType"] == "complete"
+    return result
+
+
+async def call(caller: httpx.AsyncClient, tool: str, **arguments: Any) -> tuple[bool, Any]:
+    result = await ask(caller, "tools/call", name=tool, arguments=arguments)
+    assert result["content"][0]["type"] == "text"
+    return result["isError"], result["structuredContent"]
+
+
+# --- The protocol ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offered", HANDSHAKE)
+async def test_a_handshake_takes_the_revision_that_is_offered(caller: httpx.AsyncClient, offered: str) -> None:
+    result = await ask(
+        caller, "initialize", protocolVersion=offered, capabilities={}, clientInfo={"name": "t", "version": "1"}
+    )
+    assert result["protocolVersion"] == offered
+    assert result["serverInfo"]["name"] == "waypost"
+    assert "tools" in result["capabilities"]
+
+
+async def test_an_unknown_revision_is_answered_with_the_newest_of_the_era(caller: httpx.AsyncClient) -> None:
+    assert (await ask(caller, "initialize", protocolVersion="1999-01-01"))["protocolVersion"] == HANDSHAKE[-1]
+
+
+async def test_who_begins_without_a_handshake_is_told_what_is_spoken(caller: httpx.AsyncClient) -> None:
+    found = await ask_modern(caller, "server/discover")
+    assert set(found["supportedVersions"]) == {*MODERN, *HANDSHAKE}
+    assert found["cacheScope"] == "public"
+
+
+async def test_a_notification_is_taken_and_not_answered(caller: httpx.AsyncClient) -> None:
+    answer = await caller.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert (answer.status_code, answer.content) == (202, b"")
+
+
+async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx.AsyncClient) -> None:
+    old, new = await ask(caller, "tools/list"), await ask_modern(caller, "tools/list")
+    assert [tool["name"] for tool in old["tools"]] == ["find_agents", "get_agent", "register_agent"]
+    assert new["tools"] == old["tools"]
+    assert "resultType" not in old
+    find = old["tools"][0]["inputSchema"]
+    assert set(find["properties"]) == {
+        "query", "required_tags", "preferred_tags", "excluded_tags", "protocols", "limit", "include_evidence",
+    }  # fmt: skip
+    assert find["required"] == ["query"]
+
+
+# --- The tools ------------------------------------------------------------------------------------
+
+
+async def test_finding_over_mcp_is_the_discovery_response(caller: httpx.AsyncClient) -> None:
+    failed, found = await call(caller, "find_agents", query="weather forecast", include_evidence=True)
+    plain = (
+        await caller.post("/profile/v1/discover", json={"query": "weather forecast", "include_evidence": True})
+    ).json()
+    assert not failed
+    assert found["candidates"] == plain["candidates"]
+    modern = await ask_modern(caller, "tools/call", name="find_agents", arguments={"query": "weather forecast"})
+    assert modern["structuredContent"]["candidates"][0]["id"] == "rain"
+
+
+async def test_an_agent_is_read_in_any_dialect(caller: httpx.AsyncClient) -> None:
+    assert (await call(caller, "get_agent", id="rain"))[1]["id"] == "rain"
+    failed, card = await call(caller, "get_agent", id="rain", **{"as": "a2a"})
+    assert not failed
+    assert card == (await caller.get("/api/v1/agents/rain?as=a2a")).json()
+
+
+async def test_an_agent_is_registered_from_a_document_or_its_text(caller: httpx.AsyncClient) -> None:
+    failed, receipt = await call(caller, "register_agent", document=profile("by-mcp"))
+    assert (failed, receipt["outcome"], receipt["dialect"]) == (False, "created", "profile")
+    text = '{"name": "com.example/x", "description": "d", "version": "1.0.0", "remotes": [{"type": "sse", "url": "https://x.example.com"}]}'
+    failed, receipt = await call(caller, "register_agent", document=text)
+    assert (failed, receipt["dialect"]) == (False, "mcp")
+    assert (await caller.get("/api/v1/agents/by-mcp")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "path"),
+    [
+        ("find_agents", {}, "query"),
+        ("find_agents", {"query": 3}, "$.query"),
+        ("find_agents", {"query": "a", "limit": 0}, "$.limit"),
+        ("find_agents", {"query": "a", "qeury": "b"}, "qeury"),
+        ("get_agent", {"id": "nobody"}, "id"),
+        ("get_agent", {"id": "rain", "as": "nothing"}, "as"),
+        ("get_agent", {"id": 7}, "id"),
+        ("register_agent", {"document": {"id": "x"}}, None),
+        ("register_agent", {"document": 7}, "document"),
+        ("register_agent", {"document": "no document"}, None),
+    ],
+)
+async def test_an_error_of_a_tool_is_a_result_that_says_what_to_do(
+    caller: httpx.AsyncClient, tool: str, arguments: dict[str, Any], path: str | None
+) -> None:
+    failed, told = await call(caller, tool, **arguments)
+    assert failed
+    assert told["error"]["message"]
+    if path is not None:
+        assert told["error"]["path"] == path
+
+
+async def test_what_a_token_may_not_do_no_tool_does(bench: Bench) -> None:
+    reader, writer = bench.as_("reader", "discover:read"), bench.as_("writer", "discover:write")
+    failed, told = await call(reader, "register_agent", document=profile("not-mine"))
+    assert (failed, told["error"]["code"]) == (True, "forbidden")
+    assert (await call(writer, "find_agents", query="weather"))[0]
+    owner = bench.as_("owner", "discover:read", "discover:write")
+    await owner.post("/api/v1/agents", json=profile("secret"), headers={"Waypost-Visibility": "private"})
+    hidden, absent = [await call(reader, "get_agent", id=name) for name in ("secret", "secres")]
+    assert hidden[1]["error"]["code"] == absent[1]["error"]["code"] == "not_found"
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+async def test_without_a_token_nothing_is_answered(bench: Bench) -> None:
+    answer = await bench.anonymous().post("/mcp", json=message("ping"))
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["error"]["data"]["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_there_is_no_stream_and_no_session_to_end(caller: httpx.AsyncClient, method: str) -> None:
+    answer = await caller.request(method, "/mcp")
+    assert answer.status_code == 405
+    assert "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        (b"{", -32700),
+        (b"[]", -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
+        (b'{"id":1,"method":"ping"}', -32600),
+    ],
+)
+async def test_what_is_no_message_is_told(caller: httpx.AsyncClient, body: bytes, number: int) -> None:
+    answer = await caller.post("/mcp", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, number)
+
+
+async def test_other_media_types_are_not_read(caller: httpx.AsyncClient) -> None:
+    answer = await caller.post("/mcp", content=b"{}", headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 415
+
+
+async def test_an_unknown_method_or_tool_is_told_with_those_that_are_there(caller: httpx.AsyncClient) -> None:
+    answer = await caller.post("/mcp", json=message("resources/list"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (200, -32601)
+    said = message("resources/list", _meta=META)
+    answer = await caller.post("/mcp", json=said, headers=routing_headers(said))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601)
+    answer = await caller.post("/mcp", json=message("tools/call", name="nothing"))
+    assert answer.json()["error"]["code"] == -32602
+    assert "find_agents" in answer.json()["error"]["data"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "meta", "number"),
+    [
+        ({"mcp-method": "ping"}, META, -32020),
+        ({"mcp-name": "get_agent"}, META, -32020),
+        ({"mcp-protocol-version": "2025-11-25"}, META, -32020),
+        ({"mcp-name": "=?base64?!?="}, META, -32020),
+        ({}, {name: value for name, value in META.items() if "Version" in name}, -32602),
+        (
+            {"mcp-protocol-version": "2099-01-01"},
+            {**META, "io.modelcontextprotocol/protocolVersion": "2099-01-01"},
+            -32022,
+        ),
+    ],
+)
+async def test_a_message_of_today_agrees_with_its_headers(
+    caller: httpx.AsyncClient, changed: dict[str, str], meta: dict[str, Any], number: int
+) -> None:
+    said = message("tools/call", _meta=meta, name="find_agents", arguments={"query": "weather"})
+    answer = await caller.post("/mcp", json=said, headers={**routing_headers(said), **changed})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, number)
+    if number == -32022:
+        assert answer.json()["error"]["data"]["supported"] == [*MODERN, *HANDSHAKE]
+
+
+async def test_a_header_of_an_unspoken_revision_is_refused(caller: httpx.AsyncClient) -> None:
+    answer = await caller.post("/mcp", json=message("ping"), headers={"MCP-Protocol-Version": "2030-01-01"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32022)
