@@ -1,8 +1,9 @@
 """Which tags mean the same, more or less: synonyms, other languages, broader and narrower ones.
 
 A taxonomy is an outline in plain text (`data/taxonomy.txt` says how it is written); an operator's own outline is read
-after it and adds to it. Spellings of one tag (hyphen, space, underscore, plural, stem) need no data. It knows no agent,
-no index and no query.
+after it and adds to it. Spellings of one tag (hyphen, space, underscore, plural, stem) need no data. The outline that comes
+with the product is there as it is written and as it was read (`data/taxonomy.jsonl`), so that no start waits for its words
+to be spelled. It knows no agent, no index and no query.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from waypost.errors import InvalidDocument
 from waypost.model.names import fold_tag
@@ -54,17 +57,18 @@ def spellings(tag: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key in (spaced, compact) if key)) or (folded,)
 
 
-class _Concept:
+class _Concept(msgspec.Struct, array_like=True):
     """One line of the outline."""
 
-    __slots__ = ("broader", "keys", "names", "narrower", "spoken")
+    names: dict[str, None]  # the label first
+    keys: dict[str, str]  # spelling → the name it spells
+    spoken: dict[str, None] = msgspec.field(default_factory=dict)  # spellings that are meant when they stand in a text
+    broader: dict[str, None] = msgspec.field(default_factory=dict)
+    narrower: dict[str, None] = msgspec.field(default_factory=dict)
 
-    def __init__(self, label: str) -> None:
-        self.names: dict[str, None] = {label: None}  # the label first
-        self.keys: dict[str, str] = dict.fromkeys(spellings(label), label)  # spelling → the name it spells
-        self.spoken: dict[str, None] = {}  # spellings that are meant when they stand in a text
-        self.broader: dict[str, None] = {}
-        self.narrower: dict[str, None] = {}
+    @classmethod
+    def of(cls, label: str) -> _Concept:
+        return cls({label: None}, dict.fromkeys(spellings(label), label))
 
     @property
     def label(self) -> str:
@@ -89,6 +93,10 @@ class Taxonomy:
 
     def __len__(self) -> int:
         return len(self._concepts)
+
+    def table(self) -> bytes:
+        """All that was parsed, a concept a line."""
+        return msgspec.json.Encoder().encode_lines(self._concepts.values())
 
     def expand(self, tag: str) -> tuple[Expansion, ...]:
         """Other names of what the tag names, narrower tags, broader ones: the weightiest first, and bounded."""
@@ -154,11 +162,17 @@ def _keys_of(taxonomy: Taxonomy, keys: tuple[str, ...]) -> Mapping[str, Expansio
 @cache
 def standard() -> Taxonomy:
     """The taxonomy that comes with the product. Read when it is first asked for."""
-    return parse_taxonomy(standard_outline())
+    return load_taxonomy((files(__package__) / "data" / "taxonomy.jsonl").read_bytes())
 
 
 def standard_outline() -> str:
     return (files(__package__) / "data" / "taxonomy.txt").read_text("utf-8")
+
+
+def load_taxonomy(table: bytes) -> Taxonomy:
+    """A taxonomy that was read before: what `Taxonomy.table` says."""
+    concepts = msgspec.json.Decoder(_Concept).decode_lines(table)
+    return Taxonomy({concept.label: concept for concept in concepts})
 
 
 def parse_taxonomy(*outlines: str) -> Taxonomy:
@@ -187,7 +201,7 @@ def _parse_line(line: str, path: str, parents: list[str], concepts: dict[str, _C
     label = fold_tag(written.strip().removeprefix("~"))
     if not label:
         raise InvalidDocument("The line has no label.", path=path, hint="Begin it with a tag.")
-    concept = concepts.get(label) or concepts.setdefault(label, _Concept(label))
+    concept = concepts.get(label) or concepts.setdefault(label, _Concept.of(label))
     concept.add(label, is_spoken=not written.strip().startswith("~"))
     _add_names(concept, synonyms)
     del parents[depth:]

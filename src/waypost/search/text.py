@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Final
 
@@ -27,10 +27,12 @@ _DENSE: Final = (
     "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
-_ANY_WORD: Final = re.compile(rf"[{_DENSE}]+|[^\W_{_DENSE}]+")
-_IS_DENSE: Final = re.compile(rf"[{_DENSE}]")
+_ANY_WORD: Final = rf"[{_DENSE}]+|[^\W_{_DENSE}]+"
+_IS_DENSE: Final = rf"[{_DENSE}]"
 _CAMEL_HUMP: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[A-Z][0-9]+[a-z]")  # only then is it worth cutting
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+[0-9]*|[A-Z]+[0-9]*|[0-9]+")
+
+_late = cache(re.compile)  # such large sets take their time, which no start and no English text waits for
 
 _FUNCTION_WORDS: Final = """
     a about above after again all also am an and any are aren as at be because been before being below between both but by
@@ -62,7 +64,7 @@ class _Words(dict[str, str]):
         return terms
 
     def _terms(self, word: str) -> list[str]:
-        if _IS_DENSE.match(word):
+        if not word.isascii() and _late(_IS_DENSE).match(word):
             return [word[at : at + 2] for at in range(len(word) - 1)] or [word]
         parts = [word]
         if _CAMEL_HUMP.search(word) and word.isascii():
@@ -86,7 +88,9 @@ def terms_of(words: list[str]) -> str:
 
 def words_of(text: str) -> list[str]:
     """The words as written, before they are folded, cut and stemmed."""
-    return _ASCII_WORD.findall(text) if text.isascii() else _ANY_WORD.findall(unicodedata.normalize("NFKC", text))
+    return (
+        _ASCII_WORD.findall(text) if text.isascii() else _late(_ANY_WORD).findall(unicodedata.normalize("NFKC", text))
+    )
 
 
 def spelled_out(name: str) -> str:

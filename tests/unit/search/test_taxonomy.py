@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
 from waypost.errors import InvalidDocument
@@ -9,6 +11,7 @@ from waypost.search.taxonomy import (
     SYNONYM,
     Expansion,
     Taxonomy,
+    load_taxonomy,
     parse_taxonomy,
     spellings,
     standard,
@@ -144,3 +147,9 @@ def test_words_too_common_to_mean_a_tag_are_not_read_in_a_text() -> None:
     assert standard().spoken("translat") == "translation"
     assert standard().begins("machin")
     assert not standard().begins("zebra")
+
+
+def test_the_table_that_a_start_loads_is_the_outline_as_it_is_read() -> None:
+    table = (files("waypost.search") / "data" / "taxonomy.jsonl").read_bytes()
+    assert table == parse_taxonomy(standard_outline()).table(), "write it with scripts/taxonomy.py"
+    assert load_taxonomy(table).table() == table
