@@ -29,7 +29,7 @@ from waypost.model.query import (
 from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import Catalogue
-from waypost.registry.constraints import compile_constraints
+from waypost.registry.constraints import MAX_AGE, compile_constraints
 from waypost.registry.decisions import expiry_of
 from waypost.registry.facets import FacetCounter
 from waypost.registry.ports import Ranker
@@ -149,6 +149,25 @@ class Search:
         return Selection(self._catalogue, audience(self._principal), self._query, self._constraints)
 
     # --- After -----------------------------------------------------------------------------------
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the answer tells nothing of records but how each is always shown, so that they need not be read."""
+        query = self._query
+        tags = query.required_tags or query.preferred_tags or query.excluded_tags
+        return not (query.include_evidence or tags or self._wishes or MAX_AGE in query.constraints)
+
+    def outline(self, ranking: Ranking) -> Findings:
+        """Findings without candidates, for a plain question that has some."""
+        return Findings(
+            candidates=(),
+            applied_filters=self._applied(),
+            generated_at=self._now,
+            unsupported_filters=tuple(self._unsupported),
+            warnings=ranking.warnings,
+            facets=self._facets,
+            rejected=self._rejected,
+        )
 
     def findings(self, ranking: Ranking, registrations: Iterable[Registration], trust: Trust) -> Findings:
         held = {registration.id: registration for registration in registrations}

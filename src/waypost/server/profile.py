@@ -6,13 +6,15 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest
+from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject, dump_json, kind_of
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query
+from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query, Ranking
 from waypost.model.record import LISTED, Binding, record_to_json
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
 from waypost.model.verdict import TRUST_MEMBER
+from waypost.registry.catalogue import Catalogue
 from waypost.registry.constraints import MAX_AGE, SUPPORTED
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
@@ -173,9 +175,15 @@ class ProfileFace:
     async def found(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
         """The Discovery Response to a Discovery Request."""
         query, notes = parse_query(request)
-        findings = await self._registry.find(query, principal)
-        authorised = not principal.is_anonymous
-        return self._written.response(findings, query, notes, request_id, authorised=authorised)
+        search, ranking = await self._registry.ranked(query, principal)
+        redact = query.detail == "full" and principal.is_anonymous
+        kept = self._written.kept(ranking, query, self._registry.catalogue, redact=redact) if search.is_plain else None
+        if kept:
+            return answered(search.outline(ranking), notes, request_id, kept, redact=redact)
+        findings = await self._registry.told(search, ranking)
+        return answered(
+            findings, notes, request_id, self._written.candidates(findings, query, redact=redact), redact=redact
+        )
 
 
 # --- Request --------------------------------------------------------------------------------------
@@ -291,34 +299,50 @@ class ResponseWriter:
     def __init__(self) -> None:
         self._kept: Lru[tuple[str, str, bool], tuple[tuple[Any, ...], bytes]] = Lru(limits.CANDIDATE_CACHE)
 
-    def response(
-        self, findings: Findings, query: Query, notes: list[str], request_id: str, *, authorised: bool
-    ) -> bytes:
-        """Table 6. `authorised` callers may have everything with detail=full; others get it redacted, and are told
-        (PRO-36)."""
-        redact = query.detail == "full" and not authorised
-        head = dump_json(_response_head(findings, notes, request_id, redact=redact))
+    def candidates(self, findings: Findings, query: Query, *, redact: bool) -> list[bytes]:
         asked = query.constraints.get(MAX_AGE)
         oldest = None if asked is None else findings.generated_at - asked
-        parts = [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
-        return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(parts))
+        return [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
+
+    def kept(self, ranking: Ranking, query: Query, catalogue: Catalogue, *, redact: bool) -> list[bytes]:
+        """The candidates of a plain question, where all that it found were written before and have not changed since: then no
+        record is read. Else nothing. Health has a time of its own, which only the record tells."""
+        parts = []
+        for hit in ranking.hits[: query.limit]:
+            kept, entry = self._kept.get((hit.id, query.detail, redact)), catalogue.find(hit.id)
+            if kept is None or entry is None or kept[0] != (entry.etag, entry.changed_at, entry.expires_at, None):
+                return []
+            if entry.health != UNKNOWN:
+                return []
+            parts.append(_scored(kept[1], hit.score))
+        return parts
 
     def _candidate(self, candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> bytes:
-        score = round(candidate.score, 4)
         if candidate.evidence is not None or oldest is not None:
-            return dump_json({**candidate_json(candidate, query, oldest, redact=redact), "score": score})
+            shown = candidate_json(candidate, query, oldest, redact=redact)
+            return dump_json({**shown, "score": round(candidate.score, 4)})
         key = (candidate.record.id, query.detail, redact)
         kept = self._kept.get(key)
         mark = (candidate.etag, candidate.changed_at, candidate.expires_at, candidate.health)
         if kept is None or kept[0] != mark:
             kept = (mark, dump_json(candidate_json(candidate, query, None, redact=redact))[:-1])
             self._kept.put(key, kept)
-        return b'%s,"score":%s}' % (kept[1], repr(score).encode())
+        return _scored(kept[1], candidate.score)
+
+
+def _scored(shown: bytes, score: float) -> bytes:
+    return b'%s,"score":%s}' % (shown, repr(round(score, 4)).encode())
+
+
+def answered(findings: Findings, notes: list[str], request_id: str, candidates: list[bytes], *, redact: bool) -> bytes:
+    """Table 6. Callers who are known may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
+    head = dump_json(_response_head(findings, notes, request_id, redact=redact and bool(candidates)))
+    return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(candidates))
 
 
 def _response_head(findings: Findings, notes: list[str], request_id: str, *, redact: bool) -> JsonObject:
     warnings = [*notes, *findings.warnings]
-    if redact and findings.candidates:
+    if redact:
         warnings.append("detail=full needs a token: candidates are redacted")
     if findings.unsupported_filters:
         warnings.append("constraints that could not be applied are listed in unsupported_filters")

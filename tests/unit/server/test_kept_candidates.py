@@ -1,0 +1,48 @@
+"""Candidates that were written before are shown again without reading their records, and only as long as they are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from support.service import profile, service
+
+
+async def found(client: httpx.AsyncClient, text: str, **members: Any) -> list[dict[str, Any]]:
+    """The candidates, without how well they fit."""
+    answer = (await client.post("/profile/v1/discover", json={"query": text, **members})).json()
+    return [{name: value for name, value in each.items() if name != "score"} for each in answer["candidates"]]
+
+
+async def test_what_was_written_before_is_shown_again_until_it_changes(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        client = bench.as_("owner")
+        for name in ("one", "two"):
+            await client.post("/api/v1/agents", json=profile(name, description="Forecasts the weather."))
+        first = await found(client, "weather forecast")
+        assert await found(client, "forecast of the weather") == first
+        assert sorted(each["id"] for each in first) == ["one", "two"]
+        anew = profile("one", description="Forecasts the weather and the tides.", version="2.0")
+        assert (await client.post("/api/v1/agents", json=anew)).status_code == 200
+        shown = {each["id"]: each["description"] for each in await found(client, "the weather, a forecast")}
+        assert shown == {"one": "Forecasts the weather and the tides.", "two": "Forecasts the weather."}
+        await client.post("/api/v1/agents/two:renew", json={"ttl_seconds": 600})
+        renewed = {each["id"]: each["freshness"] for each in await found(client, "forecast weather")}
+        assert ["expires_at" in renewed[name] for name in ("one", "two")] == [False, True]
+        await client.delete("/api/v1/agents/two")
+        assert [each["id"] for each in await found(client, "weather")] == ["one"]
+
+
+async def test_each_detail_is_written_for_itself(tmp_path: Path) -> None:
+    async with service(tmp_path, anonymous_read=True) as bench:
+        client = bench.as_("owner")
+        await client.post("/api/v1/agents", json=profile("one", description="Forecasts the weather."))
+        for text in ("weather forecast", "forecast weather"):  # written, then shown again
+            (brief,) = await found(client, text, detail="minimal")
+            (full,) = await found(client, text, detail="full")
+            (redacted,) = await found(bench.anonymous(), text, detail="full")
+            assert ("description" in brief, "redacted" in full, redacted["redacted"]) == (False, False, True)
+            told = (await bench.anonymous().post("/profile/v1/discover", json={"query": text, "detail": "full"})).json()
+            assert told["warnings"] == ["detail=full needs a token: candidates are redacted"]
