@@ -42,6 +42,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return entry.visibility == PUBLIC or f"private:{self.agent}" in entry.scopes
 
 
+_HTTPS_PORT = 443
+
+
 class Addressee(msgspec.Struct, frozen=True, kw_only=True):
     """The agent that a request is for, and who does its tasks."""
 
@@ -150,7 +153,13 @@ class Senders:
         url = document.get("endpoints", {}).get("tasks")
         if not isinstance(url, str) or not url.startswith("https://"):
             return None
-        return None if urlsplit(url).hostname in (entry.domain, self._renderer.host) else url
+        return None if self._is_here(url, entry.domain) else url
+
+    def _is_here(self, url: str, domain: str | None) -> bool:
+        """By host and port: another service, or the agent itself, may listen on the same host or under the same domain."""
+        own, there = urlsplit(self._renderer.base_url), urlsplit(url)
+        ports = {_HTTPS_PORT, own.port or _HTTPS_PORT}
+        return there.hostname in (domain, self._renderer.host) and (there.port or _HTTPS_PORT) in ports
 
     def owner_of(self, agent: str) -> str | None:
         """Who registered an agent. Nobody but admin speaks for the service."""

@@ -45,9 +45,9 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-async def send(here: Place, **members: Any) -> httpx.Response:
+async def send(here: Place, to: str = BOB, **members: Any) -> httpx.Response:
     answer = await here.bench.as_("alice").post(
-        TASKS, params={"agent": BOB}, json={"task": "review", "input": {"n": 1}, **members}
+        TASKS, params={"agent": to}, json={"task": "review", "input": {"n": 1}, **members}
     )
     assert answer.status_code == 202, answer.text
     return answer
@@ -72,6 +72,20 @@ async def test_a_task_for_an_agent_elsewhere_is_sent_there_signed(here: Place) -
     identity = load_private_key((here.bench.application.settings.data / "keys/identity.pem").read_bytes())
     assert taken.headers["adp-agent"] == here.own == "agent:registry.example.com"
     await check_request(taken.headers, identity.public, taken.body, here.bench.clock.now())
+
+
+@pytest.mark.req("ADP-44")
+@pytest.mark.parametrize(("base_url", "domain"), [("http://bob.example.com:8440", "ann.example.com"), (BASE, BOB[6:])])
+async def test_another_port_of_the_same_host_is_elsewhere(tmp_path: Path, base_url: str, domain: str) -> None:
+    """Two services on one machine; and a document that an operator registered, which is served here under its domain."""
+    async with place(tmp_path, base_url=base_url) as made:
+        stated = document(made.taking.port, key_of())
+        stated["identity"] |= {"id": f"agent:{domain}", "domain": domain}
+        assert (await made.bench.admin().post("/api/v1/agents", json=stated)).is_success
+        made.taking.answers = [ACCEPTED]
+        await send(made, to=f"agent:{domain}")
+        (taken,) = await made.taking.wait()
+        assert (taken.method, taken.path) == ("POST", "/agent/tasks")
 
 
 async def check_request(headers: dict[str, str], key: PublicKey, body: bytes, now: float) -> None:
