@@ -5,6 +5,7 @@ A module or a part that is late stands in for itself until then: whoever holds i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
@@ -33,6 +34,11 @@ def late_part(make: Callable[[], Part]) -> Part:
     """What `make` makes, once, when the first of its methods is asked for. `make` imports what it needs, and its settings are
     checked already: nobody would hear of a mistake in them any more."""
     return cast(Part, _Late(cache(make)))
+
+
+def late_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """For patterns that take a while to compile and that no start needs: its methods can be called, and nothing else."""
+    return late_part(partial(re.compile, pattern, flags))
 
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import MalformedJson, TooComplex, TooLarge
+from waypost.late import late_pattern
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -28,12 +29,12 @@ _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 # For the place of an error: as much as holds no number that could be wrong; as much as ends with an object. Nothing is given
 # back once it was taken (`++`).
 _STRING: Final = r'"(?:[^"\\]++|\\.)*+"'
-_HARMLESS: Final = re.compile(
+_HARMLESS: Final = late_pattern(
     rf"""(?:[^"0-9NI-]++|{_STRING}
     |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?+(?![0-9.eE]))*+""",
     re.VERBOSE | re.DOTALL,
 )
-_UP_TO_OBJECT_END: Final = re.compile(rf'(?:[^"}}]++|{_STRING})*+\}}', re.DOTALL)
+_UP_TO_OBJECT_END: Final = late_pattern(rf'(?:[^"}}]++|{_STRING})*+\}}', re.DOTALL)
 _CLOSING: Final = str.maketrans("[{", "]}")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _encoder = msgspec.json.Encoder()

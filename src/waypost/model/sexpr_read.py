@@ -15,6 +15,7 @@ from typing import Final
 
 from waypost import limits
 from waypost.errors import InvalidDocument
+from waypost.late import late_pattern
 from waypost.model.sexpr import NAME, Context, Form, Key, Keyword, List, Map, Quote, Symbol, Vector, is_name
 
 # What is well written in a string: no control character, no escape but those of JSON, no half of a surrogate pair.
@@ -31,7 +32,7 @@ _BEHIND: Final = rf"(?!{_IN_WORD})"
 # and nothing is given back once it was taken (`++`): no text makes this go over it more than twice. Most words are plain,
 # and are judged by this alone; the others are looked at again.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
-_TOKEN: Final = re.compile(
+_TOKEN: Final = late_pattern(
     rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*+
     (?: :({NAME}{_BEHIND})
     | "({_WELL_WRITTEN})"
@@ -47,7 +48,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _HEX: Final = re.compile(r"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\u(?![0-9a-fA-F]{4}))?|[0-9a-fA-F]{4})")
-_STRING_WORD: Final = re.compile(_WELL_WRITTEN)
+_STRING_WORD: Final = late_pattern(_WELL_WRITTEN)
 _ALL_DIGITS: Final = re.compile(r"[-+]?[0-9]++\Z")
 _ANY_FLOAT: Final = re.compile(r"[-+]?[0-9]++\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z")
 _NUMBER_START: Final = re.compile(r"[-+]?[0-9]")

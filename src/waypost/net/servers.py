@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost.errors import ConfigurationError
+from waypost.late import late_pattern
 
 SYSTEM: Final = "system"
 _PORTS: Final = {"plain": 53, "tls": 853, "https": 443}
-_HOST: Final = re.compile(
+_HOST: Final = late_pattern(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z", re.IGNORECASE
 )
 
