@@ -132,7 +132,7 @@ def summary_of(record: AgentRecord) -> JsonObject:
     """The summary view straight from the record, for lists: equal to `to_summary` of the full view."""
     summary = _text(residue_of(record, "af"), "summary")
     head = _head(record, None if summary is None else clean(summary))
-    return to_summary(_bounded({**head, "metadata": {}}))
+    return to_summary(bounded({**head, "metadata": {}}))
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -313,10 +313,10 @@ def _write(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> 
         if instant is not None:
             document[name] = to_rfc3339(instant)
     document["metadata"] = _metadata(record, others)
-    return _bounded(fill(document, leftover(residue, ("endpoints", "summary"))))
+    return bounded(fill(document, leftover(residue, ("endpoints", "summary"))))
 
 
-def _bounded(document: JsonObject) -> JsonObject:
+def bounded(document: JsonObject) -> JsonObject:
     """AF-20: no member longer than the surface allows; `metadata.truncated` names those that were cut."""
     within = dict(document)
     within["name"] = document["name"][:_NAME_CHARS]

@@ -20,6 +20,7 @@ from waypost.model.names import fold, fold_tag, slug
 from waypost.model.record import AgentRecord, check_id, record_bytes
 from waypost.model.times import find_instant
 from waypost.server.af_view import AfAgent, Text, make_agent, text_of
+from waypost.server.af_wide import narrow, widen
 
 AgentLike: TypeAlias = AgentRecord | Mapping[str, Any] | bytes | str
 
@@ -63,6 +64,8 @@ def read_agent(item: AgentLike, *, base_url: str, now: float) -> Offered:
     context = EncodeContext(now=now, base_url=base_url or LOCAL_ORIGIN)
     read = _Read(item) if isinstance(item, AgentRecord) else _decode(bytes_of(item), context)
     document = CODECS["af"].encode(read.record, context).document
+    if read.document is not None:
+        document = widen(document, read.document)
     if read.is_local:
         metadata = {name: value for name, value in document["metadata"].items() if name != "canonical_id"}
         document = {**document, "metadata": metadata}
@@ -76,8 +79,8 @@ def read_agent(item: AgentLike, *, base_url: str, now: float) -> Offered:
     return Offered(
         record=read.record,
         agent=agent,
-        text=text_of(msgspec.json.decode(agent.summary), read.record.description),
-        tags=frozenset(map(fold_tag, read.record.tags)),
+        text=text_of(msgspec.json.decode(agent.summary), document.get("description", read.record.description)),
+        tags=frozenset(map(fold_tag, document["tags"])),
         a2a=card,
     )
 
@@ -90,6 +93,7 @@ class _Read(NamedTuple):
     record: AgentRecord
     is_local: bool = False  # its id is this application's own name, not known elsewhere
     a2a: bytes | None = None  # the A2A card that it came as
+    document: JsonObject | None = None  # the AgentMetadata that it came as
 
 
 def _decode(data: bytes, context: EncodeContext) -> _Read:
@@ -102,10 +106,14 @@ def _decode(data: bytes, context: EncodeContext) -> _Read:
         return _Read(decoded.record, a2a=data if dialect == "a2a" else None)
     metadata = document.get("metadata")
     if isinstance(metadata, dict) and "canonical_id" in metadata:
-        return _Read(decode_document(data, "af", reading)[2].record)
+        return _Read(_record(document, reading), document=document)
     # Without this an id of AF would become an address of wherever the application happens to run.
-    record = decode_document(dump_json(_with_own_id(document)), "af", reading)[2].record
-    return _Read(record, is_local=slug(record.id) == record.id)
+    record = _record(_with_own_id(document), reading)
+    return _Read(record, is_local=slug(record.id) == record.id, document=document)
+
+
+def _record(document: JsonObject, reading: DecodeContext) -> AgentRecord:
+    return decode_document(dump_json(narrow(document)), "af", reading)[2].record
 
 
 def _says_little(document: JsonObject) -> bool:
@@ -124,9 +132,9 @@ def _read_little(document: JsonObject, reading: DecodeContext) -> _Read:
     if bare.keys() & _OF_THE_PROFILE and bare.keys() >= {"name", "description"}:
         record = read_record(bare)
         check_times(record, reading.now)
-    else:
-        record = decode_document(dump_json(_with_own_id(bare)), "af", reading)[2].record
-    return _Read(record, is_local=slug(record.id) == record.id)
+        return _Read(record, is_local=slug(record.id) == record.id)
+    record = _record(_with_own_id(bare), reading)
+    return _Read(record, is_local=slug(record.id) == record.id, document=bare)
 
 
 def _with_own_id(document: JsonObject) -> JsonObject:

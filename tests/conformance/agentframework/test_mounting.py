@@ -90,6 +90,51 @@ async def test_an_agent_of_the_application_need_say_no_more_than_its_id(document
     assert item["metadata"].get("canonical_id", document["id"]) == document["id"]
 
 
+@pytest.mark.req("AF-20")
+@pytest.mark.parametrize(
+    ("member", "given", "shown"),
+    [
+        ("name", "n" * 257, "n" * 256),
+        ("summary", "s" * 513, "s" * 512),
+        ("description", "é" * 8193, "é" * 8192),
+        ("tags", [f"t{number}" for number in range(65)], [f"t{number}" for number in range(64)]),
+        ("tags", ["t" * 65], ["t" * 64]),
+        (
+            "endpoints",
+            [{"method": "get", "path": f"/{number}"} for number in range(129)],
+            [{"method": "GET", "path": f"/{number}"} for number in range(128)],
+        ),
+    ],
+)
+async def test_what_an_application_says_at_length_is_cut_where_the_surface_ends(
+    member: str, given: Any, shown: Any
+) -> None:
+    within = {"id": "within", "name": "N", "summary": "S", member: [*shown] if isinstance(shown, list) else shown}
+    async with client_of(Discovery(agents=[within, {**within, "id": "beyond", member: given}])) as client:
+        kept = (await client.get(f"{AGENTS}/within")).json()
+        cut = (await client.get(f"{AGENTS}/beyond")).json()
+    assert kept[member] == cut[member] == shown
+    assert "truncated" not in kept["metadata"]
+    assert cut["metadata"]["truncated"] == [member]
+
+
+@pytest.mark.req("AF-17", "AF-20", "AF-22")
+async def test_what_stands_past_the_room_of_a_record_is_checked_and_found() -> None:
+    tags = [f"t{number}" for number in range(40)]
+    endpoints: list[Any] = [{"method": "GET", "path": f"/{number}"} for number in range(20)]
+    wide = {"id": "wide", "summary": "S", "description": "d " * 3000 + "needle", "tags": tags, "endpoints": endpoints}
+    async with client_of(Discovery(agents=[wide])) as client:
+        for question in ("tag=t39", "q=needle"):
+            assert [agent["id"] for agent in (await client.get(f"{AGENTS}?{question}")).json()["agents"]] == ["wide"]
+    for member, wrong, path in (
+        ("tags", [*tags, 5], "$.tags[40]"),
+        ("endpoints", [*endpoints, {"method": "GET", "path": "//h"}], "$.endpoints[20].path"),
+    ):
+        with pytest.raises(InvalidDocument) as refused:
+            Discovery(agents=[{**wide, member: wrong}])
+        assert refused.value.path == path
+
+
 @pytest.mark.req("AF-70")
 async def test_a_callable_is_asked_each_time_and_a_database_is_read() -> None:
     agents = [ANNOTATOR]
