@@ -10,7 +10,8 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
 from pyroaring import BitMap
@@ -95,10 +96,12 @@ class Catalogue:
 
     def _load_names(self, roll: Roll) -> None:
         ids, aliases = roll.column("id"), roll.column("aliases")
-        if any(aliases) or not all(map(str.isascii, ids)) or max(map(len, ids), default=0) > _UNHASHED:
-            for row, (agent_id, others) in enumerate(zip(ids, aliases, strict=True)):
-                if others or _may_be_hashed(agent_id):
-                    self._name(roll[row])
+        rows = range(len(ids))
+        named = {*compress(rows, aliases), *compress(rows, map(_UNHASHED.__lt__, map(len, ids)))}
+        named.update(compress(rows, map(not_, map(str.isascii, ids))))
+        for row in sorted(named):
+            if aliases[row] or _may_be_hashed(ids[row]):
+                self._name(roll[row])
 
     def _load_judged(self, roll: Roll) -> None:
         """Most agents state one of a few things: each is looked at once, not once for each of them."""
