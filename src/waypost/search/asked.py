@@ -18,6 +18,7 @@ from waypost.search.clauses import clauses
 from waypost.search.document import alike_key, hash_of
 from waypost.search.expansion import predict
 from waypost.search.live import Live
+from waypost.search.quotes import quoted_terms
 from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
 from waypost.search.text import query_terms
@@ -28,6 +29,7 @@ _LEAST_TERMS: Final = 4
 _LEAST_SHARE: Final = 0.6  # of the weight, whatever it costs
 _MOST_READ: Final = 100_000  # rows that hold the terms that choose: some milliseconds
 _ALIKE: Final = 0.02  # of a term's weight
+_QUOTED: Final = 0.25  # of its weight: a term that the question only quotes
 _TAGS: Final = 4096  # whose spellings are remembered
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
@@ -42,6 +44,7 @@ class Wished(NamedTuple):
 class Asked(NamedTuple):
     units: tuple[str, ...]  # the whole, then its clauses
     terms: tuple[int, ...]  # of the whole: every clause has only terms of it
+    shares: tuple[float, ...]  # of each term's weight that counts
     has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
     wishes: tuple[Wished, ...]
 
@@ -55,9 +58,11 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
     has[:, 0] = 1.0
     for unit, part in enumerate(units[1:], start=1):
         has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
+    quoted = quoted_terms(text)
     return Asked(
         units=units,
         terms=tuple(map(hash_of, words)),
+        shares=tuple(_QUOTED if word in quoted else 1.0 for word in words),
         has=has,
         wishes=_wishes(words, preferred, taxonomy),
     )
@@ -88,20 +93,20 @@ class Rarity:
         self,
         lives: Sequence[Live],
         audience: frozenset[str] | None,
-        terms: Sequence[int],
+        asked: Asked,
         crowd: Sequence[Rows] | None = None,
     ) -> None:
         tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
-        self.numbers = [live.segment.terms.find_all(terms) for live in lives]
+        self.numbers = [live.segment.terms.find_all(asked.terms) for live in lives]
         docs = sum(counts[tier] for counts in (live.docs.tolist() for live in lives) for tier in tiers)
-        containing = [0] * len(terms)
+        containing = [0] * len(asked.terms)
         for live, numbers in zip(lives, self.numbers, strict=True):
             containing = [*map(add, containing, live.containing(numbers, tiers))]
         if crowd is not None:
             copies, copied = self._counted(lives, crowd, tiers)
             docs -= max(0, copies - 1)
             containing = [count - max(0, some - 1) for count, some in zip(containing, copied, strict=True)]
-        self.weights = [_weight(docs, count) for count in containing]
+        self.weights = [share * _weight(docs, count) for share, count in zip(asked.shares, containing, strict=True)]
         self.known = len(containing) - containing.count(0)  # terms that anybody uses
         # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
         rare = (at for at, count in enumerate(containing) if not count)

@@ -172,7 +172,7 @@ class HybridRanker:
     def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
         taxonomy = self._taxonomy = standard() if self._taxonomy is None else self._taxonomy
         asked = asked_of(query, question.preferred, taxonomy)
-        rarity = Rarity(lives, question.audience, asked.terms)
+        rarity = Rarity(lives, question.audience, asked)
         masks = [admitted(live, question, among) for live in lives]
         visible = sum(live.visible(question.audience)[1] for live in lives)
         vectors = self._vectors(asked) if asked.terms else {}
@@ -193,7 +193,7 @@ class HybridRanker:
                 depth = max(wanted, DEEP)
                 findings = found(depth)
                 kin = kin_of(findings, crowd)
-            thin = Rarity(lives, question.audience, asked.terms, kin)
+            thin = Rarity(lives, question.audience, asked, kin)
             if not thin.is_like(rarity):
                 rarity, words = thin, _weighted(lives, thin)
                 findings = [
