@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -229,9 +230,22 @@ def _is_reachable(url: str) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.username is None and parts.port != 0
+        if parts.scheme not in _SCHEMES or not parts.hostname or parts.username is not None or parts.port == 0:
+            return False
     except ValueError:
         return False
+    return not _is_nobodys(parts.hostname)
+
+
+def _is_nobodys(host: str) -> bool:
+    """True for an address at which no agent can be: those of metadata services and of one link, all hosts, none at all."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False  # a name: what it leads to is looked at when it is called
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return _is_nobodys(str(address.ipv4_mapped))
+    return address.is_link_local or address.is_multicast or address.is_unspecified
 
 
 def _lease(receipt: Receipt) -> JsonObject:

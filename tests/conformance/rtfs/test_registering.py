@@ -94,6 +94,8 @@ async def test_missing_and_mistyped_parameters_are_refused(rpc: Rpc) -> None:
     assert await rpc.code("register", agent_card=card(), endpoint_url=5) == -32602
     for address in ("agent.example.com", "file:///etc/passwd", "http://user:secret@a.example/", "http:///x"):
         assert await rpc.code("register", agent_card=card(), endpoint_url=address) == -32005
+    for nobody in ("169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1"):
+        assert await rpc.code("register", agent_card=card(), endpoint_url=f"http://{nobody}/latest") == -32005
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"d": deep}
