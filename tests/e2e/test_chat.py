@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -110,6 +111,37 @@ async def test_an_agent_that_holds_a_line_is_reached_whichever_process_takes_the
         assert checks["peer-verified"] == "passed"
         shown = (await client.document(BOB, "adp")).trust
         assert shown == "verified"
+
+
+async def test_agents_whose_documents_an_operator_registered_meet_before_there_is_any_dns(
+    server: RunningServer,
+) -> None:
+    """They name their own domains as the places of their conversations, which the registry answers for by `Host`."""
+    carol, dave = "agent:carol.example.com", "agent:dave.example.com"
+    async with Client(server.url, server.admin_token) as client:
+        for agent in (carol, dave):
+            await client.register(named_at_its_domain(agent))
+    async with (
+        LiveAgent(carol, key_of(carol), registry=server.url, token=server.admin_token) as caller,
+        LiveAgent(dave, key_of(dave), registry=server.url, token=server.admin_token) as called,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        called.on_chat(_echo)
+        await called.attach()
+        reply = await caller.chat(dave, "hello")
+        assert (str(reply), reply.verdict and reply.verdict.state) == ("echo: hello", "passed")
+
+
+async def _echo(message: ChatMessage) -> str:
+    return f"echo: {message.text}"
+
+
+def named_at_its_domain(agent: str) -> dict[str, Any]:
+    domain = agent.removeprefix("agent:")
+    identity = {"id": agent, "domain": domain, "name": domain, "publicKey": adp_public_key(key_of(agent), domain)}
+    endpoints = {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": f"wss://{domain}/agent/chat"}
+    talk = [{"id": "chat", "name": "Conversation"}]
+    return {"protocol": "ADP/1.1", "identity": identity, "endpoints": endpoints, "capabilities": talk}
 
 
 def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedProcess[str]:

@@ -73,12 +73,16 @@ class RegistryContacts:
         await self._http.aclose()
 
     async def find(self, agent: str) -> Contact | None:
-        return (
-            await self._itself(agent)
-            or await self._resolved(agent)
-            or await self._registered(agent)
-            or await self._hosted(agent)
-        )
+        """Where no DNS leads to an agent, a registry that answers for its domain does: its operator said so."""
+        own = await self._itself(agent)
+        if own is not None:
+            return own
+        resolution = await self._resolution(agent)
+        found = await self._resolved(agent, resolution) or await self._registered(agent)
+        is_led = resolution is not None and resolution.document is not None
+        if found is not None and found.key is not None and (is_led or not _is_at(found.url, domain_of(agent))):
+            return found
+        return await self._hosted(agent) or found
 
     async def itself(self) -> Contact:
         """The registry as an agent."""
@@ -98,15 +102,15 @@ class RegistryContacts:
         own = await self.itself()
         return own if own.agent == agent else None
 
-    async def _resolved(self, agent: str) -> Contact | None:
-        if not is_domain(agent):
-            return None
+    async def _resolution(self, agent: str) -> Resolution | None:
         try:
-            resolution = await self._client.resolve(agent)
+            return await self._client.resolve(agent) if is_domain(agent) else None
         except WaypostError:
             return None
-        key = resolved_key(agent, resolution)
-        if key is None or resolution.document is None:
+
+    async def _resolved(self, agent: str, resolution: Resolution | None) -> Contact | None:
+        key = None if resolution is None else resolved_key(agent, resolution)
+        if key is None or resolution is None or resolution.document is None:
             return None
         document = await self._fetched(resolution.document.url, resolution.document.sha256)
         return Contact(agent=agent, url=chat_address(document), key=key)
@@ -130,8 +134,13 @@ class RegistryContacts:
             found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
         except httpx.HTTPError:
             return None
-        key = stated_key(agent, parse_object(found.content), "registry") if found.status_code == 200 else None
-        return None if key is None else Contact(agent=agent, url=own.url, key=key, token=self._token)
+        document = parse_object(found.content) if found.status_code == 200 else {}
+        key, chat = stated_key(agent, document, "registry"), chat_address(document)
+        if key is None:
+            return None
+        if not _is_at(chat, domain):
+            return Contact(agent=agent, url=chat, key=key)
+        return Contact(agent=agent, url=own.url, key=key, token=self._token)
 
     async def _registered(self, agent: str) -> Contact | None:
         try:
@@ -198,6 +207,14 @@ def chat_address(document: JsonObject) -> str | None:
     endpoints: Any = document.get("endpoints")
     chat = endpoints.get("chat") if isinstance(endpoints, dict) else None
     return chat if isinstance(chat, str) else None
+
+
+def _is_at(url: str | None, domain: str | None) -> bool:
+    """Whether an address is that of the domain itself, which a registry may answer for; no address is none elsewhere."""
+    if url is None:
+        return True
+    parts = urlsplit(url)
+    return parts.hostname == domain and parts.port in (None, 443)
 
 
 def stated_key(agent: str, document: JsonObject, by: By) -> PeerKey | None:
