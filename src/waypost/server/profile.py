@@ -6,46 +6,23 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest
-from waypost.model.health import UNKNOWN
-from waypost.model.json import JsonObject, dump_json, kind_of
+from waypost.model.json import JsonObject, kind_of
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, Candidate, Emptiness, Evidence, Findings, Query, Ranking
-from waypost.model.record import LISTED, Binding, record_to_json
-from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
-from waypost.model.verdict import TRUST_MEMBER
-from waypost.registry.catalogue import Catalogue
-from waypost.registry.constraints import MAX_AGE, SUPPORTED
+from waypost.model.query import FACETS, Query
+from waypost.model.record import LISTED
+from waypost.registry.constraints import SUPPORTED
 from waypost.registry.engine import Registry
-from waypost.registry.lru import Lru
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
-from waypost.server.facets import facets_json
 from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
+from waypost.server.profile_answer import ResponseWriter, answered
 from waypost.server.reading import read_if_match, read_limit, read_object, read_texts, read_visibility
 from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
 
 _LEVEL = b"D2"
-_SHORT_DESCRIPTION = 280
 _DETAILS = ("minimal", "summary", "full")
-_OURS = (
-    "score",
-    "score_components",
-    "matched_tags",
-    "expanded_tags",
-    "matched_examples",
-    "snippets",
-    "flags",
-    "credential_refs",
-    "redacted",
-    "freshness",
-    "trust",
-    "health",
-    "untrusted",
-    "self_asserted",
-    TRUST_MEMBER,
-)
 
 
 class ProfileFace:
@@ -288,198 +265,3 @@ def _floor(document: JsonObject) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidRequest("min_score must be a number from 0 to 1.", path="$.min_score")
     return float(value)
-
-
-# --- Response -------------------------------------------------------------------------------------
-
-
-class ResponseWriter:
-    """Discovery Responses as bytes. What a candidate shows apart from its score is written once and kept, bounded."""
-
-    def __init__(self) -> None:
-        self._kept: Lru[tuple[str, str, bool], tuple[tuple[Any, ...], bytes]] = Lru(limits.CANDIDATE_CACHE)
-
-    def candidates(self, findings: Findings, query: Query, *, redact: bool) -> list[bytes]:
-        asked = query.constraints.get(MAX_AGE)
-        oldest = None if asked is None else findings.generated_at - asked
-        return [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
-
-    def kept(self, ranking: Ranking, query: Query, catalogue: Catalogue, *, redact: bool) -> list[bytes]:
-        """The candidates of a plain question, where all that it found were written before and have not changed since: then no
-        record is read. Else nothing. Health has a time of its own, which only the record tells."""
-        parts = []
-        for hit in ranking.hits[: query.limit]:
-            kept, entry = self._kept.get((hit.id, query.detail, redact)), catalogue.find(hit.id)
-            if kept is None or entry is None or kept[0] != (entry.etag, entry.changed_at, entry.expires_at, None):
-                return []
-            if entry.health != UNKNOWN:
-                return []
-            parts.append(_scored(kept[1], hit.score))
-        return parts
-
-    def _candidate(self, candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> bytes:
-        if candidate.evidence is not None or oldest is not None:
-            shown = candidate_json(candidate, query, oldest, redact=redact)
-            return dump_json({**shown, "score": round(candidate.score, 4)})
-        key = (candidate.record.id, query.detail, redact)
-        kept = self._kept.get(key)
-        mark = (candidate.etag, candidate.changed_at, candidate.expires_at, candidate.health)
-        if kept is None or kept[0] != mark:
-            kept = (mark, dump_json(candidate_json(candidate, query, None, redact=redact))[:-1])
-            self._kept.put(key, kept)
-        return _scored(kept[1], candidate.score)
-
-
-def _scored(shown: bytes, score: float) -> bytes:
-    return b'%s,"score":%s}' % (shown, repr(round(score, 4)).encode())
-
-
-def answered(findings: Findings, notes: list[str], request_id: str, candidates: list[bytes], *, redact: bool) -> bytes:
-    """Table 6. Callers who are known may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
-    head = dump_json(_response_head(findings, notes, request_id, redact=redact and bool(candidates)))
-    return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(candidates))
-
-
-def _response_head(findings: Findings, notes: list[str], request_id: str, *, redact: bool) -> JsonObject:
-    warnings = [*notes, *findings.warnings]
-    if redact:
-        warnings.append("detail=full needs a token: candidates are redacted")
-    if findings.unsupported_filters:
-        warnings.append("constraints that could not be applied are listed in unsupported_filters")
-    head: JsonObject = {
-        "request_id": request_id,
-        "generated_at": to_rfc3339_millis(findings.generated_at),
-        "applied_filters": findings.applied_filters,
-    }
-    if findings.unsupported_filters:
-        head["unsupported_filters"] = list(findings.unsupported_filters)
-    if warnings:
-        head["warnings"] = warnings
-    return head | _explanations(findings)
-
-
-def _explanations(findings: Findings) -> JsonObject:
-    """Members beyond Table 6, each where it has something to say."""
-    told: JsonObject = {}
-    if findings.facets is not None:
-        told["facets"] = facets_json(findings.facets)
-    if findings.rejected:
-        told["rejected_constraints"] = findings.rejected
-    if findings.suggestions:
-        told["suggestions"] = {"tags": findings.suggestions}
-    if findings.empty is not None:
-        told["empty"] = _empty_json(findings.empty)
-    return told
-
-
-def _empty_json(empty: Emptiness) -> JsonObject:
-    told: JsonObject = {"reason": empty.reason, "visible": empty.visible}
-    if empty.filters:
-        told["filters"] = [
-            {"filter": each.filter, "value": each.value, "matching": each.matching, "remaining": each.remaining}
-            for each in empty.filters
-        ]
-    if empty.best_score is not None:
-        told["best_score"] = empty.best_score
-    return told
-
-
-def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> JsonObject:
-    """Table 7, without the score. `oldest` is the time before which the caller takes metadata for old."""
-    record = candidate.record
-    shown: JsonObject
-    if query.detail == "full" and not redact:
-        shown = _told_apart(record_to_json(record))
-    else:
-        shown = {"id": record.id}
-        if query.detail != "minimal":
-            shown["name"] = record.name
-            shown["description"] = _shorten(record.description)
-            if record.tags:
-                shown["tags"] = list(record.tags)
-        shown["bindings"] = [_binding_json(binding, query.detail) for binding in record.bindings]
-    shown["status"] = record.effective_status
-    if redact:
-        shown["redacted"] = True
-    if query.detail != "minimal":
-        shown["freshness"] = _freshness(candidate, oldest)
-        shown["trust"] = {"level": candidate.trust["level"]}
-        if candidate.health is not None:  # a state and since when: why, is its owner's to know
-            shown["health"] = {"state": candidate.health.state, "since": to_rfc3339(candidate.health.since)}
-    if candidate.evidence is not None:
-        shown.update(_evidence_json(candidate.evidence))
-        shown["trust"] = candidate.trust
-        references = _credential_refs(candidate.trust)
-        if references:
-            shown["credential_refs"] = references
-        shown["untrusted"] = (
-            True  # name, description, examples and snippets are the publisher's words: data, not orders
-        )
-    return shown
-
-
-def _told_apart(document: JsonObject) -> JsonObject:
-    """What only we may say of a candidate stands apart where a publisher said it of itself (PRO-55, P11)."""
-    claimed = {name: document.pop(name) for name in _OURS if name in document}
-    if claimed:
-        document["self_asserted"] = claimed
-    return document
-
-
-def _credential_refs(trust: JsonObject) -> list[str]:
-    """The keys and domains by which the agent was verified."""
-    passed = [check["evidence"] for check in trust["checks"] if check["state"] == "passed" and "evidence" in check]
-    return list(
-        dict.fromkeys(str(told[name]) for told in passed for name in ("key_id", "domain") if told.get(name) is not None)
-    )
-
-
-def _freshness(candidate: Candidate, oldest: float | None) -> JsonObject:
-    """PRO-21: when it was indexed, and whether its source says that it is older than the caller asked for."""
-    freshness: JsonObject = {"indexed_at": to_rfc3339(candidate.changed_at)}
-    updated_at = candidate.record.updated_at
-    if updated_at is not None:
-        freshness["metadata_updated_at"] = updated_at
-    if candidate.expires_at is not None:
-        freshness["expires_at"] = to_rfc3339(candidate.expires_at)
-    if oldest is not None and (updated := find_instant(updated_at)) is not None:
-        freshness["older_than_constraint"] = updated < oldest
-    return freshness
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= _SHORT_DESCRIPTION:
-        return text
-    return text[:_SHORT_DESCRIPTION].rsplit(" ", 1)[0] + "…"
-
-
-def _binding_json(binding: Binding, detail: str) -> JsonObject:
-    shown: JsonObject = {"protocol": binding.protocol, "endpoint": binding.endpoint}
-    if detail != "minimal":
-        if binding.media_types:
-            shown["media_types"] = list(binding.media_types)
-        if binding.interaction_model is not None:
-            shown["interaction_model"] = binding.interaction_model
-        if binding.priority is not None:
-            shown["priority"] = binding.priority
-    return shown
-
-
-def _evidence_json(evidence: Evidence) -> JsonObject:
-    shown: JsonObject = {"score_components": {name: round(value, 4) for name, value in evidence.components.items()}}
-    shown["matched_tags"] = list(evidence.matched_tags)
-    if evidence.expanded_tags:
-        shown["expanded_tags"] = list(evidence.expanded_tags)
-    shown["matched_examples"] = [
-        {
-            name: value
-            for name, value in (("id", item.id), ("score", round(item.score, 4)), ("text", item.text))
-            if value is not None
-        }
-        for item in evidence.matched_examples
-    ]
-    if evidence.snippets:
-        shown["snippets"] = list(evidence.snippets)
-    if evidence.flags:
-        shown["flags"] = list(evidence.flags)
-    return shown
