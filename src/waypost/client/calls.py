@@ -98,9 +98,11 @@ def quoted(etag: str | None) -> str | None:
 
 
 def document_bytes(document: Registrable) -> bytes:
-    """The document as it is sent: bytes and files untouched, mappings as JSON."""
+    """The document as it is sent: bytes, texts and files untouched, mappings as JSON."""
     if isinstance(document, bytes):
         content = document
+    elif isinstance(document, str) and document.lstrip("\ufeff \t\r\n").startswith(("{", "(")):  # no name of a file
+        content = document.encode()
     elif isinstance(document, Mapping):
         content = dump_json(dict(document))
     else:

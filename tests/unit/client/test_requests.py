@@ -98,8 +98,8 @@ async def test_any_id_fits_one_segment_of_the_path(agent_id: str, path: str) -> 
 # --- Registering -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [dict, lambda it: json.dumps(it, indent=1).encode(), Agent.from_document])
-async def test_a_document_may_be_a_mapping_bytes_or_an_agent(make: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("make", [dict, lambda it: json.dumps(it, indent=1).encode(), json.dumps, Agent.from_document])
+async def test_a_document_may_be_a_mapping_bytes_a_text_or_an_agent(make: Callable[[Any], Any]) -> None:
     document = {"id": "a", "name": "A", "description": "d", "bindings": []}
     script = Script(ok(RECEIPT))
     async with script.client() as client:

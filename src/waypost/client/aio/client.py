@@ -124,7 +124,7 @@ class Client(TrustCalls, MeetingCalls, ZoneCalls):
         base: str | None = None,
         fetched_from: str | None = None,
     ) -> Receipt:
-        """Register a document of any dialect: a mapping, bytes, or the path of a file.
+        """Register a document of any dialect: a mapping, bytes, its text, or the path of a file.
 
         `base` is the origin of its relative references, `fetched_from` the address where it is published.
 
