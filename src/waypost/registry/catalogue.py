@@ -12,25 +12,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import compress, islice
 from operator import not_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap
-from sortedcontainers import SortedList
 
-from waypost.model.names import fold, hash_slug, slug, unslug
-from waypost.model.principal import PRIVATE, VISIBILITIES, record_scopes
+from waypost.model.names import hash_slug, slug, unslug
+from waypost.model.principal import PRIVATE, VISIBILITIES
 from waypost.model.record import LISTED as LISTED
 from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry
 from waypost.registry.lookalikes import Lookalikes
+from waypost.registry.orders import Orders
+from waypost.registry.orders import Position as Position
+from waypost.registry.orders import position_of as position_of
 from waypost.registry.roll import LateEntries, Roll
 from waypost.registry.stated import StatedIndex
+from waypost.registry.traces import Traces
 from waypost.search.tags import TagIndex
 
 if TYPE_CHECKING:
     from waypost.registry.spellings import Spellings
     from waypost.search.suggestions import TagNeighbours
 
-_EVERYTHING = "*"
 _KEY = f"{KEY_FACT}:"
 _TRUST = f"{TRUST_FACT}:"
 _PREPARED_AT_ONCE = 4000  # some 10 ms of work
@@ -38,27 +40,20 @@ _FRESH = 500  # new agents that wait to be put into the tag index: some 5 ms
 _SPELT_AT_ONCE = 500
 _SORT_BELOW = 4096  # fewer matches than this are sorted; more are picked from the order that stands
 
-_MARK_BITS = 2**64 - 1
-_SEEN_BY = ("owner", "visibility", "invitees")  # what `record_scopes` asks for
 _UNHASHED = 94  # bytes of an id that its slug surely holds
 
 # In the place of an agent that is not there: whoever looks takes the same steps as for one that is hidden (THREATS V2).
 NOBODY: Final = Entry("", "", "", PRIVATE, "active", "", 0, 0.0, None, (), (), (), ())
-
-Position = tuple[str, str]  # (folded name, id): the order of every list
 
 
 class Catalogue:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
-        self._orders: dict[str, SortedList[Position]] = {_EVERYTHING: SortedList()}
+        self._orders = Orders()
         self._deadlines: list[tuple[float, str, int]] = []
-        self._changes: dict[str, int] = {}
-        self._modified: dict[str, float] = {}
-        self._marks: dict[str, int] = {}
+        self._traces = Traces()
         self._expired: list[str] = []
-        self._unordered: list[tuple[Sequence[Any], ...]] = []  # columns that were loaded, and are not in the orders yet
         self._untagged: list[tuple[Roll, int]] = []  # what was loaded, and how much of it is not in the tag index yet
         self._fresh: list[Entry] = []  # new since, and not in it either
         self._unstated: list[str] = []  # agents whose entries do not tell what they state
@@ -91,8 +86,8 @@ class Catalogue:
         self._load_judged(roll)
         self._deadlines += roll.stated("expires_at", "id", "revision")
         heapq.heapify(self._deadlines)
-        self._unordered.append(tuple(map(roll.column, ("name", "id", "status", *_SEEN_BY))))
-        self._load_changes(roll)
+        self._orders.load(roll)
+        self._traces.load(roll)
 
     def _load_names(self, roll: Roll) -> None:
         ids, aliases = roll.column("id"), roll.column("aliases")
@@ -184,7 +179,7 @@ class Catalogue:
     def _tag(self, part: Sequence[Entry]) -> None:
         self._tags.load((entry.id, entry.tags, entry.protocols, entry.status, entry.scopes) for entry in part)
         for entry in part:
-            self._mark(entry, _mark_of(entry))
+            self._traces.mark(entry)
             self._unspelt[entry.visibility].update(entry.tags)
         ordinals = (self._tags.ordinal(entry.id) for entry in part)
         newest = (self._entries.get(entry.id, entry) for entry in part)  # a renewal may have come in between
@@ -205,43 +200,6 @@ class Catalogue:
             self._unjudge(held)
             self._judge(entry)
 
-    def _make_orders(self) -> None:
-        """Put what was loaded in order, when a list is asked for or changes for the first time: a start need not wait for
-        it. Sorted once; what is handed to each order is sorted already, which costs it next to nothing."""
-        loaded, self._unordered = self._unordered, []
-        positions: dict[str, list[Position]] = {_EVERYTHING: []}
-        listed = [
-            (fold(name), agent_id, record_scopes(*seen_by))
-            for columns in loaded
-            for name, agent_id, status, *seen_by in zip(*columns, strict=True)
-            if status in LISTED
-        ]
-        listed.sort()
-        for folded, agent_id, scopes in listed:
-            position = (folded, agent_id)
-            positions[_EVERYTHING].append(position)
-            for scope in scopes:
-                positions.setdefault(scope, []).append(position)
-        for scope, found in positions.items():
-            self._orders.setdefault(scope, SortedList()).update(found)
-
-    def _load_changes(self, roll: Roll) -> None:
-        latest: dict[tuple[str, str, tuple[str, ...]], float] = {}
-        times, seen = roll.column("changed_at"), [*map(roll.column, _SEEN_BY)]
-        if times and all(len(set(column)) == 1 for column in seen):  # one owner, one visibility
-            latest[seen[0][0], seen[1][0], seen[2][0]] = max(times)
-        else:
-            for seen_by, at in zip(zip(*seen, strict=True), times, strict=True):
-                if at > latest.get(seen_by, 0.0):
-                    latest[seen_by] = at
-        newest: dict[tuple[str, ...], float] = {}
-        for seen_by, at in latest.items():
-            scopes = record_scopes(*seen_by)
-            newest[scopes] = max(at, newest.get(scopes, 0.0))
-        for scopes, at in newest.items():
-            for scope in (*scopes, _EVERYTHING):
-                self._touch(scope, at)
-
     def put(self, entry: Entry, at: float) -> None:
         before = self._entries.get(entry.id)
         if before is not None:
@@ -253,12 +211,9 @@ class Catalogue:
         self._fresh.append(entry)
         if len(self._fresh) >= _FRESH:
             self._prepare_tags()
-        for scope in (*entry.scopes, _EVERYTHING):
-            self._touch(scope, at)
+        self._traces.touch(entry.scopes, at)
         if entry.status in LISTED:
-            position = position_of(entry)
-            for scope in (*entry.scopes, _EVERYTHING):
-                self._order(scope).add(position)
+            self._orders.add(entry)
 
     def renew(self, entry: Entry) -> None:
         """A new deadline and nothing else: order, filters and change times stay."""
@@ -332,29 +287,10 @@ class Catalogue:
         if ordinal is not None:
             self._stated.remove(ordinal, entry)
             self._tags.remove(entry.id)
-        self._mark(entry, -_mark_of(entry))
-        position = position_of(entry)
-        for scope in (*entry.scopes, _EVERYTHING):
-            self._touch(scope, at)
-            if entry.status in LISTED:
-                self._order(scope).discard(position)
-
-    def _order(self, scope: str) -> SortedList[Position]:
-        if self._unordered:
-            self._make_orders()
-        found = self._orders.get(scope)
-        if found is None:
-            found = self._orders[scope] = SortedList()
-        return found
-
-    def _touch(self, scope: str, at: float) -> None:
-        self._changes[scope] = self._changes.get(scope, 0) + 1
-        if at > self._modified.get(scope, 0.0):
-            self._modified[scope] = at
-
-    def _mark(self, entry: Entry, mark: int) -> None:
-        for scope in (*entry.scopes, _EVERYTHING):
-            self._marks[scope] = self._marks.get(scope, 0) + mark
+        self._traces.unmark(entry)
+        self._traces.touch(entry.scopes, at)
+        if entry.status in LISTED:
+            self._orders.discard(entry)
 
     # --- Deadlines -------------------------------------------------------------------------------
 
@@ -413,27 +349,21 @@ class Catalogue:
 
     def generation(self, audience: frozenset[str] | None) -> int:
         """A number that changes when something the audience sees changes, and by nothing else."""
-        if audience is None:
-            return self._changes.get(_EVERYTHING, 0)
-        return sum(self._changes.get(scope, 0) for scope in audience)
+        return self._traces.generation(audience)
 
     def fingerprint(self, audience: frozenset[str] | None) -> str:
         """The same wherever the audience sees the same set, in every process; another one when that set changes."""
         while self._untagged or self._fresh:
             self._prepare_tags()
-        scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
-        return f"{sum(self._marks.get(scope, 0) for scope in scopes) & _MARK_BITS:016x}"
+        return self._traces.fingerprint(audience)
 
     def last_modified(self, audience: frozenset[str] | None) -> float | None:
         """The newest change in what the audience sees, removals included."""
-        scopes: Iterable[str] = (_EVERYTHING,) if audience is None else audience
-        found = [self._modified[scope] for scope in scopes if scope in self._modified]
-        return max(found) if found else None
+        return self._traces.last_modified(audience)
 
     def note_change(self, scopes: Iterable[str], at: float) -> None:
         """A change from before the start (a removal in the log) that still counts for `last_modified`."""
-        for scope in (*scopes, _EVERYTHING):
-            self._modified[scope] = max(at, self._modified.get(scope, 0.0))
+        self._traces.note(scopes, at)
 
     def page(
         self,
@@ -482,7 +412,7 @@ class Catalogue:
     def _plain_page(
         self, audience: frozenset[str] | None, limit: int, offset: int, after: Position | None
     ) -> tuple[list[Entry], int]:
-        orders = self._visible_orders(audience)
+        orders = self._orders.visible_to(audience)
         total = sum(map(len, orders))
         if len(orders) == 1:
             order = orders[0]
@@ -491,17 +421,11 @@ class Catalogue:
         parts = [order if after is None else order.irange(after, inclusive=(False, True)) for order in orders]
         return self._take(islice(heapq.merge(*parts), offset, offset + limit)), total
 
-    def _visible_orders(self, audience: frozenset[str] | None) -> list[SortedList[Position]]:
-        everything = self._order(_EVERYTHING)
-        if audience is None:
-            return [everything]
-        return [self._orders[scope] for scope in sorted(audience) if self._orders.get(scope)] or [SortedList()]
-
     def _positions_of(self, chosen: BitMap, audience: frozenset[str] | None, *, ordered: bool) -> Iterator[Position]:
         if len(chosen) <= _SORT_BELOW or not ordered:
             found = (self._entries[agent_id] for agent_id in self.tags.ids_of(chosen))
             return iter(sorted(map(position_of, found)))
-        merged = heapq.merge(*self._visible_orders(audience))
+        merged = heapq.merge(*self._orders.visible_to(audience))
         return (position for position in merged if self._is_among(position[1], chosen))
 
     def _is_among(self, agent_id: str, chosen: BitMap) -> bool:
@@ -515,13 +439,3 @@ class Catalogue:
 def _may_be_hashed(agent_id: str) -> bool:
     """False for ids whose slug surely holds all of them: 94 bytes fit, and a character has at most four."""
     return len(agent_id) > _UNHASHED or (len(agent_id) > _UNHASHED // 4 and not agent_id.isascii())
-
-
-def _mark_of(entry: Entry) -> int:
-    """A number made of the content: marks of a set add up to the same sum in whatever order it came about."""
-    mark = int.from_bytes(entry.etag[:12].encode("ascii", "replace"))
-    return mark if entry.status in LISTED else ~mark  # who is dead leaves the list without a change of its content
-
-
-def position_of(entry: Entry) -> Position:
-    return (fold(entry.name), entry.id)

@@ -14,6 +14,7 @@ import msgspec
 from waypost.model.registration import Entry
 
 FIELDS = msgspec.structs.fields(Entry)
+SEEN_BY = ("owner", "visibility", "invitees")  # what `record_scopes` asks for
 _PLACES = {field.name: place for place, field in enumerate(FIELDS)}
 
 
