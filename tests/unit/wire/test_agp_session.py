@@ -77,7 +77,6 @@ def _outcomes(incoming: Iterator[Incoming]) -> tuple[list[Incoming], str]:
     return found, ""
 
 
-@pytest.mark.req("ADP-41", "ADP-49", "ADP-50")
 @pytest.mark.parametrize(
     "odd",
     [
