@@ -197,24 +197,26 @@ def _create(
     """A new registration. Whoever saw an `ended` one in its place, and may not see this one, is told that it is gone."""
     decoded = publication.decoded
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
+    visibility = _visibility(publication, default_visibility)
+    aliases = _aliases(decoded.record.id, decoded.aliases, decoded.source_id)
+    sources = (_source_of(publication, now),)
+    document = record_bytes(decoded.record)
     registration = Registration(
         record=decoded.record,
         owner=publication.principal.subject or "anonymous",
-        visibility=_visibility(publication, default_visibility),
-        etag="",
+        visibility=visibility,
+        etag=_etag_of(document, visibility, aliases, sources),
         revision=0,
         created_at=now,
         changed_at=now,
         renewed_at=now,
         ttl_seconds=ttl,
         lease_expires_at=None if ttl is None else float(int(now) + ttl),
-        aliases=_aliases(decoded.record.id, decoded.aliases, decoded.source_id),
-        sources=(_source_of(publication, now),),
+        aliases=aliases,
+        sources=sources,
         announce_id=announce_id,
         hosted=_hosted(publication),
     )
-    document = record_bytes(registration.record)
-    registration = msgspec.structs.replace(registration, etag=content_etag(registration, document))
     before = ended.scopes if ended is not None else None
     change = Change(
         type="registered", at=now, registration=registration, before=before, replaced=ended, document=document
@@ -385,9 +387,14 @@ def _source_of(publication: Publication, now: float) -> Source:
 
 def content_etag(registration: Registration, document: bytes) -> str:
     """A hash of what readers can see: record, visibility, invitees and the bytes of each source. Never of a clock."""
+    names = (*registration.invitees, *registration.aliases)
+    return _etag_of(document, registration.visibility, names, registration.sources)
+
+
+def _etag_of(document: bytes, visibility: str, names: tuple[str, ...], sources: tuple[Source, ...]) -> str:
     digest = hashlib.sha256(document)
-    digest.update("\0".join((registration.visibility, *registration.invitees, *registration.aliases)).encode())
-    for source in sorted(registration.sources, key=lambda item: item.dialect):
+    digest.update("\0".join((visibility, *names)).encode())
+    for source in sources if len(sources) == 1 else sorted(sources, key=lambda item: item.dialect):
         digest.update(f"\0{source.dialect}:{source.digest}".encode())
     return base64.urlsafe_b64encode(digest.digest())[:22].decode()
 

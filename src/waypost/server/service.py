@@ -92,6 +92,10 @@ class Service:
         self._anonymous_read = anonymous_read
         self._open_access = open_access
         self.sockets: App | None = None  # what answers on WebSockets
+        self._addressed_before = (
+            ANONYMOUS,
+            ANONYMOUS,
+        )  # a principal, and the same with an address: who writes, writes on
         self._run = secrets.token_hex(5)
         self._numbers = itertools.count(1)
 
@@ -215,7 +219,10 @@ class Service:
         """With the address that it asks from, where something is written: reads stay cheap."""
         if request.method in _SAFE_METHODS:
             return principal
-        return msgspec.structs.replace(principal, address=self._origin.address(request.scope))
+        address = self._origin.address(request.scope)
+        if self._addressed_before[0] is not principal or self._addressed_before[1].address != address:
+            self._addressed_before = (principal, msgspec.structs.replace(principal, address=address))
+        return self._addressed_before[1]
 
     def _pace(self, request: Request, principal: Principal, scope: str | None) -> None:
         """Count the request. What has no scope of its own is counted by the face that answers it."""
