@@ -59,7 +59,7 @@ INVITATIONS = _object(["invitations"], invitations={"type": "array", "items": IN
 REDEEM: Schema = {
     "type": "object",
     "properties": {"code": _TEXT, "invitation": _SHOWN},
-    "anyOf": [{"required": ["code"]}, {"required": ["invitation"]}],
+    "anyOf": [{"required": ["code"]}, {"required": ["invitation"]}, _SHOWN],
 }
 REDEEMED = _object(
     ["agent", "document", "shared"],

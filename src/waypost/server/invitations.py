@@ -189,9 +189,10 @@ class InvitationFace:
     # --- Redeeming -------------------------------------------------------------------------------
 
     async def redeem(self, call: Call) -> AnyResponse:
+        """By its code, or by the invitation: under that name, or as the whole of the body, as a file holds it."""
         asked = await read_object(call.request)
-        given = asked.get("invitation")
-        invitation = parse_invitation(given, "$.invitation") if isinstance(given, dict) else None
+        given, path = (asked, "$") if "invite" in asked else (asked.get("invitation"), "$.invitation")
+        invitation = parse_invitation(given, path) if isinstance(given, dict) else None
         code = parse_code(asked.get("code") if invitation is None else invitation.code, "$.code")
         held = await self._invitations.find(code)
         if held is None and invitation is not None and not self._is_ours(invitation):

@@ -174,7 +174,7 @@ async def test_a_code_that_does_not_hold_looks_like_none(here: Place) -> None:
 async def test_whoever_redeems_an_invitation_sees_the_agent_from_then_on(here: Place) -> None:
     made = await invite(here)
     bob, carol = here.bench.as_("bob"), here.bench.as_("carol")
-    answer = await bob.post(f"{INVITES}:redeem", json={"invitation": made["invitation"]})
+    answer = await bob.post(f"{INVITES}:redeem", json=made["invitation"])  # as the file holds it
     assert answer.status_code == 200, answer.text
     jsonschema.validate(answer.json(), REDEEMED)
     assert answer.json()["document"]["identity"]["domain"] == DOMAIN
