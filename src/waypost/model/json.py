@@ -23,6 +23,8 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # fewer are no integer that is too large
+_MANY_DIGITS: Final = re.compile(rb"[0-9]{%d}" % _INTEGER_CHARS)
+_LONG: Final = 16 * limits.KIB
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -80,6 +82,7 @@ def _float(text: str) -> float:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float)
+_short_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
 _plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 
@@ -102,7 +105,7 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     if data.count(b"{") + data.count(b"[") > depth:
         _check_depth(data, depth)
     try:
-        value = _decoder.decode(text)
+        value = _decoder_for(data).decode(text)
     except _Repeated as repeated:
         raise MalformedJson(
             f"The member {repeated.name[:64]!r} appears twice in one object.",
@@ -125,6 +128,11 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
     if _SURROGATE_ESCAPE.search(data):
         _check_surrogates(value)
     return value
+
+
+def _decoder_for(data: bytes) -> json.JSONDecoder:
+    """A long text may have many integers, which take half the time where none of them can be too large."""
+    return _short_decoder if len(data) >= _LONG and not _MANY_DIGITS.search(data) else _decoder
 
 
 def parse_number(text: str) -> int | float:
