@@ -139,7 +139,7 @@ class ArdFace:
         _check_parameters(request)
         written, order = request.param("filter"), request.param("orderBy")
         clauses, orders = parse_filter(written), parse_order(order)
-        size = page_size_of(_whole(request.param("pageSize")), limits.ARD_LIST_PAGE, "pageSize")
+        size = page_size_of(_whole(request.param("pageSize")), "pageSize")
         context = _context(principal, written or "", order or "")
         token = request.param("pageToken")
         start = self._opened(_LIST, token, context, int) if token else 0
@@ -223,10 +223,10 @@ def _check_parameters(request: Request) -> None:
             )
 
 
-def _whole(text: str | None) -> int | None:
+def _whole(text: str | None) -> int:
     """The page size; -1, which no page has, for what is no number."""
     if text is None:
-        return None
+        return limits.ARD_LIST_PAGE
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else -1
 
 

@@ -37,7 +37,7 @@ _SEARCH: Final[dict[str, Any]] = {
         },
         "federation": {"enum": list(FEDERATION)},
         "pageSize": {"type": "integer", "minimum": 1},
-        "pageToken": {"type": "string"},
+        "pageToken": {"type": ["string", "null"]},
     },
 }
 _EXPLORE: Final[dict[str, Any]] = {

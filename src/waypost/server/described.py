@@ -34,6 +34,10 @@ _RPC_CALL: dict[str, Any] = {
         "id": {"type": ["string", "number", "null"]},
     },
 }
+_MCP_MESSAGE: dict[str, Any] = {
+    **_RPC_CALL,
+    "properties": {**_RPC_CALL["properties"], "params": {"type": ["object", "null"]}},
+}
 _RPC_REPLY: dict[str, Any] = {"type": ["object", "array"]}
 _RESPONSE: dict[str, Any] = {
     "type": "object",
@@ -149,14 +153,16 @@ FACE_ROUTES: list[Route] = [
         path="/mcp",
         operation="find",
         summary="MCP over streamable HTTP: tools find_agents, get_agent, register_agent",
-        body=Body(schema=_RPC_CALL),
+        body=Body(schema=_MCP_MESSAGE),
         answers={
             200: Body(schema=_RPC_REPLY),
             202: Body(description="a notification was taken"),
             400: Body(schema=_RPC_REPLY, description="no message, or not of a revision that is spoken"),
+            401: Body(schema=_RPC_REPLY, description="no token"),
             404: Body(schema=_RPC_REPLY, description="no such method"),
             413: Body(schema=_RPC_REPLY, description="too large"),
             415: Body(schema=_RPC_REPLY, description="not JSON"),
+            429: Body(schema=_RPC_REPLY, description="too often"),
         },
     ),
     Route(

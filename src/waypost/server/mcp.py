@@ -157,7 +157,10 @@ def _one_call(body: bytes) -> Call | Refused:
     incoming = parse_calls(body)
     if incoming.is_batch:
         return Refused(InvalidCall("One message is sent at a time.", path="$", hint="Send them one after the other."))
-    return incoming.calls[0]
+    call = incoming.calls[0]
+    if isinstance(call, Call) and not isinstance(call.params, dict):
+        return Refused(InvalidCall("Parameters are given by name, as an object.", path="$.params"), call.id or NULL_ID)
+    return call
 
 
 def _answer(status: int, body: bytes) -> Response:

@@ -87,7 +87,7 @@ def parse_search(body: JsonObject) -> SearchRequest:
         text=text,
         filter=_filter_of(query),
         federation=_federation_of(body),
-        page_size=page_size_of(body.get("pageSize"), limits.ARD_SEARCH_PAGE, "$.pageSize"),
+        page_size=page_size_of(body.get("pageSize", limits.ARD_SEARCH_PAGE), "$.pageSize"),
         page_token=_token_of(body),
     )
 
@@ -108,9 +108,9 @@ def parse_explore(body: JsonObject) -> ExploreRequest:
 
 
 def _query_of(body: JsonObject, *, required: bool = True) -> JsonObject:
-    query = body.get("query")
-    if query is None and not required:
+    if "query" not in body and not required:
         return {}
+    query = body.get("query")
     if not isinstance(query, dict):
         found = "is missing" if query is None else f"must be an object, not {kind_of(query)}"
         raise InvalidRequest(f"query {found}.", path="$.query", hint='Send {"query": {"text": "…"}}.')
@@ -119,9 +119,9 @@ def _query_of(body: JsonObject, *, required: bool = True) -> JsonObject:
 
 
 def _text_of(query: JsonObject) -> str | None:
-    text = query.get("text")
-    if text is None:
+    if "text" not in query:
         return None
+    text = query["text"]
     if not isinstance(text, str):
         raise InvalidRequest(f"text must be a string, not {kind_of(text)}.", path="$.query.text")
     if len(text) > limits.ARD_TEXT_CHARS:
@@ -148,10 +148,8 @@ def _token_of(body: JsonObject) -> str | None:
     return token or None
 
 
-def page_size_of(value: object, default: int, path: str) -> int:
+def page_size_of(value: object, path: str) -> int:
     """More than there may be is as much as there may be (P-13)."""
-    if value is None:
-        return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidRequest("pageSize must be a whole number above 0.", path=path)
     return min(value, limits.ARD_PAGE_MAX)
@@ -210,9 +208,9 @@ def _bounded(facet: JsonObject, name: str, default: int, most: int | None, path:
 
 
 def _filter_of(query: JsonObject) -> Filter:
-    written = query.get("filter")
-    if written is None:
+    if "filter" not in query:
         return Filter()
+    written = query["filter"]
     if not isinstance(written, dict):
         raise InvalidRequest(
             f"filter must be an object, not {kind_of(written)}.",
