@@ -19,7 +19,7 @@ from waypost.model.announce_version import parse_minor
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
-from waypost.registry import decisions
+from waypost.registry import decisions, ending
 from waypost.registry.auditing import entry_by
 from waypost.registry.ports import AuditEntry, Decision, Held
 from waypost.registry.publication import Publication
@@ -150,9 +150,7 @@ class Admission:
                 details={"reason": "replay"},
             )
         record_id = self._publication.decoded.record.id
-        return decisions.withdraw(
-            self._publication.principal, record_id, None, now=self._now, via=self._publication.via
-        )
+        return ending.withdraw(self._publication.principal, record_id, None, now=self._now, via=self._publication.via)
 
     def _with_pin(self, decision: Decision, pin: Pin | None, admitted: Admitted) -> Decision:
         if admitted.pin is None or admitted.pin == pin:

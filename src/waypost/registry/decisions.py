@@ -32,10 +32,10 @@ from waypost.model.resolution import RUNGS
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict, level_of, states_of
 from waypost.registry.announced import announced_facts
-from waypost.registry.auditing import entry_by, entry_of_expiry, entry_of_publication
+from waypost.registry.auditing import entry_by, entry_of_publication
 from waypost.registry.drift import held_name
 from waypost.registry.holding import held_back, need_held, rejected, waiting_change
-from waypost.registry.ports import AuditEntry, Change, Decision, Held, Tombstone
+from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import DOMAIN_VIA, Publication, content_part
 from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
 
@@ -91,7 +91,7 @@ def publish(
     def decide(held: Held) -> Decision:
         current = find_current(publication, held)
         ended: Registration | None = None
-        if current is not None and _has_ended(current, now):
+        if current is not None and has_ended(current, now):
             ended = held.registrations.get(publication.decoded.record.id)
             current = None
         _check_preconditions(publication, current)
@@ -126,12 +126,12 @@ def find_current(publication: Publication, held: Held) -> Registration | None:
     return None
 
 
-def _has_ended(registration: Registration, now: float) -> bool:
+def has_ended(registration: Registration, now: float) -> bool:
     ends = expiry_of(registration)
     return ends is not None and ends <= now
 
 
-def _hold_until(registration: Registration) -> float:
+def hold_until_of(registration: Registration) -> float:
     ends = expiry_of(registration) or 0.0
     return ends + min(registration.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)
 
@@ -162,7 +162,7 @@ def _check_preconditions(publication: Publication, current: Registration | None)
 def _remembered(publication: Publication, ended: Registration | None, held: Held, now: float) -> Tombstone | None:
     """What the id left behind. One whose time is over is judged as if it had been swept away already."""
     if ended is not None:
-        return _tombstone(ended, "expired", now, hold_until=_hold_until(ended))
+        return tombstone_of(ended, "expired", now, hold_until=hold_until_of(ended))
     return held.tombstones.get(publication.decoded.record.id)
 
 
@@ -422,70 +422,6 @@ def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float
     return decide
 
 
-def withdraw(
-    principal: Principal, key: str, if_match: tuple[str, ...] | None, *, now: float, via: str = "http"
-) -> Callable[[Held], Decision]:
-    def decide(held: Held) -> Decision:
-        gone = held.tombstones.get(key)
-        if (
-            not held.registrations
-            and gone is not None
-            and gone.type == "withdrawn"
-            and may_change(principal, gone.owner)
-        ):
-            return Decision(outcome="already")
-        current = need_current(principal, key, held, now)
-        if if_match is not None and "*" not in if_match and current.etag not in map(content_part, if_match):
-            raise PreconditionFailed(
-                "The agent is not in the version that If-Match names.",
-                path="If-Match",
-                hint="Read it again, then retry.",
-            )
-        entry = entry_by(
-            principal, "withdraw", now=now, object=current.id, outcome="withdrawn", via=via, etag=current.etag
-        )
-        return _withdrawn(current, entry, now)
-
-    return decide
-
-
-def expel(principal: Principal, current: Registration, why: str, *, now: float) -> Decision:
-    """Withdrawn on an operator's word: its key or its id was revoked."""
-    entry = entry_by(
-        principal, "withdraw", now=now, object=current.id, outcome="withdrawn", etag=current.etag, detail=why
-    )
-    return _withdrawn(current, entry, now)
-
-
-def _withdrawn(current: Registration, entry: AuditEntry, now: float) -> Decision:
-    change = Change(
-        type="withdrawn",
-        at=now,
-        removed=current,
-        tombstone=_tombstone(current, "withdrawn", now, hold_until=now),
-        before=current.scopes,
-    )
-    return Decision(outcome="withdrawn", change=change, audit=(entry,))
-
-
-def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:
-    def decide(held: Held) -> Decision:
-        current = held.registrations.get(agent_id)
-        if current is None or not _has_ended(current, now):
-            return Decision(outcome="unchanged", registration=current)
-        change = Change(
-            type="expired",
-            at=now,
-            removed=current,
-            tombstone=_tombstone(current, "expired", now, hold_until=_hold_until(current)),
-            before=current.scopes,
-        )
-        entry = entry_of_expiry(current.id, current.etag, now)
-        return Decision(outcome="expired", change=change, audit=(entry,))
-
-    return decide
-
-
 def host(principal: Principal, key: str, domain: str | None, *, now: float) -> Callable[[Held], Decision]:
     """Serve an agent under a domain by `Host`, or stop doing so. Only admins may: a Host must not be claimed."""
 
@@ -515,14 +451,14 @@ def reject(principal: Principal, key: str, etag: str, *, now: float) -> Callable
 def need_current(principal: Principal, key: str, held: Held, now: float) -> Registration:
     """The agent that the caller may change, or the refusal: what is hidden looks like what is not there."""
     current = held.registrations.get(key) or next(iter(held.registrations.values()), None)
-    if current is None or _has_ended(current, now):
+    if current is None or has_ended(current, now):
         raise no_such_agent(key)
     require_owner(principal, current.owner, current.scopes, key)
     require_bound(principal, current.id, *current.aliases)
     return current
 
 
-def _tombstone(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
+def tombstone_of(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
     newest = max((source.sequence for source in current.sources if source.sequence is not None), default=None)
     return Tombstone(
         id=current.id,

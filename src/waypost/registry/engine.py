@@ -26,7 +26,7 @@ from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, W
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query, Ranking
 from waypost.model.registration import Entry
-from waypost.registry import decisions, sharing
+from waypost.registry import decisions, ending, sharing
 from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.changes import ChangeLog
@@ -287,7 +287,7 @@ class Registry(Confirming):
         if not ids:
             return
         now = self.clock.now()
-        commands = [Command(keys=(agent_id,), decide=decisions.expire(agent_id, now=now)) for agent_id in ids]
+        commands = [Command(keys=(agent_id,), decide=ending.expire(agent_id, now=now)) for agent_id in ids]
         results = await asyncio.gather(*map(self.store.execute, commands), return_exceptions=True)
         failed = [agent_id for agent_id, result in zip(ids, results, strict=True) if isinstance(result, WaypostError)]
         self.catalogue.put_back_expired(failed)
@@ -435,7 +435,7 @@ class Registry(Confirming):
     ) -> str:
         """Remove an agent. The answer is `withdrawn`, or `already` when the owner repeats it and `repeat_ok`."""
         agent_id = self.catalogue.resolve(key) or key
-        decide = decisions.withdraw(principal, agent_id, if_match, now=self.clock.now(), via=via)
+        decide = ending.withdraw(principal, agent_id, if_match, now=self.clock.now(), via=via)
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
         if answer.outcome == "already" and not repeat_ok:
             raise no_such_agent(key)

@@ -17,7 +17,7 @@ from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration, keys_of
 from waypost.model.times import to_rfc3339
-from waypost.registry import decisions
+from waypost.registry import ending
 from waypost.registry.announcing import revoked_agent_name, revoked_key_name
 from waypost.registry.auditing import entry_by
 from waypost.registry.ports import Clock, Command, Decision, Held, Store
@@ -266,7 +266,7 @@ class TrustBook:
             if current is None or not _may_go(current, record_id, agent_id):
                 return noted
             withdrawn.append(current.id)
-            return _joined(noted, decisions.expel(principal, current, "revoked", now=revocation.revoked_at))
+            return _joined(noted, ending.expel(principal, current, "revoked", now=revocation.revoked_at))
 
         command = Command(keys=(record_id, agent_id), notes=(revocation.note,), decide=decide)
         answer = await self._store.execute(command)
@@ -312,7 +312,7 @@ class TrustBook:
             if current is None or not is_signed_by(current, key_id):
                 return noted
             withdrawn.append(current.id)
-            return _joined(noted, decisions.expel(principal, current, f"revoked {key_id}", now=now))
+            return _joined(noted, ending.expel(principal, current, f"revoked {key_id}", now=now))
 
         await self._store.execute(Command(keys=(record_id,), notes=() if name is None else (name,), decide=decide))
         return withdrawn
