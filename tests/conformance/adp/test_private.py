@@ -12,6 +12,7 @@ import httpx
 import jsonschema
 import pytest
 
+from support.files import content
 from support.service import Bench, profile
 from support.signing import key_of
 from support.tasks import BOB, Place, place
@@ -216,7 +217,7 @@ async def test_of_a_code_only_its_hash_is_kept(tmp_path: Path) -> None:
         await host(here.bench)
         code = code_of(await invite(here))
         data = here.bench.application.settings.data
-        written = b"".join(path.read_bytes() for path in data.rglob("*") if path.is_file())
+        written = b"".join(content(path) for path in data.rglob("*") if path.is_file())
         assert code.encode() not in written
 
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from support.certificates import Authority
+from support.files import content
 from support.server import RunningServer, running_server
 from support.service import profile
 
@@ -43,15 +44,7 @@ def _ask(server: RunningServer) -> list[int]:
 def _traces(server: RunningServer) -> list[Path]:
     """Files of the service, its log included, that hold the word."""
     files = [server.log, *(path for path in server.data.rglob("*") if path.is_file())]
-    return [path for path in files if SECRET.encode() in _content(path)]
-
-
-def _content(path: Path) -> bytes:
-    """Of a service at work: a file that is being written (`….new`) takes its name between two looks."""
-    for name in (path, path.with_suffix("") if path.suffix == ".new" else path):
-        with suppress(FileNotFoundError):
-            return name.read_bytes()
-    return b""  # removed, as nothing names it any more
+    return [path for path in files if SECRET.encode() in content(path)]
 
 
 @pytest.mark.req("PRO-61", "PRO-63")

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from support.certificates import Authority, tls, today, with_certificate
+from support.files import content
 from support.server import running_server
 from support.service import profile, service
 from waypost import limits
@@ -149,7 +150,7 @@ def test_a_running_service_writes_no_token_to_its_log_or_its_folder(tmp_path: Pa
                 client.get("/nowhere", headers={"Authorization": f"Bearer {token}"})
         canary = minted.rpartition(".")[2][:40]
         assert canary not in server.log.read_text()
-        kept = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+        kept = b"".join(content(path) for path in (tmp_path / "data").rglob("*") if path.is_file())
         assert canary.encode() not in kept
 
 
