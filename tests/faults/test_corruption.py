@@ -145,9 +145,9 @@ async def _refused(folder: Path, data: bytes, content: Content, *, check: bool, 
 async def test_damage_in_one_record_leaves_the_others_readable(intact: tuple[Path, Content], tmp_path: Path) -> None:
     folder, content = intact
     data = (folder / FILE_NAME).read_bytes()
-    place = data.index(b'{"name": "3"}')
+    assert b'{"name": "3"}' in data
     shutil.copytree(folder, tmp_path / "one")
-    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(data[place : place + 13], b'{"name": "4"}', 1))
+    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(b'{"name": "3"}', b'{"name": "4"}'))
     store = SqliteStore(tmp_path / "one")
     await store.open(Listener())
     with pytest.raises(StoreUnavailable, match="the a2a document of 'agent-3' does not have its digest"):
@@ -161,7 +161,7 @@ async def test_a_damaged_entry_of_the_audit_trail_is_named(intact: tuple[Path, C
     folder, content = intact
     data = (folder / FILE_NAME).read_bytes()
     shutil.copytree(folder, tmp_path / "one")
-    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(b'"object":"rule-99"', b'"object":"rule-98"', 1))
+    (tmp_path / "one" / FILE_NAME).write_bytes(data.replace(b'"object":"rule-99"', b'"object":"rule-98"'))
     store = SqliteStore(tmp_path / "one")
     await store.open(Listener())
     with pytest.raises(StoreUnavailable, match="the audit entry 100"):
