@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate, islice
 from typing import Any, Final, NoReturn, TypeAlias
@@ -282,6 +283,37 @@ def _path_of_wrong_number(text: str) -> str:
 
 def _path_of_repeated(text: str, name: str) -> str:
     """Where a name is for the second time: in the first object that is closed with one, or in an object around it."""
+    try:
+        value = _plain_decoder.decode(text)
+    except (ValueError, RecursionError):  # what follows it is no JSON
+        return _path_of_repeated_before(text, name)
+    return _path_within(_way_to_repeated(value) or (), name)
+
+
+def _way_to_repeated(value: Any) -> list[Any] | None:
+    """The containers from `value` to the first object that is closed with a name twice, each as far as it was read by then."""
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            if item and isinstance(item, (list, tuple)) and (way := _way_to_repeated(item)) is not None:
+                return [value[: at + 1], *way]
+        return None
+    for at, (_, item) in enumerate(value):
+        if item and isinstance(item, (list, tuple)) and (way := _way_to_repeated(item)) is not None:
+            return [value[: at + 1], *way]
+    return [value] if len(value) > 1 and len({name for name, _ in value}) < len(value) else None
+
+
+def _path_within(way: Iterable[Any], name: str) -> str:
+    path = "$"
+    for container in way:
+        if isinstance(container, tuple) and [told for told, _ in container].count(name) > 1:
+            return member(path, name)
+        path = _path_of([container], path)
+    return path
+
+
+def _path_of_repeated_before(text: str, name: str) -> str:
+    """The same where the text ends badly: as far as it was read by then."""
     closed = 0
 
     def close(pairs: list[tuple[str, Any]]) -> None:
@@ -293,12 +325,7 @@ def _path_of_repeated(text: str, name: str) -> str:
     with suppress(_Repeated):
         json.JSONDecoder(object_pairs_hook=close).decode(text)
     end = next(islice(_UP_TO_OBJECT_END.finditer(text), closed, None)).end()
-    path = "$"
-    for container in _opened(text[: end - 1], ""):
-        if isinstance(container, tuple) and [told for told, _ in container].count(name) > 1:
-            return member(path, name)
-        path = _path_of([container], path)
-    return path
+    return _path_within(_opened(text[: end - 1], ""), name)
 
 
 def _opened(begun: str, last: str) -> list[Any]:
