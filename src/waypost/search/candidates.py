@@ -12,6 +12,7 @@ from waypost.search.asked import Asked
 from waypost.search.embedding import Vectors
 from waypost.search.filters import FEW
 from waypost.search.live import Live, Mask
+from waypost.search.ordered import once_counted
 from waypost.search.postings import Weighted
 from waypost.search.segment import Rows
 from waypost.search.vectors import reach
@@ -131,7 +132,7 @@ def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> 
         seen = [own[live.segment.keys.is_held(key, own)] for key in keys]
     else:
         seen = [rows[mask[rows]] for rows in map(live.segment.keys.rows_of, keys)]
-    rows, times = np.unique(np.concatenate(seen), return_counts=True)
+    rows, times = once_counted(np.concatenate(seen))
     kept = np.lexsort((live.segment.mark[rows], -times.astype(np.float32)))[:count]
     return Found(rows[kept].astype(np.uint32), times[kept].astype(np.float32))
 

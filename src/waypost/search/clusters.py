@@ -16,6 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from waypost.search.ordered import once
+
 Hashes = npt.NDArray[np.uint64]  # one per term, in the order of the text
 Fingerprints = npt.NDArray[np.uint64]  # [records, WORDS]
 Positions = npt.NDArray[np.intp]
@@ -59,10 +61,10 @@ def fingerprint(terms: Hashes) -> Hashes:
     terms = terms[:_TERMS]
     common = _boilerplate()
     terms = terms[common[np.searchsorted(common, terms)] != terms]
-    single = np.unique(terms)
+    single = once(terms)
     if not len(single):
         return np.zeros(WORDS, dtype=np.uint64)
-    pairs = np.unique(terms[:-1] * _PAIR ^ terms[1:])
+    pairs = once(terms[:-1] * _PAIR ^ terms[1:])
     marks = _mixed(np.concatenate((single, pairs))[:, None] ^ _SALTS)
     bits = np.unpackbits(marks.view(np.uint8), axis=1, bitorder="little")
     weights = np.full(len(marks), _PAIR_WEIGHT, dtype=np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 
 from waypost.search.document import protocol_key, tag_key
 from waypost.search.live import Live, Mask
+from waypost.search.ordered import once
 from waypost.search.question import Question
 from waypost.search.segment import Array, Rows
 
@@ -64,7 +65,7 @@ def _wanted(live: Live, question: Question) -> Rows:
 def union(sets: Iterable[Rows]) -> Rows:
     """Rows of any of the sets, in order, each once."""
     found = list(sets)
-    return found[0] if len(found) == 1 else np.unique(np.concatenate(found)).astype(np.uint32)
+    return found[0] if len(found) == 1 else once(np.concatenate(found)).astype(np.uint32)
 
 
 def _only(rows: Rows, mask: Mask) -> Mask:

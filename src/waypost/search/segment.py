@@ -17,6 +17,7 @@ from waypost import limits
 from waypost.model.principal import VISIBILITIES
 from waypost.search.clusters import WORDS
 from waypost.search.document import Prepared, id_key
+from waypost.search.ordered import once
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
@@ -267,7 +268,7 @@ def _merged_postings(
     kept = [numbers[part.rows] != GONE for part, numbers in zip(parts, renumbered, strict=True)]
     sizes = [_sizes(part, keep) for part, keep in zip(parts, kept, strict=True)]
     known = [part.keys[size > 0] for part, size in zip(parts, sizes, strict=True)]
-    keys = np.unique(np.concatenate(known)) if known else np.zeros(0, dtype=np.uint64)
+    keys = once(np.concatenate(known)) if known else np.zeros(0, dtype=np.uint64)
     totals = np.zeros(len(keys), dtype=np.int64)
     places = [np.searchsorted(keys, each) for each in known]
     for place, size in zip(places, sizes, strict=True):

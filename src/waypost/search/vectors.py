@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.centroids import F32, Landmarks
+from waypost.search.ordered import once
 from waypost.search.sketch import Ids, Mask, Pieces, Seen, Sketch
 
 Filing = dict[str, npt.NDArray[np.uint32]]
@@ -130,7 +131,7 @@ class Block:
         size = max(_SHORTLIST, 2 * k)
         while True:
             found = [self._shortlist(query, shown, few, size, probes) for query in queries]
-            ids = np.unique(np.concatenate([part for part, _ in found])) if len(found) > 1 else found[0][0]
+            ids = once(np.concatenate([part for part, _ in found])) if len(found) > 1 else found[0][0]
             rows, similarities = self._best(ids, queries)
             if len(rows) >= k or all(is_all for _, is_all in found):
                 order = np.argsort(-similarities, kind="stable")[: k + spare]
@@ -219,7 +220,7 @@ class Block:
         firsts = np.cumsum(ends - starts)
         if firsts[-1] <= size * self._lists.shape[1]:  # there may be no more vectors than wanted
             members = np.concatenate([self._members[piece] for piece in pieces])
-            ids = np.unique(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
+            ids = once(members if mask is None else members[mask[self._rows[members]]]).astype(np.intp)
             if len(ids) <= size:
                 return ids, True
         shifts = ends - firsts
