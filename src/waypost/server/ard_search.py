@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -51,6 +51,9 @@ class ArdSearch:
     async def matched(self, text: str, narrowed: Filter, principal: Principal) -> dict[str, int]:
         """What a text and a filter match, each id with its score, best first."""
         fits = (await self.narrowed(narrowed, principal)).__contains__ if narrowed.values else self._is_listed
+        return await self._ranked(text, fits, principal)
+
+    async def _ranked(self, text: str, fits: Callable[[str], bool], principal: Principal) -> dict[str, int]:
         await self._searchable(principal)
         self._registry.catalogue.expire(self._registry.clock.now())
         ranking = self._registry.ranker.rank(
@@ -161,11 +164,7 @@ class ArdSearch:
     async def explored(self, text: str | None, narrowed: Filter, principal: Principal) -> list[str]:
         """Everything that is matched, text or none."""
         found = await self.narrowed(narrowed, principal)
-        return (
-            [agent_id for agent_id in await self.matched(text, narrowed, principal) if agent_id in found]
-            if text
-            else list(found)
-        )
+        return list(found if text is None else await self._ranked(text, found.__contains__, principal))
 
     # --- The list --------------------------------------------------------------------------------
 

@@ -1,0 +1,21 @@
+"""What is kept at hand of an entry is what the entry says, whatever the record."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from support.records import ENCODE, records
+from waypost.dialects.ard import ARD, outline
+from waypost.dialects.ard_catalog import listed_entry
+from waypost.model.record import AgentRecord
+
+AT_HAND = ("identifier", "displayName", "type", "tags", "capabilities", "version", "updatedAt")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(records())
+def test_the_outline_of_an_entry_says_what_the_entry_says(record: AgentRecord) -> None:
+    short = outline(record, ENCODE)
+    if short is not None:
+        entry = listed_entry(ARD.encode(record, ENCODE).document)
+        assert {name: short.get(name) for name in AT_HAND} == {name: entry.get(name) for name in AT_HAND}
