@@ -1,4 +1,23 @@
 import numpy as np
 import numpy.typing as npt
 
-def near_each(fingerprints: npt.NDArray[np.uint64], places: npt.NDArray[np.intp]) -> bytes: ...
+from waypost.search.spreading import Rules
+
+def crowds(
+    marks: npt.NDArray[np.uint64],
+    fingerprints: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.uint32],
+    sample: int,
+    least: int,
+) -> list[list[int]]: ...
+def is_near_any(fingerprints: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> bytes: ...
+def spread_places(
+    scores: npt.NDArray[np.float64],
+    fingerprints: npt.NDArray[np.uint64],
+    owners: npt.NDArray[np.uint64],
+    since: npt.NDArray[np.float64],
+    shared: npt.NDArray[np.uint64],
+    rules: Rules,
+    limit: int,
+    count: int,
+) -> list[int] | None: ...

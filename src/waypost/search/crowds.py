@@ -15,9 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.candidates import F32, Finding, Found
-from waypost.search.clusters import Fingerprints, clusters, is_near_any
+from waypost.search.clusters import Fingerprints
 from waypost.search.live import Live, Mask
 from waypost.search.segment import Rows
+
+try:
+    from waypost.compiled.bits import crowds, is_near_any
+except ImportError:
+    from waypost.search.plain_bits import crowds, is_near_any
 
 DEEP: Final = 1024  # that are looked through behind a flood
 _SAMPLE: Final = 64
@@ -28,20 +33,14 @@ _FIRST: Final = 4  # registered earliest: the original is among them
 
 def find_crowd(lives: Sequence[Live], rows: Sequence[Rows]) -> Fingerprints | None:
     """Some fingerprints of those that crowd the candidates; None when nobody does."""
-    marks = _gathered(lives, rows, "mark")
-    chosen = np.argsort(marks)[:_SAMPLE]  # by marks: a sample that no order of arrival can choose
-    prints = _of_chosen(lives, rows, "fingerprint", chosen)
-    faces = [face for members in clusters(prints, _MEMBERS) for face in _faces(prints[members])]
-    return np.array(faces, dtype=np.uint64) if faces else None
-
-
-def _of_chosen(
-    lives: Sequence[Live], rows: Sequence[Rows], name: str, chosen: npt.NDArray[np.intp]
-) -> npt.NDArray[Any]:
-    """A trait of some of the rows, by where they stand in all of them."""
     if len(lives) == 1:
-        return lives[0].segment.arrays[name].take(rows[0].take(chosen), axis=0)
-    return _gathered(lives, rows, name)[chosen]
+        column, some = lives[0].segment.arrays, rows[0]
+        marks, prints = column["mark"], column["fingerprint"]
+    else:
+        marks, prints = _gathered(lives, rows, "mark"), _gathered(lives, rows, "fingerprint")
+        some = np.arange(len(marks), dtype=np.uint32)
+    faces = [face for members in crowds(marks, prints, some, _SAMPLE, _MEMBERS) for face in _faces(prints[members])]
+    return np.array(faces, dtype=np.uint64) if faces else None
 
 
 def _faces(prints: Fingerprints) -> list[list[int]]:
@@ -54,7 +53,8 @@ def kin_of(findings: Sequence[Finding], crowd: Fingerprints) -> list[Rows]:
     kin = []
     for finding in findings:
         rows = _distinct(np.concatenate([each.rows for each in _signals(finding)]))
-        kin.append(rows[is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)])
+        is_kin = is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)
+        kin.append(rows[np.frombuffer(is_kin, dtype=np.bool_)])
     return kin
 
 

@@ -7,9 +7,7 @@ duplicates and floods by one owner are spread so that each ten stays open to oth
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +32,7 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import Kin, Positions
+from waypost.search.clusters import Positions
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
@@ -47,14 +45,19 @@ from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.recent import HOUR, Recent, key_of
 from waypost.search.segment import Array, Rows, id_keys
-from waypost.search.spreading import PER_CLUSTER, PER_OWNER, WINDOW, Ranked, spread
+from waypost.search.spreading import RULES
 from waypost.search.taxonomy import Taxonomy, standard
+
+try:
+    from waypost.compiled.bits import spread_places
+except ImportError:
+    from waypost.search.plain_bits import spread_places
 
 _PLACES: Final = 4  # that are shown
 _FINE: Final = 9  # that decide the order: a finer difference is noise of adding up
 _DEPRECATED: Final = 0.5
 # What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
-_NOBODYS: Final = frozenset(map(hash_of, (*RESERVED_SUBJECTS, LAN_SUBJECT)))
+_NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
@@ -320,7 +323,7 @@ class _Order:
             return []
         found: list[Hit] = []
         scores: list[float] = self.scores.tolist()
-        for at in self._spread(scores, limit) if is_spread else range(len(scores)):
+        for at in self._spread(limit) if is_spread else range(len(scores)):
             score = round(scores[at], _PLACES)
             if (score >= _NOISE or self._is_named(at)) and alive(agent_id := self._id(at)):
                 found.append(Hit(agent_id, score, self._near(at) if is_told else None))
@@ -351,34 +354,22 @@ class _Order:
         place, rows = self._ranked
         return self._moment.lives[int(place[at])].segment.id_of(int(rows[at]))
 
-    def _owners(self, some: _Rows) -> list[int]:
-        """Whose each candidate is; those that are nobody's in particular are each by itself."""
-        owners: list[int] = self._column(some, "owner").tolist()
-        if _NOBODYS.isdisjoint(owners):
-            return owners
-        if len(set(owners)) == 1:
-            return [*range(len(owners))]
-        return [-at if owner in _NOBODYS else owner for at, owner in enumerate(owners, 1)]
-
-    def _spread(self, scores: list[float], limit: int) -> Iterable[int]:
+    def _spread(self, limit: int) -> Iterator[int]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
+        shown = self._spread_to(limit, limit)
+        if shown is not None:
+            yield from shown
+            shown = self._spread_to(limit, limit + _SPARE) or []  # some of them turned out dead
+            yield from shown[limit:]
+        seen = frozenset(shown or ())
+        yield from (at for at in range(len(self.scores)) if at not in seen)
+
+    def _spread_to(self, limit: int, count: int) -> list[int] | None:
+        """The first so many; None where the first `limit` are open as they stand."""
         top = max(_SPREAD, 2 * limit)
         some = _Rows(self._ranked.place[:top], self._ranked.rows[:top])
-        kin, owners = Kin(self._column(some, "fingerprint")), self._owners(some)
-        if _is_open(owners[:limit]) and not kin.is_crowded(limit + WINDOW, PER_CLUSTER + 1):
-            yield from range(len(scores))
-            return
-        ranked = Ranked(scores[: len(owners)], kin.of, owners, self._column(some, "since").tolist())
-        seen: set[int] = set()
-        for at in islice(spread(ranked), limit + _SPARE):  # some of them may turn out dead; mostly the first are enough
-            seen.add(at)
-            yield at
-        yield from (at for at in range(len(scores)) if at not in seen)
-
-
-def _is_open(owners: Sequence[int]) -> bool:
-    """True when nobody fills these places."""
-    return max(Counter(owners).values(), default=0) <= PER_OWNER
+        prints, owners, since = (self._column(some, name) for name in ("fingerprint", "owner", "since"))
+        return spread_places(self.scores[:top], prints, owners, since, _NOBODYS, RULES, limit, count)
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:

@@ -12,15 +12,21 @@ from typing import Final, NamedTuple
 
 from waypost import limits
 
-WINDOW: Final = limits.SPREAD_WINDOW
-PER_CLUSTER: Final = 2
-PER_OWNER: Final = 2
-COMPARABLE: Final = 0.9  # of a score: what is this good is as good
-# Another owner's candidate goes before the third of one owner when it fits too: two fifths as likely to be what is asked
-# for, and likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what they do.
-FITS_TOO: Final = 0.4
-FITS: Final = 0.2
-ORIGINAL: Final = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
+
+class Rules(NamedTuple):
+    window: int = limits.SPREAD_WINDOW
+    per_cluster: int = 2
+    per_owner: int = 2
+    comparable: float = 0.9  # of a score: what is this good is as good
+    # Another owner's candidate goes before the third of one owner when it fits too: two fifths as likely to be what is asked
+    # for, and likely enough. Whoever writes many agents for a question scores better than those who wrote theirs for what
+    # they do.
+    fits_too: float = 0.4
+    fits: float = 0.2
+    original: float = 0.1  # of its best copy's score: below it the earliest registration has no claim to be shown
+
+
+RULES: Final = Rules()
 
 
 class Ranked(NamedTuple):
@@ -32,7 +38,7 @@ class Ranked(NamedTuple):
     registered: Sequence[float]  # smaller is earlier: a revision or a time
 
 
-def spread(ranked: Ranked, *, per_cluster: int = PER_CLUSTER, per_owner: int = PER_OWNER) -> Iterator[int]:
+def spread(ranked: Ranked, rules: Rules = RULES) -> Iterator[int]:
     """Positions in the order to show: in each ten at most two of a cluster, and of an owner while others fit too.
 
     Of a crowded cluster the best is shown and the earliest registration, right behind it or, where it is as good, before it:
@@ -43,14 +49,14 @@ def spread(ranked: Ranked, *, per_cluster: int = PER_CLUSTER, per_owner: int = P
     """
     ranked = ranked._replace(scores=[*ranked.scores])  # an original becomes as good as the best of its copies
     if len(set(ranked.owners)) == 1:
-        per_owner = len(ranked.owners)  # there is nobody to make room for
-    queue = _Queue(ranked, per_cluster)
+        rules = rules._replace(per_owner=len(ranked.owners))  # there is nobody to make room for
+    queue = _Queue(ranked, rules)
     coming, waiting, turn = iter(queue), list[int](), 0
     while True:
-        window = _Window(ranked, queue, turn, per_cluster, per_owner)
+        window = _Window(ranked, queue, turn, rules)
         waiting = window.fill(waiting, coming)
         yield from window.shown
-        if len(window.shown) < WINDOW:
+        if len(window.shown) < rules.window:
             return
         turn += 1
 
@@ -59,8 +65,8 @@ class _Queue:
     """The candidates in the order in which they wait: as ranked, but the original of each crowded cluster beside the best of
     its copies, and as good. And in which window each may be shown first: the best and the original, then by rank."""
 
-    def __init__(self, ranked: Ranked, per_cluster: int) -> None:
-        self._ranked, self._per_cluster = ranked, per_cluster
+    def __init__(self, ranked: Ranked, rules: Rules) -> None:
+        self._ranked, self._rules = ranked, rules
         self._turns: dict[int, int] = {}
         self._moved: set[int] = set()
 
@@ -72,7 +78,7 @@ class _Queue:
         for at in range(len(self._ranked.scores)):
             members = self._ranked.cluster_of(at)
             original, is_as_good = at, False
-            if len(members) > self._per_cluster and members[0] == at:
+            if len(members) > self._rules.per_cluster and members[0] == at:
                 original, is_as_good = self._found(members)
             if is_as_good:
                 beside = sorted((*beside, original))
@@ -86,12 +92,12 @@ class _Queue:
         """The original of a crowded cluster, the earliest that has a claim, and whether it goes before the best. Everybody
         gets a turn."""
         scores, best = self._ranked.scores, members[0]
-        floor = ORIGINAL * scores[best]
+        floor = self._rules.original * scores[best]
         original = min(members, key=lambda at: (scores[at] < floor, self._ranked.registered[at], at))
-        is_as_good = original != best and scores[original] >= COMPARABLE * scores[best]
+        is_as_good = original != best and scores[original] >= self._rules.comparable * scores[best]
         waiting = [at for at in members if at != original]
         waiting.insert(0 if is_as_good or original == best else 1, original)
-        self._turns.update((at, turn // self._per_cluster) for turn, at in enumerate(waiting))
+        self._turns.update((at, turn // self._rules.per_cluster) for turn, at in enumerate(waiting))
         if original != best:
             self._moved.add(original)
             scores[original] = scores[best]
@@ -101,10 +107,9 @@ class _Queue:
 class _Window:
     """Ten places, filled in the order of the queue."""
 
-    def __init__(self, ranked: Ranked, queue: _Queue, turn: int, per_cluster: int, per_owner: int) -> None:
+    def __init__(self, ranked: Ranked, queue: _Queue, turn: int, rules: Rules) -> None:
         self.shown: list[int] = []
-        self._ranked, self._queue, self._turn = ranked, queue, turn
-        self._per_cluster, self._per_owner = per_cluster, per_owner
+        self._ranked, self._queue, self._turn, self._rules = ranked, queue, turn, rules
         self._of_cluster: dict[int, int] = {}
         self._of_owner: dict[int, int] = {}
 
@@ -115,32 +120,32 @@ class _Window:
         behind: list[int] = []  # more of an owner than the bound, until the others fall off
         for at in chain(waiting, coming):
             looked_at.append(at)
-            while behind and not _fits_too(scores[at], scores[behind[0]]):
+            while behind and not self._fits_too(scores[at], scores[behind[0]]):
                 self._take(behind.pop(0))
-            if self._of_owner.get(owners[at], 0) >= self._per_owner:
+            if self._of_owner.get(owners[at], 0) >= self._rules.per_owner:
                 behind.append(at)
             else:
                 self._take(at)
-            if len(self.shown) >= WINDOW:
+            if len(self.shown) >= self._rules.window:
                 break
         for at in behind:
             self._take(at)
         chosen = set(self.shown)
         left = [at for at in looked_at if at not in chosen] + waiting[len(looked_at) :]
-        missing = WINDOW - len(self.shown)  # nothing else is left: more of the same is better than nothing
+        missing = self._rules.window - len(self.shown)  # nothing else is left: more of the same is better than nothing
         self.shown += left[:missing]
         return left[missing:]
 
     def _take(self, at: int) -> None:
-        if len(self.shown) >= WINDOW or self._queue.turn_of(at) > self._turn:
+        if len(self.shown) >= self._rules.window or self._queue.turn_of(at) > self._turn:
             return
         label, owner = self._ranked.cluster_of(at)[0], self._ranked.owners[at]
         held = self._of_cluster.get(label, 0)
-        if held < self._per_cluster:
+        if held < self._rules.per_cluster:
             self.shown.append(at)
             self._of_cluster[label] = held + 1
             self._of_owner[owner] = self._of_owner.get(owner, 0) + 1
 
-
-def _fits_too(score: float, better: float) -> bool:
-    return score >= COMPARABLE * better or (score >= FITS and score >= FITS_TOO * better)
+    def _fits_too(self, score: float, better: float) -> bool:
+        rules = self._rules
+        return score >= rules.comparable * better or (score >= rules.fits and score >= rules.fits_too * better)

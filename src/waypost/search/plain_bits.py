@@ -1,0 +1,56 @@
+"""What `waypost.compiled.bits` does, where it was not compiled: the same answers, more slowly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.search.clusters import Fingerprints, Hashes, Kin, clusters, is_near_one
+from waypost.search.spreading import Ranked, Rules, spread
+
+
+def crowds(
+    marks: Hashes, fingerprints: Fingerprints, rows: npt.NDArray[np.uint32], sample: int, least: int
+) -> list[list[int]]:
+    """Of a sample of the rows the clusters of at least so many, each by its rows in the order of the sample. The sample is by
+    marks: no order of arrival can choose it."""
+    chosen = rows[marks[rows].argsort(kind="stable")[:sample]]
+    return [chosen[members].tolist() for members in clusters(fingerprints[chosen], least)]
+
+
+def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> bytes:
+    """One byte a fingerprint: whether it says the same as any of the others."""
+    return is_near_one(fingerprints, others).tobytes()
+
+
+def spread_places(
+    scores: npt.NDArray[np.float64],
+    fingerprints: Fingerprints,
+    owners: Hashes,
+    since: npt.NDArray[np.float64],
+    shared: Hashes,
+    rules: Rules,
+    limit: int,
+    count: int,
+) -> list[int] | None:
+    """The first `count` places in the order to show; None where the first `limit` are open as they stand. Who is `shared` is no
+    one owner."""
+    kin, whose = Kin(fingerprints), _named(owners.tolist(), frozenset(shared.tolist()))
+    if _is_open(whose[:limit], rules) and not kin.is_crowded(limit + rules.window, rules.per_cluster + 1):
+        return None
+    ranked = Ranked(scores.tolist(), kin.of, whose, since.tolist())
+    return [*islice(spread(ranked, rules), count)]
+
+
+def _named(owners: Sequence[int], shared: frozenset[int]) -> list[int]:
+    """Whose each candidate is; those that are nobody's in particular are each by itself."""
+    return [-at if owner in shared else owner for at, owner in enumerate(owners, 1)]
+
+
+def _is_open(owners: Sequence[int], rules: Rules) -> bool:
+    """True when nobody fills these places."""
+    return max(Counter(owners).values(), default=0) <= rules.per_owner

@@ -1,0 +1,89 @@
+"""The compiled kernels of `waypost.compiled.bits` give what their twins give."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from waypost.search import plain_bits
+from waypost.search.clusters import Fingerprints
+from waypost.search.spreading import RULES, Rules
+
+bits = pytest.importorskip("waypost.compiled.bits", reason="the kernels are not compiled here")
+
+SHARED = np.array([7, 8], dtype=np.uint64)
+
+
+def some_fingerprints(dice: random.Random, count: int) -> Fingerprints:
+    """Clusters of few and of many, chains, records that say nothing, and strangers."""
+    originals = [dice.getrandbits(248) for _ in range(dice.randint(1, 12))]
+    made = []
+    for _ in range(count):
+        value, allowed = dice.choice(originals), dice.choice((0, 5, 30, 90))
+        for _ in range(dice.choice((0, 0, 4, 20, 60))):
+            value ^= 1 << dice.randrange(248)
+        if dice.random() < 0.3:
+            value = dice.getrandbits(248)
+        if dice.random() < 0.1:
+            value, allowed = 0, 0
+        whole = value << 8 | allowed
+        words = [whole >> at & 2**64 - 1 for at in (64, 128, 192, 0)]
+        made.append(words)
+    return np.array(made, dtype=np.uint64).reshape(count, 4)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_same_crowds_are_found(seed: int) -> None:
+    dice = random.Random(seed)
+    count = dice.choice((0, 1, 2, 9, 64, 65, 300))
+    prints = some_fingerprints(dice, count)
+    marks = np.array([dice.randrange(dice.choice((5, 2**64))) for _ in range(count)], dtype=np.uint64)
+    rows = np.array(dice.sample(range(count), dice.randint(0, count)), dtype=np.uint32)
+    given = (marks, prints, rows, dice.choice((1, 8, 64)), dice.choice((1, 2, 3, 8)))
+    assert bits.crowds(*given) == plain_bits.crowds(*given)
+    others = prints[: dice.randint(0, 9)]
+    assert bits.is_near_any(prints, others) == plain_bits.is_near_any(prints, others)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_answers_are_spread_in_the_same_order(seed: int) -> None:
+    dice = random.Random(seed)
+    count = dice.choice((0, 1, 2, 3, 10, 30, 100, 100, 200))
+    scores = np.array(sorted((dice.choice((dice.random(), 0.5, 0.9)) for _ in range(count)), reverse=True))
+    owners = np.array([dice.randrange(dice.choice((1, 3, 9, 1000))) for _ in range(count)], dtype=np.uint64)
+    since = np.array([float(dice.randrange(dice.choice((1, 50)))) for _ in range(count)])
+    limit = dice.choice((1, 2, 5, 10, 10, 50, 100))
+    rules = dice.choice((RULES, RULES, Rules(window=3, per_cluster=1, per_owner=4, comparable=0.5, original=0.8)))
+    given = (scores, some_fingerprints(dice, count), owners, since, SHARED, rules, limit, dice.choice((limit, 300)))
+    before = scores.copy()
+    assert bits.spread_places(*given) == plain_bits.spread_places(*given)
+    assert (scores == before).all()
+
+
+def test_what_is_not_there_is_refused() -> None:
+    prints, marks = np.zeros((3, 4), dtype=np.uint64), np.zeros(3, dtype=np.uint64)
+    far = np.array([3], dtype=np.uint32)
+    with pytest.raises(IndexError):
+        bits.crowds(marks, prints, far, 64, 8)
+    with pytest.raises(IndexError):
+        bits.crowds(np.zeros(4, dtype=np.uint64), prints, far, 64, 8)  # fewer fingerprints than marks
+    with pytest.raises(IndexError):
+        bits.is_near_any(np.zeros((3, 3), dtype=np.uint64), prints)
+    few = np.zeros(2)
+    with pytest.raises(ValueError, match="as many"):
+        bits.spread_places(np.zeros(3), prints, marks, few, SHARED, RULES, 10, 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_figures_break_nothing(seed: int) -> None:
+    """Any bits: every answer is a list of places that are there, each once."""
+    noise = np.random.default_rng(seed)
+    count = int(noise.integers(1, 120))
+    scores, since = np.frombuffer(noise.bytes(16 * count), dtype=np.float64).reshape(2, count)
+    prints = np.frombuffer(noise.bytes(32 * count), dtype=np.uint64).reshape(count, 4) & np.uint64(2**64 - 1 - 2**62)
+    prints = np.where(noise.random((count, 1)) < 0.3, np.uint64(255), prints)
+    owners = noise.integers(0, 4, count).astype(np.uint64)
+    shown = bits.spread_places(scores, prints, owners, since, SHARED, RULES, 10, 300)
+    assert shown is None or sorted(shown) == [*range(count)]
