@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -47,6 +48,8 @@ from waypost.wire.agp_states import Event, State, find_next
 class PeerKey(VerifyingKey, Protocol):
     def fingerprint(self) -> str | None: ...
 
+    def verify_each(self, signed: Sequence[tuple[bytes, bytes]]) -> list[bool]: ...
+
 
 class Called(msgspec.Struct, frozen=True):
     """The peer said hello. Find its key, then `admit` it."""
@@ -78,9 +81,11 @@ class Controlled(msgspec.Struct, frozen=True):
 
 Incoming: TypeAlias = Called | Opened | Said | Acknowledged | Controlled
 Signed: TypeAlias = tuple[bytes, bytes]  # a signature, and what it is over
+Together: TypeAlias = Sequence[Signed]  # so many as are verified quickest in one step
 Judging: TypeAlias = Callable[
-    [Callable[[Signed], bool], Sequence[Signed]], Sequence[bool]
+    [Callable[[Together], list[bool]], Sequence[Together]], Sequence[list[bool]]
 ]  # as `map`, in whatever order
+_TOGETHER = 4
 
 
 class Draws(Protocol):
@@ -179,7 +184,9 @@ class AgpSession:
         """What frames mean that came together in an open session: the same as of one after the other, and a fault is raised in
         its turn. But their signatures are judged before the first of them comes out."""
         messages, signed, fault = self._read_all(frames, now)
-        for message, holds in zip(messages, judging(self._holds, signed), strict=True):
+        some = [signed[at : at + _TOGETHER] for at in range(0, len(signed), _TOGETHER)]
+        held = chain.from_iterable(judging(self._hold, some))
+        for message, holds in zip(messages, held, strict=True):
             if not holds:
                 raise _not_signed()
             self._remember(message, now)
@@ -210,8 +217,8 @@ class AgpSession:
             signed.append((signature, message.covered))
         return messages, signed, None
 
-    def _holds(self, signed: Signed) -> bool:
-        return self.peer_key is not None and self.peer_key.verify(*signed)
+    def _hold(self, signed: Together) -> list[bool]:
+        return [False] * len(signed) if self.peer_key is None else self.peer_key.verify_each(signed)
 
     def admit(self, key: PeerKey, now: float) -> list[str]:
         """The peer's key is `key`: judge its hello by it, and say what is to be said."""
