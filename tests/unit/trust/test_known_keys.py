@@ -172,7 +172,7 @@ def test_the_kernel_refuses_what_is_no_signature_and_no_hash() -> None:
         ([bytes(63) + b"\x20"], [bytes(64)]),
         (["x" * 64], [bytes(64)]),
     ):
-        with pytest.raises(ValueError, match="as many|right length|below"):
+        with pytest.raises(ValueError, match=r"as many|right length|below"):
             curve.sums_each(table, table, signatures, hashes)
     for given in ((b"", y, 4), (x, y + b"\0", 4), (x, y, 1), (x, y, 9)):
         with pytest.raises(ValueError, match="two numbers"):
