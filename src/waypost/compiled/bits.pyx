@@ -23,23 +23,27 @@ cdef extern from *:
     #define waypost_count(x) __builtin_popcountll(x)
     #endif
 
-    /* Which of n records of four words differ from one in few enough bits; what says nothing is near nothing. */
+    /* Which of n records of four words differ from one in few enough bits, and whether any does. What says nothing is near
+       nothing: as all of its bits are none, so are those that may differ. */
     WAYPOST_CLONES
-    static void waypost_near(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
+    static int waypost_near(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
     {
         const uint64_t low = 0xFF, bits = ~low;
-        int allowed = (int)(one[3] & low);
+        const uint64_t first = one[0], second = one[1], third = one[2], fourth = one[3];
+        const int allowed = (first | second | third | (fourth & bits)) ? (int)(fourth & low) : -1;
+        int any = 0;
         for (long at = 0; at < n; at++) {
             const uint64_t *other = all + 4 * at;
             int theirs = (int)(other[3] & low);
-            int apart = waypost_count(one[0] ^ other[0]) + waypost_count(one[1] ^ other[1])
-                + waypost_count(one[2] ^ other[2]) + waypost_count((one[3] ^ other[3]) & bits);
-            int says = (other[0] | other[1] | other[2] | (other[3] & bits)) != 0;
-            near[at] = (uint8_t)(says & (apart <= (theirs < allowed ? theirs : allowed)));
+            int apart = waypost_count(first ^ other[0]) + waypost_count(second ^ other[1])
+                + waypost_count(third ^ other[2]) + waypost_count((fourth ^ other[3]) & bits);
+            near[at] = (uint8_t)(apart <= (theirs < allowed ? theirs : allowed));
+            any |= near[at];
         }
+        return any;
     }
     """
-    void waypost_near(const uint64_t *records, long n, const uint64_t *one, uint8_t *near) nogil
+    bint waypost_near(const uint64_t *records, long n, const uint64_t *one, uint8_t *near) nogil
 
 # --- Clusters -------------------------------------------------------------------------------------
 
@@ -52,8 +56,9 @@ cdef int32_t _reach(
     cdef int32_t behind = first + 1
     label[first], line[0] = first, first
     while done < size:
-        waypost_near(prints + 4 * behind, n - behind, prints + 4 * line[done], near)
         done += 1
+        if not waypost_near(prints + 4 * behind, n - behind, prints + 4 * line[done - 1], near):
+            continue
         for at in range(behind, n):
             if near[at - behind] and label[at] < 0:
                 label[at], line[size] = first, at

@@ -50,11 +50,13 @@ from waypost.search.taxonomy import Taxonomy, standard
 
 try:
     from waypost.compiled.bits import spread_places
+    from waypost.compiled.order import ordered, texts
 except ImportError:
     from waypost.search.plain_bits import spread_places
+    from waypost.search.plain_order import ordered, texts
 
 _PLACES: Final = 4  # that are shown
-_FINE: Final = 9  # that decide the order: a finer difference is noise of adding up
+_FINE: Final = 1e9  # steps of a score that decide the order: a finer difference is noise of adding up
 _DEPRECATED: Final = 0.5
 # What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
 _NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
@@ -269,15 +271,14 @@ class _Order:
 
     def __init__(self, moment: _Moment, now: float) -> None:
         self._moment = moment
-        self._signals = moment.signals
-        self._order: Positions = np.zeros(0, dtype=np.intp)
-        self._ranked = _Rows(self._order, np.zeros(0, dtype=np.uint32))
-        self.scores: F64 = np.zeros(0)
-        if moment.signals is not None:
-            scores = self._scored(moment.signals, now) * self._worth(moment.signals)
-            self._order = np.lexsort((moment.signals.mark, -scores.round(_FINE)))
-            self._ranked = _Rows(moment.signals.place.take(self._order), moment.signals.rows.take(self._order))
-            self.scores = scores.take(self._order)
+        self._signals = signals = moment.signals
+        if signals is None:
+            return
+        scores, deprecated = self._scored(signals, now), signals.deprecated.view(np.uint8)
+        order, figures = ordered(scores, signals.worth, deprecated, signals.mark, _DEPRECATED, _FINE)
+        self._order: Positions = np.frombuffer(order, dtype=np.intp)
+        self._ranked = _Rows(signals.place.take(self._order), signals.rows.take(self._order))
+        self.scores: F64 = np.frombuffer(figures, dtype=np.float64)
 
     def _scored(self, signals: Signals, now: float) -> F64:
         moment = self._moment
@@ -296,12 +297,6 @@ class _Order:
         mine = language_of(self._moment.asked.units[0])
         theirs = signals.language
         return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
-
-    def _worth(self, signals: Signals) -> F32:
-        if not signals.deprecated.any():
-            return signals.worth
-        worth = signals.worth * np.where(signals.deprecated, _DEPRECATED, 1.0)
-        return worth.astype(np.float32)
 
     def _freshness(self, signals: Signals, now: float) -> F32:
         age = np.maximum(0.0, now - signals.updated)
@@ -323,12 +318,13 @@ class _Order:
             return []
         found: list[Hit] = []
         scores: list[float] = self.scores.tolist()
-        for at in self._spread(limit) if is_spread else range(len(scores)):
-            score = round(scores[at], _PLACES)
-            if (score >= _NOISE or self._is_named(at)) and alive(agent_id := self._id(at)):
-                found.append(Hit(agent_id, score, self._near(at) if is_told else None))
-                if len(found) == limit:
-                    break
+        for some in self._spread(limit) if is_spread else self._in_order(limit, frozenset()):
+            for at, agent_id in zip(some, self._ids(some), strict=True):
+                score = round(scores[at], _PLACES)
+                if (score >= _NOISE or self._is_named(at)) and alive(agent_id):
+                    found.append(Hit(agent_id, score, self._near(at) if is_told else None))
+                    if len(found) == limit:
+                        return found
         return found
 
     def _near(self, at: int) -> Nearness | None:
@@ -350,19 +346,30 @@ class _Order:
         signals, at = self._signals, int(self._order[at])
         return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
-    def _id(self, at: int) -> str:
+    def _ids(self, some: Sequence[int]) -> list[str]:
+        if not some:
+            return []
         place, rows = self._ranked
-        return self._moment.lives[int(place[at])].segment.id_of(int(rows[at]))
+        lives = self._moment.lives
+        if len(lives) == 1:
+            arrays = lives[0].segment.arrays
+            return texts(arrays["id_bytes"], arrays["id_starts"], rows.take(some))
+        return [lives[int(place[at])].segment.id_of(int(rows[at])) for at in some]
 
-    def _spread(self, limit: int) -> Iterator[int]:
+    def _spread(self, limit: int) -> Iterator[Sequence[int]]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
         shown = self._spread_to(limit, limit)
         if shown is not None:
-            yield from shown
+            yield shown
             shown = self._spread_to(limit, limit + _SPARE) or []  # some of them turned out dead
-            yield from shown[limit:]
-        seen = frozenset(shown or ())
-        yield from (at for at in range(len(self.scores)) if at not in seen)
+            yield shown[limit:]
+        yield from self._in_order(limit, frozenset(shown or ()))
+
+    def _in_order(self, limit: int, seen: frozenset[int]) -> Iterator[Sequence[int]]:
+        """As ranked, without those that were seen: mostly the first few are enough."""
+        for start in range(0, len(self.scores), limit):
+            some = range(start, min(start + limit, len(self.scores)))
+            yield [at for at in some if at not in seen] if seen else some
 
     def _spread_to(self, limit: int, count: int) -> list[int] | None:
         """The first so many; None where the first `limit` are open as they stand."""

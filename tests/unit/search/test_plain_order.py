@@ -1,0 +1,50 @@
+"""The compiled kernels of `waypost.compiled.order` give what their twins give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waypost.search import plain_order
+
+order = pytest.importorskip("waypost.compiled.order", reason="the kernels are not compiled here")
+
+ROWS = np.zeros(1, dtype=np.uint32)
+WRITTEN = np.frombuffer("agentä€".encode(), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_candidates_stand_in_the_same_order_to_the_last_digit(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    count = (0, 1, 2, 8, 9, 130, 400, 1300)[seed % 8]
+    scores = np.where(noise.random(count) < 0.3, 0.5, noise.random(count).round(seed % 11))
+    worth = noise.choice([1.0, 0.8, 1 / 3], count).astype(np.float32)
+    deprecated = (noise.random(count) < 0.2).astype(np.uint8)
+    marks = noise.integers(0, noise.choice([3, 2**63]), count).astype(np.uint64)
+    given = (scores, worth, deprecated, marks, 0.5, 1e9)
+    assert order.ordered(*given) == plain_order.ordered(*given)
+
+
+def test_texts_are_read_by_their_rows() -> None:
+    starts, rows = np.array([0, 5, 5, 7, 10]), np.array([3, 0, 1, 2, 0], dtype=np.uint32)
+    for kernel in (order.texts, plain_order.texts):
+        assert kernel(WRITTEN, starts, rows) == ["€", "agent", "", "ä", "agent"]
+        assert kernel(WRITTEN, starts, rows[:0]) == []
+
+
+@pytest.mark.parametrize("starts", [[0], [0, 11], [-1, 3], [5, 2], [2**62, 2**62 + 1]])
+def test_a_text_that_is_not_there_is_refused(starts: list[int]) -> None:
+    with pytest.raises(IndexError):
+        order.texts(WRITTEN, np.array(starts), ROWS)
+
+
+def test_half_a_letter_is_no_text() -> None:
+    for kernel in (order.texts, plain_order.texts):
+        with pytest.raises(UnicodeDecodeError):
+            kernel(WRITTEN, np.array([0, 6]), ROWS)
+
+
+def test_columns_of_unlike_length_are_refused() -> None:
+    few, marks = np.zeros(2, dtype=np.float32), np.zeros(3, dtype=np.uint64)
+    with pytest.raises(ValueError, match="as many"):
+        order.ordered(np.zeros(3), few, np.zeros(3, dtype=np.uint8), marks, 0.5, 1e9)
