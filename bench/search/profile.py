@@ -26,7 +26,7 @@ from bench.search.questions import distinct
 from bench.searchers import ask
 from waypost.embedders import static, use
 from waypost.registry.ports import Ranker
-from waypost.search import candidates, centroids, postings, ranker, sketch, vectors
+from waypost.search import candidates, postings, ranker, vectors
 
 _WARMING = 100  # questions before the first that counts, as in `bench.search`
 _REST = "the rest"
@@ -41,10 +41,7 @@ STAGES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("vectors: from pieces to sentence", use._Head, ("encode",)),
     ("vectors: means of words", static.Means, ("encode", "encode_runs")),
     ("near: the rest of the search", candidates, ("_near",)),
-    ("near: which lists", centroids.Landmarks, ("closest", "sides_of")),
-    ("near: sketches compared", sketch.Sketch, ("_compared",)),
-    ("near: sketches chosen", sketch.Sketch, ("nearest",)),
-    ("near: vectors measured", vectors.Block, ("_best",)),
+    ("near: lists, sketches, vectors", vectors.Block, ("nearest",)),
     ("words: candidates", postings.Weighted, ("best", "__init__")),
     ("choice of candidates, crowds", ranker, ("chosen_rows", "find_crowd", "kin_of", "thinned", "is_flooded")),
     ("measuring: words", postings.Weighted, ("measured",)),

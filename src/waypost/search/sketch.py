@@ -24,8 +24,13 @@ Seen = Callable[[Members | Ids], Mask]
 Filed = Callable[[Ids], Ids]
 """Where the spots of some pieces, which come in order, are among all sketches."""
 
+ROUGH = 2
+"""Sketches that the first look leaves, for each that the second keeps."""
+
+HEAVIER = 2
+"""What a sign that differs weighs more when the query has it clearly, and again when it has it very clearly."""
+
 _WORDS = SKETCH_BITS // 64
-_ROUGH = 2  # sketches that the first look leaves, for each that the second keeps
 _HEAVY = np.array([[0.7], [1.5]], np.float32)  # how far the query lies, by the mean, from planes that weigh more
 _SAMPLE = 2_048
 _MARGIN = 1.15  # more than wanted are looked for: a sample is no count
@@ -75,20 +80,21 @@ class Pieces(NamedTuple):
 
 
 class Sketch:
-    __slots__ = ("_heavy", "_signs")
+    __slots__ = ("_heavy", "_signs", "words")
 
     def __init__(self, sides: F32) -> None:
         """`sides` [256] as `Landmarks.sides_of` says of the query."""
         far, flags = np.abs(sides), np.empty((1 + len(_HEAVY), len(sides)), np.bool_)
         np.greater(sides, 0, out=flags[0])
         np.greater(far, float(np.add.reduce(far) / len(far)) * _HEAVY, out=flags[1:])
-        self._signs, *self._heavy = packed(flags)
+        self.words = packed(flags)  # the signs; those that the query has clearly; very clearly
+        self._signs, *self._heavy = self.words
 
     def nearest(self, pieces: Pieces, size: int, seen: Seen | None) -> Ids:
         """The vectors of the `size` sketches that lie nearest and are seen, each once, ascending; with those that lie as near
         as the last, up to twice as many. So the order in which sketches stand does not show."""
         differences = self._compared(pieces.signs)
-        spots = _least_seen(differences, pieces, _ROUGH * size, seen)
+        spots = _least_seen(differences, pieces, ROUGH * size, seen)
         if len(spots) <= size:
             return _once(pieces.standing(spots))
         signs, ids = pieces.found(spots)
@@ -113,7 +119,7 @@ class Sketch:
         """A sign that differs weighs 1; one that the query has clearly 3, very clearly 5."""
         differing = signs ^ self._signs
         for heavy in self._heavy:
-            weights += 2 * _summed(np.bitwise_count(differing & heavy)).astype(np.uint16)
+            weights += HEAVIER * _summed(np.bitwise_count(differing & heavy)).astype(np.uint16)
         return weights
 
 

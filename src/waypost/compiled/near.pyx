@@ -1,0 +1,858 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Vectors near a query: see `search/plain_near.py` for what is looked for and why, and for the twin of each method.
+
+A vector of a query stands on a grid of whole numbers, and so do the stored codes: their products add up to the same in any
+order, here as there. Vectors that stand on no such grid are left to the twin. Arrays may be mapped files, and files may be
+damaged: every number that leads somewhere is held against the size of what it leads into.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.math cimport rintf
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+import numpy as np
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
+    #define WAYPOST_COUNTS __attribute__((target_clones("popcnt", "default")))
+    #define WAYPOST_ADDS __attribute__((target_clones("avx2", "default")))
+    #else
+    #define WAYPOST_COUNTS
+    #define WAYPOST_ADDS
+    #endif
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    #define waypost_count(x) ((int)__popcnt64(x))
+    #define waypost_fetch(x)
+    #else
+    #define waypost_count(x) __builtin_popcountll(x)
+    #define waypost_fetch(x) __builtin_prefetch(x)
+    #endif
+    #define WAYPOST_AHEAD 12 /* vectors that are fetched before they are measured */
+
+    static inline int waypost_apart(const uint64_t *a, const uint64_t *b)
+    {
+        return waypost_count(a[0] ^ b[0]) + waypost_count(a[1] ^ b[1])
+            + waypost_count(a[2] ^ b[2]) + waypost_count(a[3] ^ b[3]);
+    }
+
+    /* How many signs differ, of each of n sketches, and how often each number came. All 256 count as none. Four tables, so
+       that no count waits for the one before it. */
+    WAYPOST_COUNTS
+    static void waypost_compare(const uint64_t *signs, int64_t n, const uint64_t *one, uint8_t *apart, int64_t *counts)
+    {
+        uint32_t tables[4][256] = {{0}};
+        for (int64_t at = 0; at < n; at++) {
+            apart[at] = (uint8_t)waypost_apart(signs + 4 * at, one);
+            tables[at & 3][apart[at]]++;
+        }
+        for (int number = 0; number < 256; number++)
+            counts[number] += (int64_t)tables[0][number] + tables[1][number] + tables[2][number] + tables[3][number];
+    }
+
+    /* The same of sketches that stand here and there. */
+    WAYPOST_COUNTS
+    static void waypost_compare_at(const uint64_t *signs, const uint32_t *spots, int64_t n, const uint64_t *one,
+        uint8_t *apart, int64_t *counts)
+    {
+        for (int64_t at = 0; at < n; at++) {
+            if (at + WAYPOST_AHEAD < n)
+                waypost_fetch(signs + 4 * (int64_t)spots[at + WAYPOST_AHEAD]);
+            apart[at] = (uint8_t)waypost_apart(signs + 4 * (int64_t)spots[at], one);
+            counts[apart[at]]++;
+        }
+    }
+
+    /* Where, from `first` on, a number is above `low` and at most `high`. May write one past the last. */
+    static int64_t waypost_pick(const uint8_t *apart, int64_t n, int low, int high, uint32_t first, uint32_t *picked)
+    {
+        int64_t found = 0;
+        unsigned from = (unsigned)(low + 1), width = (unsigned)(high - low);
+        for (int64_t at = 0; at < n; at++) {
+            picked[found] = first + (uint32_t)at;
+            found += (unsigned)apart[at] - from < width;
+        }
+        return found;
+    }
+
+    /* Adds to the weight of each sketch what its clear and very clear signs weigh more. */
+    WAYPOST_COUNTS
+    static void waypost_weigh(const uint64_t *signs, const uint32_t *spots, int64_t n, const uint64_t *words, int heavier,
+        uint16_t *weights)
+    {
+        for (int64_t at = 0; at < n; at++) {
+            const uint64_t *sketch = signs + 4 * (int64_t)spots[at];
+            int clear = 0, very = 0;
+            if (at + WAYPOST_AHEAD < n)
+                waypost_fetch(signs + 4 * (int64_t)spots[at + WAYPOST_AHEAD]);
+            for (int word = 0; word < 4; word++) {
+                uint64_t differing = sketch[word] ^ words[word];
+                clear += waypost_count(differing & words[4 + word]);
+                very += waypost_count(differing & words[8 + word]);
+            }
+            weights[at] = (uint16_t)(weights[at] + heavier * (clear & 0xFF) + heavier * (very & 0xFF));
+        }
+    }
+
+    static inline int32_t waypost_product(const int8_t *codes, const int16_t *query, int64_t dims)
+    {
+        int32_t sum = 0;
+        for (int64_t at = 0; at < dims; at++)
+            sum += (int32_t)query[at] * (int16_t)codes[at];
+        return sum;
+    }
+
+    /* The products of some vectors with each of m queries: [n, m]. */
+    WAYPOST_ADDS
+    static void waypost_measure(const int8_t *codes, int64_t dims, const uint32_t *ids, int64_t n, const int16_t *queries,
+        int64_t m, int32_t *sums)
+    {
+        for (int64_t at = 0; at < n; at++) {
+            const int8_t *vector = codes + dims * (int64_t)ids[at];
+            if (at + WAYPOST_AHEAD < n)
+                for (int64_t line = 0; line < dims; line += 64)
+                    waypost_fetch(codes + dims * (int64_t)ids[at + WAYPOST_AHEAD] + line);
+            for (int64_t query = 0; query < m; query++)
+                sums[m * at + query] = waypost_product(vector, queries + dims * query, dims);
+        }
+    }
+
+    /* The same of all vectors, with one query. */
+    WAYPOST_ADDS
+    static void waypost_measure_all(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)
+    {
+        for (int64_t at = 0; at < n; at++)
+            sums[at] = waypost_product(codes + dims * at, query, dims);
+    }
+
+    static int64_t waypost_seen(const uint8_t *mask, int64_t n)
+    {
+        int64_t seen = 0;
+        for (int64_t at = 0; at < n; at++)
+            seen += mask[at] != 0;
+        return seen;
+    }
+
+    /* A whole number that is the lower, the higher the figure is; what is no number comes last. */
+    static inline uint32_t waypost_descending(float figure)
+    {
+        union { float figure; uint32_t bits; } as;
+        if (figure != figure)
+            return UINT32_MAX;
+        as.figure = figure + 0.0f; /* -0 is 0 */
+        return as.bits & 0x80000000u ? as.bits : 0x7FFFFFFFu - as.bits;
+    }
+    """
+    void waypost_compare(const uint64_t *, int64_t, const uint64_t *, uint8_t *, int64_t *) noexcept nogil
+    void waypost_compare_at(
+        const uint64_t *, const uint32_t *, int64_t, const uint64_t *, uint8_t *, int64_t *
+    ) noexcept nogil
+    int64_t waypost_pick(const uint8_t *, int64_t, int, int, uint32_t, uint32_t *) noexcept nogil
+    void waypost_weigh(const uint64_t *, const uint32_t *, int64_t, const uint64_t *, int, uint16_t *) noexcept nogil
+    void waypost_measure(
+        const int8_t *, int64_t, const uint32_t *, int64_t, const int16_t *, int64_t, int32_t *
+    ) noexcept nogil
+    void waypost_measure_all(const int8_t *, int64_t, int64_t, const int16_t *, int32_t *) noexcept nogil
+    int64_t waypost_seen(const uint8_t *, int64_t) noexcept nogil
+    uint32_t waypost_descending(float) noexcept nogil
+
+
+cdef enum:
+    _ROOMS = 4  # kept between questions: as many as ask at once, if they are few
+    _SPARE = 1 << 23  # bytes that one array of a room keeps; more is rare, and given back
+    _DIGIT = 11  # bits by which numbers are sorted in one pass
+    _HEAVIEST = 2048  # more than any sketch weighs
+
+cdef enum Fault:
+    FINE = 0
+    DAMAGED = -1
+    FULL = -2
+
+
+cdef struct Store:
+    void *at
+    size_t room
+
+
+cdef int grow(Store *store, size_t size) noexcept nogil:
+    """What it holds stays."""
+    cdef void *at
+    if size > store.room:
+        size += size // 2
+        at = realloc(store.at, size)
+        if at == NULL:
+            return FULL
+        store.at, store.room = at, size
+    return FINE
+
+
+cdef void give_back(Store *store, size_t most) noexcept nogil:
+    if store.room > most:
+        free(store.at)
+        store.at, store.room = NULL, 0
+
+
+cdef class Room:
+    """Where one search at a time works. The next question for the same vector, which looks deeper, finds its sketches compared."""
+
+    cdef object asked  # the query, if everything was compared
+    cdef object probes
+    cdef uint64_t words[12]
+    cdef int64_t counts[256]  # how many sketches differ by so many signs
+    cdef Store apart, starts, ends, often, spots, picked, other, weights, ids, sums, rows, figures
+    cdef Py_ssize_t runs, total, chosen, found
+    cdef bint is_spelled_out  # sketches by number instead of in runs
+
+    def __dealloc__(self):
+        self.empty(0)
+
+    cdef void empty(self, size_t most) noexcept nogil:
+        give_back(&self.apart, most)
+        give_back(&self.starts, most)
+        give_back(&self.ends, most)
+        give_back(&self.often, most)
+        give_back(&self.spots, most)
+        give_back(&self.picked, most)
+        give_back(&self.other, most)
+        give_back(&self.weights, most)
+        give_back(&self.ids, most)
+        give_back(&self.sums, most)
+        give_back(&self.rows, most)
+        give_back(&self.figures, most)
+
+    cdef int add_run(self, int64_t start, int64_t end) noexcept nogil:
+        if grow(&self.starts, 8 * (self.runs + 1)) or grow(&self.ends, 8 * (self.runs + 1)):
+            return FULL
+        (<int64_t *> self.starts.at)[self.runs] = start
+        (<int64_t *> self.ends.at)[self.runs] = end
+        self.runs += 1
+        self.total += end - start
+        return FINE
+
+
+cdef class Near:
+    """The vectors of one block. It holds the arrays of its twin."""
+
+    cdef object _twin, _rooms, _held, _landmarks
+    cdef const int8_t *_codes
+    cdef const float *_scales
+    cdef const uint32_t *_rows
+    cdef const uint32_t *_row_starts
+    cdef const uint16_t *_places
+    cdef const uint16_t *_lists
+    cdef const uint64_t *_signs
+    cdef const uint32_t *_members
+    cdef const uint32_t *_spots
+    cdef const uint32_t *_list_starts
+    cdef const int8_t *_centres
+    cdef const double *_shortening
+    cdef Py_ssize_t _size, _dims, _row_count, _sketches, _spill, _list_count
+    cdef Py_ssize_t _scan_rows, _measured, _shortlist, _rough
+    cdef int _heavier
+    cdef double _grid
+    cdef bint _is_filed
+
+    def __init__(self, twin, rules):
+        arrays, landmarks = twin.arrays, twin.landmarks
+        self._twin, self._landmarks, self._rooms = twin, landmarks, []
+        self._scan_rows, self._grid, self._measured = rules.scan_rows, rules.grid, rules.measured
+        self._shortlist, self._rough, self._heavier = rules.shortlist, rules.rough, rules.heavier
+        if not 0 <= 255 * (1 + 2 * self._heavier) < _HEAVIEST:
+            raise ValueError("signs weigh too much")
+        codes = landmarks.codes.astype(np.float64)
+        lengths = np.sqrt((codes * codes).sum(axis=1))
+        shortening = np.divide(1 / self._grid, lengths, out=np.zeros(len(codes)), where=lengths > 0)
+        cdef const int8_t[:, ::1] its_codes = arrays["codes"], centres = landmarks.codes
+        cdef const uint64_t[:, ::1] signs = arrays["signs"]
+        cdef const uint16_t[:, ::1] lists = arrays["lists"]
+        cdef const float[::1] scales = arrays["scales"]
+        cdef const uint16_t[::1] places = arrays["places"]
+        cdef const uint32_t[::1] rows = arrays["rows"], row_starts = arrays["row_starts"], members = arrays["members"]
+        cdef const uint32_t[::1] spots = arrays["spots"], list_starts = arrays["list_starts"]
+        cdef const double[::1] its_shortening = shortening
+        self._size, self._dims, self._sketches = its_codes.shape[0], its_codes.shape[1], signs.shape[0]
+        self._row_count, self._spill = row_starts.shape[0] - 1, lists.shape[1]
+        self._list_count, self._is_filed = centres.shape[0], list_starts.shape[0] > 0
+        sizes = {len(arrays[name]) for name in ("codes", "scales", "places", "lists", "rows", "spots")}
+        if (
+            len(sizes) > 1 or self._row_count < 0 or members.shape[0] != self._sketches or signs.shape[1] != 4
+            or centres.shape[1] != self._dims or (self._is_filed and list_starts.shape[0] != self._list_count + 1)
+        ):
+            raise ValueError("these arrays are not those of one block")
+        self._held = (dict(arrays), landmarks.codes, shortening)
+        self._codes, self._centres, self._signs = &its_codes[0, 0], &centres[0, 0], &signs[0, 0]
+        self._lists, self._scales, self._places = &lists[0, 0], &scales[0], &places[0]
+        self._rows, self._row_starts, self._members = &rows[0], &row_starts[0], &members[0]
+        self._spots, self._list_starts, self._shortening = &spots[0], &list_starts[0], &its_shortening[0]
+
+    # --- Which are near --------------------------------------------------------------------------
+
+    def nearest(self, queries, mask, k, probes, spare):
+        """As its twin."""
+        cdef const uint8_t[::1] flags
+        cdef const uint8_t *shown = NULL
+        cdef Py_ssize_t count = self._row_count, wanted = k, most = k + spare
+        cdef bint is_few = False, is_known, is_everywhere
+        cdef const int16_t *query
+        cdef int fault
+        cdef Room room
+        asked = self._on_grid(queries)
+        if asked is None or len(queries) != 1:
+            return self._twin.nearest(queries, mask, k, probes, spare)
+        if mask is not None:
+            flags = mask.view(np.uint8)
+            if flags.shape[0] != self._row_count:
+                raise ValueError("a mask has one flag for each row")
+            count = waypost_seen(&flags[0], count)
+            is_few = count <= self._scan_rows
+            shown = NULL if count == self._row_count and not is_few else &flags[0]
+        is_spelled_out = is_few or (probes is not None and not self._is_filed)
+        room = self._room_for(asked, probes)
+        is_known = not is_spelled_out and room.asked == asked and room.probes == probes
+        if not is_known:
+            self._prepare(room, queries, asked, probes, is_spelled_out, shown)
+        query, is_everywhere = <const int16_t *> PyBytes_AS_STRING(asked), probes is None
+        with nogil:
+            fault = self._search(room, query, shown, wanted, is_everywhere, is_known)
+        if fault:
+            raise _raised(fault)
+        answer = _in_order(room, most)
+        self._keep(room, None if is_spelled_out else asked, probes)
+        return answer
+
+    cdef object _on_grid(self, queries):
+        """The queries in steps of the grid; None where they do not stand on it, or sums might be too large to be exact."""
+        cdef const float[:, ::1] given = np.ascontiguousarray(queries, np.float32)
+        cdef Py_ssize_t count = given.shape[0], at, number
+        cdef double square
+        cdef float step, whole
+        if given.shape[1] != self._dims:
+            return None
+        made = PyBytes_FromStringAndSize(NULL, 2 * count * self._dims)
+        cdef int16_t *into = <int16_t *> PyBytes_AS_STRING(made)
+        for number in range(count):
+            square = 0
+            for at in range(self._dims):
+                step = given[number, at] * <float> self._grid
+                whole = rintf(step)
+                if whole != step or not -32767 <= whole <= 32767:
+                    return None
+                into[number * self._dims + at] = <int16_t> whole
+                square += <double> whole * whole
+            # |sum| is at most 128 * sqrt(dims) * length of the query, and float32 is exact up to 2**24.
+            if square * self._dims > (<double> (1 << 17)) ** 2:
+                return None
+        return made
+
+    cdef Room _room_for(self, asked, probes):
+        """One that nobody else works in; if it can be, one that knows the question."""
+        cdef Room room
+        rooms = self._rooms
+        for at in range(len(rooms)):
+            room = rooms[at]
+            if room.asked == asked and room.probes == probes:
+                return rooms.pop(at)
+        return rooms.pop() if rooms else Room()
+
+    cdef void _keep(self, Room room, asked, probes):
+        room.empty(_SPARE)
+        room.asked, room.probes = (None if room.apart.at == NULL else asked), probes
+        if len(self._rooms) < _ROOMS:
+            self._rooms.append(room)
+
+    cdef int _prepare(self, Room room, queries, asked, probes, bint is_spelled_out, const uint8_t *shown) except -1:
+        """What the query's sketch is, and which sketches it is held against."""
+        cdef int fault = FINE
+        cdef uint8_t *flags = NULL
+        cdef int64_t at, start, end
+        cdef const uint64_t[:, ::1] words = self._twin.sketch(queries[0]).words
+        memcpy(room.words, &words[0, 0], sizeof(room.words))
+        room.asked, room.is_spelled_out = None, is_spelled_out
+        room.runs = room.total = 0
+        if probes is None and not is_spelled_out:
+            fault = room.add_run(0, self._sketches)
+        elif probes is not None:
+            marked = self._closest(queries[0], asked, probes)
+            flags = <uint8_t *> PyBytes_AS_STRING(marked)
+        if is_spelled_out:
+            fault = self._spell_out(room, shown, flags)
+        elif probes is not None:
+            for at in range(self._list_count):
+                if flags[at] and not fault:
+                    start, end = self._list_starts[at], self._list_starts[at + 1]
+                    fault = room.add_run(start, end) if start <= end <= self._sketches else DAMAGED
+        if fault:
+            raise _raised(fault)
+        return 0
+
+    cdef object _closest(self, query, asked, Py_ssize_t probes):
+        """One byte for each list: whether it is read. Where the last digits of a float decide, the twin is asked."""
+        cdef Py_ssize_t count = self._list_count, at, place, held = 0
+        made = bytearray(count)
+        cdef uint8_t[::1] flags = made
+        if probes >= count:
+            memset(&flags[0], 1, count)
+            return bytes(made)
+        sums, best, lists = np.empty(count, np.int32), np.empty(probes + 2), np.empty(probes + 2, np.intp)
+        cdef int32_t[::1] its_sums = sums
+        cdef double[::1] its_best = best
+        cdef Py_ssize_t[::1] its_lists = lists
+        cdef double figure
+        waypost_measure_all(self._centres, self._dims, count, <const int16_t *> PyBytes_AS_STRING(asked), &its_sums[0])
+        for at in range(count):  # the best and one more, in order
+            figure = its_sums[at] * self._shortening[at]
+            if held > probes and figure <= its_best[probes]:
+                continue
+            place = held
+            while place > 0 and its_best[place - 1] < figure:
+                its_best[place], its_lists[place] = its_best[place - 1], its_lists[place - 1]
+                place -= 1
+            its_best[place], its_lists[place] = figure, at
+            held += held <= probes
+        # Sums of floats in any order lie less than this apart, of a query about as long as 1.
+        if probes > 0 and its_best[probes - 1] - its_best[probes] > 4e-7 * (self._dims + 8):
+            for at in range(probes):
+                flags[its_lists[at]] = 1
+        else:
+            for at in self._landmarks.closest(query, probes):
+                flags[at] = 1
+        return bytes(made)
+
+    cdef int _spell_out(self, Room room, const uint8_t *shown, const uint8_t *flags) noexcept nogil:
+        """The vectors of all rows that are shown, and each as often as one of its lists is read."""
+        cdef int64_t row, number, start, end, times, own = 0, often = 0, place
+        cdef uint32_t *ids
+        cdef uint32_t *more
+        cdef uint32_t *spots
+        for row in range(self._row_count):
+            if shown != NULL and not shown[row]:
+                continue
+            start, end = self._row_starts[row], self._row_starts[row + 1]
+            if not start <= end <= self._size:
+                return DAMAGED
+            if grow(&room.ids, 4 * (own + end - start)) or grow(&room.often, 4 * (often + (end - start) * (self._spill + 1))):
+                return FULL
+            ids, more = <uint32_t *> room.ids.at, <uint32_t *> room.often.at
+            for number in range(start, end):
+                times = 1
+                if flags != NULL:
+                    times = 0
+                    for place in range(self._spill):
+                        if self._lists[number * self._spill + place] >= self._list_count:
+                            return DAMAGED
+                        times += flags[self._lists[number * self._spill + place]]
+                if times:
+                    ids[own] = <uint32_t> number
+                    own += 1
+                for place in range(times):
+                    more[often] = <uint32_t> number
+                    often += 1
+        if grow(&room.spots, 4 * often):
+            return FULL
+        spots, more = <uint32_t *> room.spots.at, <uint32_t *> room.often.at
+        for number in range(often):
+            spots[number] = self._spots[more[number]]
+            if spots[number] >= self._sketches:
+                return DAMAGED
+        room.chosen = own
+        return room.add_run(0, often)
+
+    cdef int _search(
+        self, Room room, const int16_t *query, const uint8_t *shown, Py_ssize_t k, bint is_everywhere, bint is_compared
+    ) noexcept nogil:
+        """The rows and their figures, by row."""
+        cdef Py_ssize_t size = max(self._shortlist, 2 * k)
+        cdef Py_ssize_t own = room.chosen
+        cdef int fault
+        cdef bint is_all
+        while True:
+            is_all = False
+            fault = FINE
+            if room.is_spelled_out:
+                is_all = own <= max(size, self._measured if is_everywhere else size)
+                room.chosen = own
+            elif is_everywhere:
+                is_all = self._size <= size
+                fault = self._take_all(room, shown) if is_all else FINE
+            elif room.total <= size * self._spill:
+                fault = self._take_members(room, shown)
+                is_all = room.chosen <= size
+            if not is_all and not fault:
+                if not is_compared:
+                    fault = self._compare(room)
+                    is_compared = True
+                if not fault:
+                    fault = self._choose(
+                        room, NULL if room.is_spelled_out else shown,
+                        size * self._spill if is_everywhere and self._is_filed and not room.is_spelled_out else size,
+                    )
+            if not fault:
+                fault = self._measure(room, query)
+            if fault or room.found >= k or is_all:
+                return fault
+            size *= 4  # few rows with many vectors each filled the list
+
+    cdef int _take_all(self, Room room, const uint8_t *shown) noexcept nogil:
+        cdef Py_ssize_t number
+        cdef uint32_t *ids
+        if grow(&room.ids, 4 * self._size):
+            return FULL
+        ids, room.chosen = <uint32_t *> room.ids.at, 0
+        for number in range(self._size):
+            if self._rows[number] >= self._row_count:
+                return DAMAGED
+            if shown == NULL or shown[self._rows[number]]:
+                ids[room.chosen] = <uint32_t> number
+                room.chosen += 1
+        return FINE
+
+    cdef int _take_members(self, Room room, const uint8_t *shown) noexcept nogil:
+        """All that are shown of the lists, each once."""
+        cdef Py_ssize_t run
+        cdef int64_t at
+        cdef uint32_t number
+        cdef uint32_t *ids
+        if grow(&room.ids, 4 * room.total) or grow(&room.other, 16 * room.total):
+            return FULL
+        ids, room.chosen = <uint32_t *> room.ids.at, 0
+        for run in range(room.runs):
+            for at in range((<int64_t *> room.starts.at)[run], (<int64_t *> room.ends.at)[run]):
+                number = self._members[at]
+                if number >= self._size or self._rows[number] >= self._row_count:
+                    return DAMAGED
+                if shown == NULL or shown[self._rows[number]]:
+                    ids[room.chosen] = number
+                    room.chosen += 1
+        room.chosen = _once(&room.other, ids, room.chosen, self._size)
+        return FINE
+
+    cdef int _compare(self, Room room) noexcept nogil:
+        """How many signs differ, of every sketch."""
+        cdef Py_ssize_t run, done = 0
+        cdef int64_t start, size
+        cdef uint8_t *apart
+        memset(room.counts, 0, sizeof(room.counts))
+        if grow(&room.apart, room.total + 1):
+            return FULL
+        apart = <uint8_t *> room.apart.at
+        if room.is_spelled_out:
+            waypost_compare_at(self._signs, <uint32_t *> room.spots.at, room.total, room.words, apart, room.counts)
+            return FINE
+        for run in range(room.runs):
+            start = (<int64_t *> room.starts.at)[run]
+            size = (<int64_t *> room.ends.at)[run] - start
+            waypost_compare(self._signs + 4 * start, size, room.words, apart + done, room.counts)
+            done += size
+        return FINE
+
+    cdef int _choose(self, Room room, const uint8_t *shown, Py_ssize_t size) noexcept nogil:
+        """As `Sketch.nearest`."""
+        cdef Py_ssize_t at, kept = 0, level = 0
+        cdef int last = _HEAVIEST
+        cdef uint32_t *picked
+        cdef uint32_t *ids
+        cdef uint16_t *weights
+        cdef int fault = self._least_seen(room, shown, self._rough * size)
+        if not fault and (grow(&room.ids, 4 * room.chosen) or grow(&room.other, 16 * room.chosen)):
+            fault = FULL
+        if fault:
+            return fault
+        ids, picked, weights = <uint32_t *> room.ids.at, <uint32_t *> room.picked.at, <uint16_t *> room.weights.at
+        if room.chosen > size:
+            self._weigh(room)
+            last = _highest_of(weights, room.chosen, size)
+        for at in range(room.chosen):  # those below the last first, then those that weigh as much
+            ids[kept] = picked[at]
+            kept += weights[at] < last
+        for at in range(room.chosen):
+            if weights[at] == last:
+                ids[kept + level] = picked[at]
+                level += 1
+        if self._name(room, ids, kept + level):
+            return DAMAGED
+        if level > size:
+            level = min(_once(&room.other, ids + kept, level, self._size), size)
+        room.chosen = _once(&room.other, ids, kept + level, self._size)
+        return FINE
+
+    cdef int _least_seen(self, Room room, const uint8_t *shown, Py_ssize_t wanted) noexcept nogil:
+        """Picks the `wanted` sketches of the least differences among those shown, and those that differ as little as the last."""
+        cdef int64_t seen[256]
+        cdef int low = -1, cut, last
+        cdef int64_t enough = wanted
+        cdef int fault
+        room.chosen = 0
+        memset(seen, 0, sizeof(seen))
+        while True:
+            cut = max(_cut_of(room.counts, enough), low + 1)
+            fault = self._pick(room, shown, low, cut, seen)
+            if fault or shown == NULL or room.chosen >= wanted or cut >= 255:
+                break
+            low = cut
+            enough = _below(room.counts, cut) * (wanted + 64) // (room.chosen + 16)  # as many of them as were seen so far
+        if not fault and shown != NULL:
+            last = _cut_of(seen, wanted)
+            if last < cut:
+                _leave_out(room, last)
+        return fault
+
+    cdef int _pick(self, Room room, const uint8_t *shown, int low, int high, int64_t *seen) noexcept nogil:
+        """Those that are shown and differ by more than `low` signs and at most `high`."""
+        cdef int64_t most = room.chosen + _below(room.counts, high) - _below(room.counts, low) + 1
+        cdef const uint8_t *apart = <const uint8_t *> room.apart.at
+        cdef Py_ssize_t run, at, found, first, done = 0
+        cdef int64_t start, size
+        cdef uint32_t number
+        cdef uint32_t *picked
+        cdef uint16_t *weights
+        if grow(&room.picked, 4 * most) or grow(&room.weights, 2 * most):
+            return FULL
+        picked, weights = <uint32_t *> room.picked.at, <uint16_t *> room.weights.at
+        for run in range(room.runs):
+            start = (<int64_t *> room.starts.at)[run]
+            size = (<int64_t *> room.ends.at)[run] - start
+            first = room.chosen
+            found = first + waypost_pick(apart + done, size, low, high, <uint32_t> start, picked + first)
+            for at in range(first, found):
+                number = picked[at]
+                if shown != NULL:
+                    if self._members[number] >= self._size or self._rows[self._members[number]] >= self._row_count:
+                        return DAMAGED
+                    if not shown[self._rows[self._members[number]]]:
+                        continue
+                picked[room.chosen] = number
+                weights[room.chosen] = apart[done + number - start]
+                seen[weights[room.chosen]] += 1
+                room.chosen += 1
+            done += size
+        return FINE
+
+    cdef void _weigh(self, Room room) noexcept nogil:
+        cdef uint32_t *picked = <uint32_t *> room.picked.at
+        cdef uint32_t *spots = picked
+        cdef Py_ssize_t at
+        if room.is_spelled_out:
+            spots = <uint32_t *> room.other.at
+            for at in range(room.chosen):
+                spots[at] = (<uint32_t *> room.spots.at)[picked[at]]
+        waypost_weigh(self._signs, spots, room.chosen, room.words, self._heavier, <uint16_t *> room.weights.at)
+
+    cdef int _name(self, Room room, uint32_t *picked, Py_ssize_t count) noexcept nogil:
+        """Whose sketches these are, in their place."""
+        cdef Py_ssize_t at
+        for at in range(count):
+            picked[at] = (<uint32_t *> room.often.at)[picked[at]] if room.is_spelled_out else self._members[picked[at]]
+            if picked[at] >= self._size:
+                return DAMAGED
+        return FINE
+
+    cdef int _measure(self, Room room, const int16_t *query) noexcept nogil:
+        """The rows of the chosen vectors, and the highest similarity of each."""
+        cdef const uint32_t *ids = <const uint32_t *> room.ids.at
+        cdef Py_ssize_t count = room.chosen, at
+        cdef float step = <float> (1 / self._grid), figure
+        cdef uint32_t row
+        cdef uint32_t *rows
+        cdef float *figures
+        if grow(&room.sums, 4 * count) or grow(&room.rows, 4 * count) or grow(&room.figures, 4 * count):
+            return FULL
+        rows, figures, room.found = <uint32_t *> room.rows.at, <float *> room.figures.at, 0
+        waypost_measure(self._codes, self._dims, ids, count, query, 1, <int32_t *> room.sums.at)
+        for at in range(count):
+            row = self._rows[ids[at]]
+            if row >= self._row_count:
+                return DAMAGED
+            figure = <float> (<int32_t *> room.sums.at)[at] * step * self._scales[ids[at]]
+            if room.found and rows[room.found - 1] == row:
+                figures[room.found - 1] = max(figures[room.found - 1], figure)
+            else:
+                rows[room.found], figures[room.found] = row, figure
+                room.found += 1
+        return FINE
+
+    # --- How near they are -----------------------------------------------------------------------
+
+    def similarities(self, rows, queries):
+        """As its twin."""
+        asked = self._on_grid(queries)
+        if asked is None:
+            return self._twin.similarities(rows, queries)
+        cdef const uint32_t[::1] given = np.ascontiguousarray(rows, np.uint32)
+        cdef Py_ssize_t count = given.shape[0], units = len(queries), at
+        cdef Py_ssize_t vectors = 0
+        for at in range(count):
+            vectors += self._vectors_of(given[at])
+        context, example = np.zeros((2, count, units), np.float32)
+        ids, sums = np.empty(vectors, np.uint32), np.empty((vectors, units), np.int32)
+        cdef uint32_t[::1] its_ids = ids
+        cdef int32_t[:, ::1] its_sums = sums
+        cdef float[:, ::1] contexts = context, examples = example
+        if not vectors or not units:
+            return context, example
+        vectors = 0
+        for at in range(count):
+            for number in range(self._row_starts[given[at]], self._row_starts[given[at] + 1]):
+                its_ids[vectors] = number
+                vectors += 1
+        waypost_measure(
+            self._codes, self._dims, &its_ids[0], vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, &its_sums[0, 0]
+        )
+        vectors = 0
+        for at in range(count):
+            vectors += self._tell(given[at], &its_sums[vectors, 0], units, &contexts[at, 0], &examples[at, 0])
+        return context, example
+
+    cdef Py_ssize_t _vectors_of(self, uint32_t row) except -1:
+        if row >= self._row_count or not self._row_starts[row] <= self._row_starts[row + 1] <= self._size:
+            raise _raised(DAMAGED)
+        return self._row_starts[row + 1] - self._row_starts[row]
+
+    cdef Py_ssize_t _tell(
+        self, uint32_t row, const int32_t *sums, Py_ssize_t units, float *context, float *example
+    ) noexcept:
+        """Of one row, by its products with every unit; how many vectors it has."""
+        cdef float step = <float> (1 / self._grid), figure
+        cdef Py_ssize_t start = self._row_starts[row], end = self._row_starts[row + 1], number, unit
+        cdef bint is_first = True
+        for number in range(start, end):
+            for unit in range(units):
+                figure = <float> sums[(number - start) * units + unit] * step * self._scales[number]
+                if self._places[number] == 0:
+                    context[unit] = figure
+                elif is_first or figure > example[unit]:
+                    example[unit] = figure
+            is_first = is_first and self._places[number] == 0
+        return end - start
+
+    def best_example(self, row, queries):
+        """As its twin."""
+        asked = self._on_grid(queries)
+        if asked is None or not len(queries):
+            return self._twin.best_example(row, queries)
+        cdef const int16_t *units = <const int16_t *> PyBytes_AS_STRING(asked)
+        cdef Py_ssize_t count = len(queries), unit
+        cdef uint32_t its_row = row, number
+        cdef int32_t product
+        cdef float step = <float> (1 / self._grid), figure, best = 0
+        cdef int place = 0
+        self._vectors_of(its_row)
+        for number in range(self._row_starts[its_row], self._row_starts[its_row + 1]):
+            if self._places[number] == 0:
+                continue
+            for unit in range(count):
+                waypost_measure(self._codes, self._dims, &number, 1, units + unit * self._dims, 1, &product)
+                figure = <float> product * step * self._scales[number]
+                if not place or figure > best:
+                    best, place = figure, self._places[number]
+        return best, place
+
+
+cdef object _raised(int fault):
+    return MemoryError() if fault == FULL else IndexError("the arrays of a block do not fit each other")
+
+
+cdef int _cut_of(const int64_t *counts, int64_t wanted) noexcept nogil:
+    """The least number of differences up to which so many are found; 255 where there are fewer."""
+    cdef int64_t found = 0
+    cdef int number
+    for number in range(256):
+        found += counts[number]
+        if found >= wanted:
+            return number
+    return 255
+
+
+cdef int64_t _below(const int64_t *counts, int high) noexcept nogil:
+    """How many differ by so many or fewer."""
+    cdef int64_t found = 0
+    cdef int number
+    for number in range(high + 1):
+        found += counts[number]
+    return found
+
+
+cdef int _highest_of(const uint16_t *weights, Py_ssize_t count, Py_ssize_t size) noexcept nogil:
+    """The weight of the last of the `size` lightest."""
+    cdef uint32_t counts[_HEAVIEST]
+    cdef Py_ssize_t at, found = 0
+    cdef int weight = -1
+    memset(counts, 0, sizeof(counts))
+    for at in range(count):
+        counts[weights[at]] += 1
+    while found < size:
+        weight += 1
+        found += counts[weight]
+    return weight
+
+
+cdef void _leave_out(Room room, int last) noexcept nogil:
+    """Those that differ by more."""
+    cdef uint32_t *picked = <uint32_t *> room.picked.at
+    cdef uint16_t *weights = <uint16_t *> room.weights.at
+    cdef Py_ssize_t at, kept = 0
+    for at in range(room.chosen):
+        picked[kept], weights[kept] = picked[at], weights[at]
+        kept += weights[kept] <= last
+    room.chosen = kept
+
+
+cdef Py_ssize_t _once(Store *other, uint32_t *ids, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
+    """Puts numbers below `limit` in order, and keeps each once. `other` has room to sort in."""
+    cdef uint64_t *keys = <uint64_t *> other.at
+    cdef Py_ssize_t at, kept = 0
+    for at in range(count):
+        keys[at] = ids[at]
+    keys = _sorted(keys, keys + count, count, 0, limit)
+    for at in range(count):
+        if at == 0 or keys[at] != keys[at - 1]:
+            ids[kept] = <uint32_t> keys[at]
+            kept += 1
+    return kept
+
+
+cdef object _in_order(Room room, Py_ssize_t most):
+    """The best `most`, best first; of equal ones the lower row, which comes first as they are."""
+    cdef Py_ssize_t count = room.found, at
+    most = min(most, count)
+    rows, figures = np.empty(most, np.uint32), np.empty(most, np.float32)
+    cdef uint32_t[::1] its_rows = rows
+    cdef float[::1] its_figures = figures
+    cdef uint64_t *keys
+    if grow(&room.other, 16 * count):
+        raise MemoryError
+    keys = <uint64_t *> room.other.at
+    for at in range(count):
+        keys[at] = <uint64_t> waypost_descending((<float *> room.figures.at)[at]) << 32 | <uint64_t> at
+    keys = _sorted(keys, keys + count, count, 32, ~(<uint64_t> 0))
+    for at in range(most):
+        its_rows[at] = (<uint32_t *> room.rows.at)[keys[at] & 0xFFFFFFFF]
+        its_figures[at] = (<float *> room.figures.at)[keys[at] & 0xFFFFFFFF]
+    return rows, figures
+
+
+cdef uint64_t *_sorted(uint64_t *keys, uint64_t *other, Py_ssize_t count, int shift, uint64_t limit) noexcept nogil:
+    """By the bits from `shift` on, up to those of `limit`, digit by digit; equal ones stay as they stand. In one of the two."""
+    cdef uint32_t counts[1 << _DIGIT]
+    cdef uint64_t *swapped
+    cdef uint32_t before, here
+    cdef Py_ssize_t at
+    while shift < 64 and limit >> shift:
+        memset(counts, 0, sizeof(counts))
+        for at in range(count):
+            counts[keys[at] >> shift & ((1 << _DIGIT) - 1)] += 1
+        before = 0
+        for at in range(1 << _DIGIT):
+            here = counts[at]
+            counts[at] = before
+            before += here
+        for at in range(count):
+            other[counts[keys[at] >> shift & ((1 << _DIGIT) - 1)]] = keys[at]
+            counts[keys[at] >> shift & ((1 << _DIGIT) - 1)] += 1
+        swapped = keys
+        keys, other = other, swapped
+        shift += _DIGIT
+    return keys
