@@ -69,7 +69,8 @@ SIGNALS: tuple[Ablation, ...] = (
     Ablation("without sentence vectors", _without(network=0.0)),
     Ablation("without word vectors", _without(static=0.0)),
     Ablation("without vectors", _without(network=0.0, static=0.0)),
-    Ablation("without example vectors", _without(example=0.0)),
+    Ablation("without example vectors", _without(example=0.0, skills=0.0)),
+    Ablation("without skills", _without(skills=0.0)),
     Ablation("without clauses", _without(clauses=0.0)),
     Ablation("without tags read from the words", _without(tags=0.0)),
 )

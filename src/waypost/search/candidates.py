@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.asked import Asked
+from waypost.search.breadth import many_sided
 from waypost.search.embedding import Vectors
 from waypost.search.filters import FEW
 from waypost.search.live import Live, Mask
@@ -40,6 +41,7 @@ class Signals(NamedTuple):
     centres: Mapping[str, F32]  # by space: similarity of the agent as a whole
     examples: Mapping[str, F32]  # by space: of its best example
     covered: Mapping[str, Mask]  # [candidates]: has vectors in the space
+    skills: F32  # [candidates]: 0 for an agent of one piece, 1 for one of many skills
     tags: F32  # [candidates]: share of the tags that the words name
     preferred: F32  # [candidates]: share of the tags that were asked for by name
 
@@ -223,6 +225,7 @@ def measure(
         centres=centres,
         examples=examples,
         covered=covered,
+        skills=_skills(live, vectors, rows),
         tags=tags,
         preferred=preferred,
     )
@@ -239,6 +242,15 @@ def _similarities(live: Live, space: str, rows: Rows, queries: Vectors) -> tuple
         centre += some_centre
         example += some_example
     return centre, example
+
+
+def _skills(live: Live, vectors: Mapping[str, Vectors], rows: Rows) -> F32:
+    """By the space that has a vector for each example."""
+    found = np.zeros(len(rows), dtype=np.float32)
+    for space in vectors:
+        for block, _ in live.blocks.get(space, ()):
+            np.maximum(found, many_sided(block.arrays, rows), out=found)
+    return found
 
 
 def nearest_example(live: Live, space: str, row: int, queries: Vectors) -> tuple[float | None, int]:

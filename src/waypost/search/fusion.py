@@ -5,8 +5,9 @@
     coverage  share of the description that the question says
 
 Nothing is divided by the best candidate: a figure means the same for every question and whoever else is found. A question of
-several wishes is weighed as a whole and by its best clause. The weights were chosen round, in a flat region on two public sets
-(see docs/explanation/search.md); a signal that is not there leaves its weight to the others.
+several wishes is weighed as a whole and by its best clause; an agent of many skills as a whole or, where that says more, by
+words and its best example, which then stands for all that tells of the whole. The weights were chosen round, in a flat region
+on two public sets (see docs/explanation/search.md); a signal that is not there leaves its weight to the others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Weights(NamedTuple):
     tags: float = 0.015  # tags that the words name
     preferred: float = 1.5  # tags that the caller named: added to the logarithm of the odds (see `calibration`)
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
+    skills: float = 1.0  # of an agent of many skills: its best one, where it says more than the whole
     clauses: float = 0.65  # of a question with very many wishes: the best of them, the rest is the whole
     foreign: float = 0.7  # of sentence vectors where words say nothing: they stand for the words too
 
@@ -61,7 +63,18 @@ def _parts(signals: Signals, names: Names, weights: Weights, mass: float, foreig
         # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
         sentence = np.where(signals.covered[names.network or ""][:, None], network, static)
         words = words + weights.static * static
-    return _f32(np.where(foreign[:, None], weights.foreign * network, words + weights.network * sentence))
+    parts = _f32(np.where(foreign[:, None], weights.foreign * network, words + weights.network * sentence))
+    if not signals.skills.any():
+        return parts
+    best = _best_skill(signals.examples[names.network or ""], lexical, weights, foreign)
+    return _f32(parts + weights.skills * signals.skills[:, None] * np.maximum(best - parts, 0))
+
+
+def _best_skill(example: F32, lexical: F32, weights: Weights, foreign: npt.NDArray[np.bool_]) -> F32:
+    """[candidates, units]: by words, and by the best example in place of all other signals, which tell of the whole."""
+    others = weights.network + weights.static + weights.coverage
+    alone = np.where(foreign[:, None], weights.foreign * example, weights.lexical * lexical + others * example)
+    return _f32(alone)
 
 
 def nearness(signals: Signals, name: str | None, weights: Weights) -> F32 | None:

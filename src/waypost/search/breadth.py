@@ -1,0 +1,48 @@
+"""Whether an agent is of one piece or has many skills: by the breadth of its examples. It knows vectors, and no question.
+
+Of n unit vectors with the sum S the breadth is n² / |S|²: 1 when all say the same, n when none has anything to do with
+another. The vector of an agent as a whole is a mean, and a mean of unrelated things is near to none of them: an agent of many
+skills is weighed by the one that fits (see `fusion`). Words that are put into every example make them alike, and no skills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+FEWEST: Final = 6  # examples: fewer do not tell many skills from one that is told in many ways
+BELIEVED: Final = 12.0  # examples: whoever claims more skills is believed less in each
+ONE: Final = 2.5  # breadth up to which an agent is of one piece
+MANY: Final = 3.5  # and from which on it is of many
+_GRID: Final = 4096.0  # steps of a vector: sums of whole numbers are the same in any order
+
+
+def many_sided(arrays: Mapping[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.uint32]) -> F32:
+    """[rows] of the arrays of a block of vectors: 0 for an agent of one piece, 1 for one of many skills. The first vector of
+    a row is the agent as a whole."""
+    starts = arrays["row_starts"][rows].astype(np.intp)
+    counts = arrays["row_starts"][np.add(rows, 1, dtype=np.intp)].astype(np.intp) - starts - 1
+    found = np.zeros(len(rows), dtype=np.float32)
+    if len(some := np.flatnonzero(counts >= FEWEST)):
+        breadth = _breadths(arrays, starts[some] + 1, counts[some])
+        believed = np.minimum(1.0, BELIEVED / counts[some])
+        found[some] = believed * np.clip((breadth - ONE) / (MANY - ONE), 0, 1)
+    return found
+
+
+def _breadths(
+    arrays: Mapping[str, npt.NDArray[np.generic]], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
+) -> npt.NDArray[np.float64]:
+    """Of runs of vectors."""
+    ends = counts.cumsum()
+    firsts = ends - counts
+    ids = np.repeat(starts - firsts, counts) + np.arange(int(ends[-1]))
+    steps = np.asarray(arrays["scales"][ids], dtype=np.float64) * _GRID
+    sums = np.add.reduceat(np.rint(np.asarray(arrays["codes"][ids], dtype=np.float64) * steps[:, None]), firsts, axis=0)
+    squares: npt.NDArray[np.float64] = np.maximum((sums * sums).sum(axis=1), 1.0) / (_GRID * _GRID)
+    return counts * counts / squares
