@@ -77,6 +77,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     etag: str
     changed_at: float
+    revision: int = 0
     expires_at: float | None = None
     evidence: Evidence | None = None
     redacted: bool = False

@@ -472,7 +472,8 @@ class Registry(Confirming):
 
     async def ranked(self, query: Query, principal: Principal) -> tuple[Search, Ranking]:
         """The first half of `find`, for whoever may do without the records (`Search.is_plain`)."""
-        await self.searchable()
+        if not self.ranker.has_caught_up:
+            await self.searchable()
         self._index.questions += 1
         if self.ranker.is_behind(audience(principal)):  # in a bulk load: what was acknowledged is found all the same
             await asyncio.to_thread(self.ranker.prepare_for, audience(principal))

@@ -7,7 +7,6 @@ a test of ids, so that it passes over what does not fit and goes on to what does
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -55,9 +54,13 @@ class Search:
         self._query = query
         self._catalogue = catalogue
         self._principal = principal
+        self._audience = audience(principal)
         self._now = now
         self._constraints, self._unsupported = compile_constraints(query.constraints, now)
         self._wishes = wishes_of(query.client_context)
+        # Whether of any agent that the caller sees something was verified, or failed: else all are equal in that.
+        self._is_judged = catalogue.has_judged(self._audience)
+        self._wanted = query.limit + (_NEAR_TIES if self._wishes or self._is_judged else 0)
         self._facets: Facets | None = None
         self._rejected: dict[str, int] = {}
         self._best_score: float | None = None
@@ -74,15 +77,6 @@ class Search:
                 self._rejected = selection.rejected()
                 return self._worth_reading(self._by_policy(self._constrained(ranker, selection)))
         return self._worth_reading(self._by_policy(self._asked(ranker, self._catalogue.is_reachable, self._wanted)))
-
-    @cached_property
-    def _wanted(self) -> int:
-        return self._query.limit + (_NEAR_TIES if self._wishes or self._is_judged else 0)
-
-    @cached_property
-    def _is_judged(self) -> bool:
-        """Whether of any agent that the caller sees something was verified, or failed: else all are equal in that."""
-        return self._catalogue.has_judged(audience(self._principal))
 
     def _by_policy(self, ranking: Ranking) -> Ranking:
         """Scores with what was verified taken in, and their order. What was put behind one ten is not lifted into it."""
@@ -132,7 +126,7 @@ class Search:
         self, ranker: Ranker, alive: Callable[[str], bool], limit: int, among: list[str] | None = None
     ) -> Ranking:
         asked = self._query if limit == self._query.limit else msgspec.structs.replace(self._query, limit=limit)
-        return ranker.rank(asked, audience(self._principal), alive=alive, now=self._now, among=among)
+        return ranker.rank(asked, self._audience, alive=alive, now=self._now, among=among)
 
     def _worth_reading(self, ranking: Ranking) -> Ranking:
         """Without what cannot reach the floor, whatever is preferred."""
@@ -146,7 +140,7 @@ class Search:
         return msgspec.structs.replace(ranking, hits=worth)
 
     def _selection(self) -> Selection:
-        return Selection(self._catalogue, audience(self._principal), self._query, self._constraints)
+        return Selection(self._catalogue, self._audience, self._query, self._constraints)
 
     # --- After -----------------------------------------------------------------------------------
 
@@ -212,6 +206,7 @@ class Search:
             score=hit.score,
             etag=registration.etag,
             changed_at=registration.changed_at,
+            revision=registration.revision,
             expires_at=expiry_of(registration),
             evidence=self._evidence(hit, share, registration.record) if told else None,
             trust=trust(registration) if told else self._level_of(hit.id),
@@ -235,7 +230,7 @@ class Search:
         tags = {tag for tag in tags if not any(tag in record.tags for record in found)}
         if not tags or (found and not self._catalogue.is_prepared):
             return {}
-        return suggest(self._catalogue, sorted(tags), audience(self._principal), self._selection().visible)
+        return suggest(self._catalogue, sorted(tags), self._audience, self._selection().visible)
 
     def _warnings(self, empty: Emptiness | None, suggestions: Suggestions) -> Iterable[str]:
         if empty is not None:
@@ -243,15 +238,19 @@ class Search:
         yield from suggestion_warnings(suggestions)
 
     def _applied(self) -> dict[str, Any]:
-        applied: dict[str, Any] = {}
-        for name in ("required_tags", "preferred_tags", "excluded_tags", "protocols", "statuses"):
-            values: Iterable[str] = getattr(self._query, name)
-            if values:
-                applied[name] = list(values)
+        query = self._query
+        named = (
+            ("required_tags", query.required_tags),
+            ("preferred_tags", query.preferred_tags),
+            ("excluded_tags", query.excluded_tags),
+            ("protocols", query.protocols),
+            ("statuses", query.statuses),
+        )
+        applied: dict[str, Any] = {name: list(values) for name, values in named if values}
         if self._constraints:
             applied["constraints"] = {each.name: each.value for each in self._constraints}
-        if self._query.min_score:
-            applied["min_score"] = self._query.min_score
+        if query.min_score:
+            applied["min_score"] = query.min_score
         return applied
 
 

@@ -6,18 +6,20 @@ from typing import Any
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest
-from waypost.model.json import JsonObject, kind_of
+from waypost.model.json import JsonObject, kind_of, parse_object
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, Query
+from waypost.model.query import FACETS, Query, Ranking
 from waypost.model.record import LISTED
 from waypost.registry.constraints import SUPPORTED
 from waypost.registry.engine import Registry
+from waypost.registry.finding import Search
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
 from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
+from waypost.server.plain_question import find_plain_question
 from waypost.server.profile_answer import ResponseWriter, answered
-from waypost.server.reading import read_if_match, read_limit, read_object, read_texts, read_visibility
+from waypost.server.reading import read_if_match, read_limit, read_texts, read_visibility
 from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
 
@@ -29,7 +31,7 @@ class ProfileFace:
     def __init__(self, registry: Registry, own: OwnFace) -> None:
         self._registry = registry
         self._own = own
-        self._written = ResponseWriter()
+        self._written = ResponseWriter(registry.catalogue)
 
     def routes(self) -> list[Route]:
         return [
@@ -145,22 +147,44 @@ class ProfileFace:
         return list_answer(call, body, self._registry.catalogue.last_modified(audience(call.principal)))
 
     async def discover(self, call: Call) -> AnyResponse:
-        body = await self.found(await read_object(call.request), call.principal, call.request_id)
+        data = await call.request.body(limits.REQUEST_BYTES)
+        plain = find_plain_question(data)
+        query, notes = parse_query(parse_object(data, max_bytes=limits.REQUEST_BYTES)) if plain is None else (plain, [])
+        body = await self._found(query, notes, call.principal, call.request_id)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
         return Response(200, body, headers=headers)
 
     async def found(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
         """The Discovery Response to a Discovery Request."""
-        query, notes = parse_query(request)
+        return await self._found(*parse_query(request), principal, request_id)
+
+    async def _found(self, query: Query, notes: list[str], principal: Principal, request_id: str) -> bytes:
         search, ranking = await self._registry.ranked(query, principal)
         redact = query.detail == "full" and principal.is_anonymous
-        kept = self._written.kept(ranking, query, self._registry.catalogue, redact=redact) if search.is_plain else None
-        if kept:
-            return answered(search.outline(ranking), notes, request_id, kept, redact=redact)
+        if search.is_plain:
+            told = await self._shown(search, ranking, query, redact=redact)
+            if told:
+                candidates, scores = zip(*told, strict=True)
+                return answered(search.outline(ranking), notes, request_id, candidates, scores, redact=redact)
         findings = await self._registry.told(search, ranking)
-        return answered(
-            findings, notes, request_id, self._written.candidates(findings, query, redact=redact), redact=redact
-        )
+        written = self._written.candidates(findings, query, redact=redact)
+        scores = tuple(candidate.score for candidate in findings.candidates)
+        return answered(findings, notes, request_id, written, scores, redact=redact)
+
+    async def _shown(
+        self, search: Search, ranking: Ranking, query: Query, *, redact: bool
+    ) -> list[tuple[bytes, float]]:
+        """The candidates of a plain question, with their scores: as they were written before, and where they were not, or have
+        changed since, from their records."""
+        hits = ranking.hits[: query.limit]
+        shown = self._written.recalled(hits, query, redact=redact)
+        unknown = tuple(hit for hit, found in zip(hits, shown, strict=True) if found is None)
+        if unknown:
+            findings = await self._registry.told(search, Ranking(hits=unknown))
+            written = self._written.candidates(findings, query, redact=redact)
+            read = {each.record.id: body for each, body in zip(findings.candidates, written, strict=True)}
+            shown = [read.get(hit.id) if found is None else found for hit, found in zip(hits, shown, strict=True)]
+        return [(found, hit.score) for hit, found in zip(hits, shown, strict=True) if found is not None]
 
 
 # --- Request --------------------------------------------------------------------------------------

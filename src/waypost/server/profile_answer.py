@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from waypost import limits
-from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject, dump_json
-from waypost.model.query import Candidate, Emptiness, Evidence, Findings, Query, Ranking
+from waypost.model.query import Candidate, Emptiness, Evidence, Findings, Hit, Query
 from waypost.model.record import Binding, record_to_json
+from waypost.model.registration import Entry
 from waypost.model.times import find_instant, to_rfc3339, to_rfc3339_millis
 from waypost.model.verdict import TRUST_MEMBER
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.constraints import MAX_AGE
-from waypost.registry.lru import Lru
+from waypost.registry.lru import Halves
 from waypost.server.facets import facets_json
 
 _SHORT_DESCRIPTION = 280
+_PLACES: Final = 4
 _OURS = (
     "score",
     "score_components",
@@ -37,50 +39,66 @@ _OURS = (
 
 
 class ResponseWriter:
-    """Discovery Responses as bytes. What a candidate shows apart from its score is written once and kept, bounded."""
+    """Discovery Responses as bytes. What a candidate shows apart from its score is written once and kept, bounded, for as long as
+    the catalogue holds the very entry that it was written for: every change of an agent makes another one."""
 
-    def __init__(self) -> None:
-        self._kept: Lru[tuple[str, str, bool], tuple[tuple[Any, ...], bytes]] = Lru(limits.CANDIDATE_CACHE)
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._kept: Halves[tuple[str, str, bool], tuple[Entry, bytes]] = Halves(limits.CANDIDATE_CACHE)
+
+    def recalled(self, hits: Sequence[Hit], query: Query, *, redact: bool) -> list[bytes | None]:
+        """What was written of each before, for a plain question; None where its record has to be read."""
+        entries = self._catalogue.find_each([hit.id for hit in hits])
+        get, detail = self._kept.get, query.detail
+        kept = [get((hit.id, detail, redact)) for hit in hits]
+        return [
+            found[1] if found is not None and found[0] is entry else None
+            for found, entry in zip(kept, entries, strict=True)
+        ]
 
     def candidates(self, findings: Findings, query: Query, *, redact: bool) -> list[bytes]:
+        """All of them without their scores, each open at its end (see `answered`)."""
         asked = query.constraints.get(MAX_AGE)
         oldest = None if asked is None else findings.generated_at - asked
         return [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
 
-    def kept(self, ranking: Ranking, query: Query, catalogue: Catalogue, *, redact: bool) -> list[bytes]:
-        """The candidates of a plain question, where all that it found were written before and have not changed since: then no
-        record is read. Else nothing. Health has a time of its own, which only the record tells."""
-        parts = []
-        for hit in ranking.hits[: query.limit]:
-            kept, entry = self._kept.get((hit.id, query.detail, redact)), catalogue.find(hit.id)
-            if kept is None or entry is None or kept[0] != (entry.etag, entry.changed_at, entry.expires_at, None):
-                return []
-            if entry.health != UNKNOWN:
-                return []
-            parts.append(_scored(kept[1], hit.score))
-        return parts
-
     def _candidate(self, candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> bytes:
-        if candidate.evidence is not None or oldest is not None:
-            shown = candidate_json(candidate, query, oldest, redact=redact)
-            return dump_json({**shown, "score": round(candidate.score, 4)})
         key = (candidate.record.id, query.detail, redact)
+        entry = self._catalogue.find(key[0])
+        is_usual = candidate.evidence is None and oldest is None
+        if entry is None or entry.revision != candidate.revision or not is_usual:
+            return _unscored(candidate_json(candidate, query, oldest, redact=redact))
         kept = self._kept.get(key)
-        mark = (candidate.etag, candidate.changed_at, candidate.expires_at, candidate.health)
-        if kept is None or kept[0] != mark:
-            kept = (mark, dump_json(candidate_json(candidate, query, None, redact=redact))[:-1])
+        if kept is None or kept[0] is not entry:
+            kept = (entry, _unscored(candidate_json(candidate, query, None, redact=redact)))
             self._kept.put(key, kept)
-        return _scored(kept[1], candidate.score)
+        return kept[1]
 
 
-def _scored(shown: bytes, score: float) -> bytes:
-    return b'%s,"score":%s}' % (shown, repr(round(score, 4)).encode())
+def _unscored(shown: JsonObject) -> bytes:
+    return dump_json(shown)[:-1] + b',"score":'
 
 
-def answered(findings: Findings, notes: list[str], request_id: str, candidates: list[bytes], *, redact: bool) -> bytes:
+def answered(
+    findings: Findings,
+    notes: list[str],
+    request_id: str,
+    candidates: Sequence[bytes],
+    scores: Iterable[float],
+    *,
+    redact: bool,
+) -> bytes:
     """Table 6. Callers who are known may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
     head = dump_json(_response_head(findings, notes, request_id, redact=redact and bool(candidates)))
-    return b'%s,"candidates":[%s]}' % (head[:-1], b",".join(candidates))
+    return b'%s,"candidates":[%s]}' % (head[:-1], _scored(candidates, scores))
+
+
+def _scored(candidates: Sequence[bytes], scores: Iterable[float]) -> bytes:
+    """Candidates with their scores, which are written all at once."""
+    if not candidates:
+        return b""
+    texts = dump_json([round(score, _PLACES) for score in scores])[1:-1].split(b",")
+    return b"},".join([shown + text for shown, text in zip(candidates, texts, strict=True)]) + b"}"
 
 
 def _response_head(findings: Findings, notes: list[str], request_id: str, *, redact: bool) -> JsonObject:
@@ -209,14 +227,16 @@ def _binding_json(binding: Binding, detail: str) -> JsonObject:
 
 
 def _evidence_json(evidence: Evidence) -> JsonObject:
-    shown: JsonObject = {"score_components": {name: round(value, 4) for name, value in evidence.components.items()}}
+    shown: JsonObject = {
+        "score_components": {name: round(value, _PLACES) for name, value in evidence.components.items()}
+    }
     shown["matched_tags"] = list(evidence.matched_tags)
     if evidence.expanded_tags:
         shown["expanded_tags"] = list(evidence.expanded_tags)
     shown["matched_examples"] = [
         {
             name: value
-            for name, value in (("id", item.id), ("score", round(item.score, 4)), ("text", item.text))
+            for name, value in (("id", item.id), ("score", round(item.score, _PLACES)), ("text", item.text))
             if value is not None
         }
         for item in evidence.matched_examples
