@@ -23,8 +23,12 @@ cdef extern from *:
     typedef uint64_t wide;
     #endif
 
+    #if defined(__GNUC__) && !defined(__clang__)  /* limbs go to multiplications: in wide registers they are in the wrong place */
+    #pragma GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize")
+    #endif
+
     #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-    #define WAYPOST_CLONES __attribute__((target_clones("arch=haswell", "default")))
+    #define WAYPOST_CLONES __attribute__((target_clones("bmi2", "default")))
     #define WAYPOST_INLINE static inline __attribute__((always_inline))
     #else
     #define WAYPOST_CLONES
@@ -61,13 +65,12 @@ cdef extern from *:
         wide t2 = (wide)a0 * b2 + (wide)a1 * b1 + (wide)a2 * b0 + (wide)a3 * c4 + (wide)a4 * c3;
         wide t3 = (wide)a0 * b3 + (wide)a1 * b2 + (wide)a2 * b1 + (wide)a3 * b0 + (wide)a4 * c4;
         wide t4 = (wide)a0 * b4 + (wide)a1 * b3 + (wide)a2 * b2 + (wide)a3 * b1 + (wide)a4 * b0;
-        number out;
-        t1 += t0 >> 51; t2 += t1 >> 51; t3 += t2 >> 51; t4 += t3 >> 51;
-        out.v[1] = (uint64_t)t1 & LOW; out.v[2] = (uint64_t)t2 & LOW; out.v[3] = (uint64_t)t3 & LOW;
-        out.v[4] = (uint64_t)t4 & LOW;
-        t0 = ((uint64_t)t0 & LOW) + (t4 >> 51) * 19;
-        out.v[0] = (uint64_t)t0 & LOW;
-        out.v[1] += (uint64_t)(t0 >> 51);
+        /* The carries of all limbs at once, twice, rather than each after the one before it. */
+        uint64_t r0 = ((uint64_t)t0 & LOW) + 19 * (uint64_t)(t4 >> 51), r1 = ((uint64_t)t1 & LOW) + (uint64_t)(t0 >> 51);
+        uint64_t r2 = ((uint64_t)t2 & LOW) + (uint64_t)(t1 >> 51), r3 = ((uint64_t)t3 & LOW) + (uint64_t)(t2 >> 51);
+        uint64_t r4 = ((uint64_t)t4 & LOW) + (uint64_t)(t3 >> 51);
+        number out = {{(r0 & LOW) + 19 * (r4 >> 51), (r1 & LOW) + (r0 >> 51), (r2 & LOW) + (r1 >> 51),
+                       (r3 & LOW) + (r2 >> 51), (r4 & LOW) + (r3 >> 51)}};
         return out;
     }
 

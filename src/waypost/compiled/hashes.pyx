@@ -20,7 +20,7 @@ cdef extern from *:
     #endif
 
     #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-    #define WAYPOST_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+    #define WAYPOST_CLONES __attribute__((target_clones("avx2", "default")))
     #else
     #define WAYPOST_CLONES
     #endif

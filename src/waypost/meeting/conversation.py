@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from waypost.meeting.second_hand import second_hand
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.registry.ports import Clock
-from waypost.wire.agp import Message
+from waypost.wire.agp import Message, Unsigned
 from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Incoming, Opened, Said
 
 log = logging.getLogger("waypost.meeting")
@@ -373,22 +373,30 @@ class Conversation:
 
     async def _drain(self) -> None:
         """Some at once. Then those are written that are signed, so that the peer verifies them while others are signed."""
-        at_once = 0
         try:
             while self._outgoing:
-                if at_once >= limits.AGP_AT_ONCE:
-                    await asyncio.sleep(0)
-                    at_once = 0
-                at_once += 1
                 while len(self._flight) >= limits.AGP_WINDOW:
                     self._room.clear()
                     await self._room.wait()
-                letter = self._outgoing.popleft()
-                self._flight[letter.id] = letter
-                at = self._mail.signing_time(letter, self._clock.now())
-                await self._send(self.session.write(letter.kind, letter.content, at, message_id=letter.id))
+                letters = self._leaving()
+                for letter, frame in zip(letters, self._written(letters), strict=False):
+                    self._flight[letter.id] = letter
+                    await self._send(frame)
+                if self._outgoing:
+                    await asyncio.sleep(0)
         finally:
             self._is_sending = False
+
+    def _leaving(self) -> list[Letter]:
+        """Those that leave now, as far as there is room for them on their way."""
+        count = min(limits.AGP_AT_ONCE, limits.AGP_WINDOW - len(self._flight), len(self._outgoing))
+        return [self._outgoing.popleft() for _ in range(count)]
+
+    def _written(self, letters: Sequence[Letter]) -> Iterator[str]:
+        now, signing_time = self._clock.now(), self._mail.signing_time
+        return self.session.write_each(
+            [Unsigned(letter.id, letter.kind, letter.content, signing_time(letter, now)) for letter in letters]
+        )
 
     async def _acknowledged(self, ids: tuple[str, ...]) -> None:
         known = [letter_id for letter_id in ids if self._flight.pop(letter_id, None) is not None]

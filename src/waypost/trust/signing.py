@@ -6,6 +6,7 @@ and the nonces of ECDSA and PSS are drawn by the library itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -62,6 +63,13 @@ class PrivateKey:
         if isinstance(self.native, ec.EllipticCurvePrivateKey):
             return encode_dss_signature(*self._ecdsa(self.native, data))
         return self._sign_plain(self.native, data, 32)
+
+    def sign_each(self, texts: Sequence[bytes]) -> list[bytes]:
+        """The same of several texts."""
+        if self.public.kind == "ed25519":
+            native = cast(Ed25519PrivateKey, self.native)
+            return ed25519.sign_each(native, texts, self.public.spki[-ed25519.KEY_BYTES :])
+        return [self.sign(text) for text in texts]
 
     def sign_jose(self, data: bytes) -> bytes:
         """As `jose_algorithm` signs: ECDSA as r‖s."""

@@ -7,7 +7,8 @@ signed (`contentType`, `replyTo`, other members) decides nothing but how a conte
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +17,7 @@ from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.wire.agp_frame import Frame, FrameBody, find_frame, write_frame
-from waypost.wire.agp_signing import SigningKey, sign, signing_input
+from waypost.wire.agp_signing import SigningKey, sign, sign_each, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
@@ -164,6 +165,38 @@ def write_message(
     key: SigningKey, *, message_id: str, sender: str, to: str, kind: str, at: float, content: Content
 ) -> str:
     """The frame of a message, signed as of `at`."""
+    timestamp, covered = _covered(message_id, sender, to, kind, at, content)
+    return _written(message_id, sender, to, kind, timestamp, content, sign(key, covered))
+
+
+class Unsigned(NamedTuple):
+    """A message before it is signed, between two whose names are known."""
+
+    id: str
+    kind: str
+    content: Content
+    at: float
+
+
+def write_each(key: SigningKey, sender: str, to: str, messages: Sequence[Unsigned]) -> Iterator[str]:
+    """The frames of messages that leave together, in their order; one that cannot be written is told in its turn."""
+    covered: list[tuple[str, bytes]] = []
+    fault: WaypostError | None = None
+    for one in messages:
+        try:
+            covered.append(_covered(one.id, sender, to, one.kind, one.at, one.content))
+        except WaypostError as error:
+            fault = error
+            break
+    signatures = sign_each(key, [each for _, each in covered])
+    for one, (timestamp, _), signature in zip(messages, covered, signatures, strict=fault is None):
+        yield _written(one.id, sender, to, one.kind, timestamp, one.content, signature)
+    if fault is not None:
+        raise fault
+
+
+def _covered(message_id: str, sender: str, to: str, kind: str, at: float, content: Content) -> tuple[str, bytes]:
+    """The time as it is written, and what is signed."""
     if len(content.text) > limits.AGP_CONTENT_BYTES // 4 and len(content.text.encode()) > limits.AGP_CONTENT_BYTES:
         raise TooLarge(
             f"The content has more than {limits.AGP_CONTENT_BYTES} bytes.",
@@ -171,7 +204,10 @@ def write_message(
             hint="Send it in parts, or send its address.",
         )
     timestamp = to_rfc3339(at)
-    signature = sign(key, signing_input(message_id, sender, to, kind, timestamp, content.text))
+    return timestamp, signing_input(message_id, sender, to, kind, timestamp, content.text)
+
+
+def _written(message_id: str, sender: str, to: str, kind: str, timestamp: str, content: Content, signature: str) -> str:
     body = FrameBody(content.text, content.type, content.reply_to, content.more)
     return write_frame(Frame(message_id, sender, to, kind, timestamp, signature, body))
 

@@ -29,6 +29,7 @@ from waypost.wire.agp import (
     NOBODY,
     Content,
     Message,
+    Unsigned,
     acknowledged_ids,
     check_time,
     named_sender,
@@ -37,6 +38,7 @@ from waypost.wire.agp import (
     read_frame,
     read_message,
     write_action,
+    write_each,
     write_message,
 )
 from waypost.wire.agp_hello import Hello, Party, find_hello, hello_content, older_answer
@@ -139,6 +141,12 @@ class AgpSession:
             at=at,
             content=content,
         )
+
+    def write_each(self, messages: Sequence[Unsigned]) -> Iterator[str]:
+        """Frames of messages that leave together: each as `write` makes it, and all of them signed before the first."""
+        if self.peer is None:
+            raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
+        return write_each(self.me.key, self.me.agent, self.peer, messages)
 
     def acknowledge(self, ids: tuple[str, ...], now: float) -> str:
         return self.write("ack", Content(text=" ".join(ids), reply_to=ids[-1]), now)

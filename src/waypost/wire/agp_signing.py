@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
 from typing import Protocol
 
 from waypost.errors import InvalidDocument
@@ -24,6 +25,8 @@ _LAST = frozenset("AQgw")  # no bits after the last byte
 
 class SigningKey(Protocol):
     def sign(self, data: bytes) -> bytes: ...
+
+    def sign_each(self, texts: Sequence[bytes]) -> list[bytes]: ...
 
 
 class VerifyingKey(Protocol):
@@ -56,8 +59,16 @@ def require_plain(**members: str) -> None:
 
 def sign(key: SigningKey, covered: bytes) -> str:
     """The signature as it is written (ADP-43)."""
-    written = b2a_base64(key.sign(covered), newline=False).translate(_TO_URLSAFE, b"=")
-    return PREFIX + written.decode("ascii")
+    return _written(key.sign(covered))
+
+
+def sign_each(key: SigningKey, covered: Sequence[bytes]) -> list[str]:
+    """The same of several messages that leave together."""
+    return [_written(signature) for signature in key.sign_each(covered)]
+
+
+def _written(signature: bytes) -> str:
+    return PREFIX + b2a_base64(signature, newline=False).translate(_TO_URLSAFE, b"=").decode("ascii")
 
 
 def verify(key: VerifyingKey, signature: str, covered: bytes) -> bool:

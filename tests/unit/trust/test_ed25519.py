@@ -35,6 +35,22 @@ def test_signatures_are_the_same_bytes_as_those_of_another_library(size: int) ->
     assert not ed25519.verify(RAW, signature, data + b"w")
 
 
+@pytest.mark.parametrize(
+    "sizes", [(), (0,), (5000,), (0, 1), (4096, 4096), (4096, 9000, 4100), (5000,) * 9, (4095, 5000)]
+)
+def test_several_texts_get_the_signatures_that_each_gets_alone(sizes: tuple[int, ...]) -> None:
+    texts = [drawn(number) * (size // 32) + b"w" * (size % 32) for number, size in enumerate(sizes)]
+    assert ed25519.sign_each(KEY, texts) == [KEY.sign(text) for text in texts]
+    assert ed25519.sign_each(KEY, texts, RAW) == [KEY.sign(text) for text in texts]
+
+
+def test_many_keys_sign_long_texts_as_another_library_does() -> None:
+    texts = [drawn(number) * 130 for number in range(4)]
+    for number in range(60):
+        key = Ed25519PrivateKey.from_private_bytes(drawn(number))
+        assert ed25519.sign_each(key, texts) == [key.sign(text) for text in texts]
+
+
 def test_the_same_forgeries_fall_in_both_libraries() -> None:
     data, signature = b"waypost", bytearray(KEY.sign(b"waypost"))
     for bit in range(8 * 64):
