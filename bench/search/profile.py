@@ -44,10 +44,9 @@ STAGES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("near: lists, sketches, vectors", vectors.Block, ("nearest",)),
     ("words: candidates", postings.Weighted, ("best", "__init__")),
     ("choice of candidates, crowds", ranker, ("chosen_rows", "find_crowd", "kin_of", "thinned", "is_flooded")),
-    ("measuring: words", postings.Weighted, ("measured",)),
+    ("measuring: words, tags, traits", postings.Weighted, ("measured",)),
     ("measuring: vectors", candidates, ("_similarities",)),
-    ("measuring: tags", candidates, ("_tags",)),
-    ("measuring: traits", ranker, ("measure",)),
+    ("measuring: the rest", ranker, ("measure",)),
     ("order: scores", ranker._Order, ("__init__",)),
     ("order: spread, ids", ranker._Order, ("hits",)),
 )

@@ -37,9 +37,6 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 16_384  # some 600 bytes each
-TERM_PLACES: Final = (
-    8192  # of each segment: terms and tags that were asked for, with where they stand; some 150 bytes each
-)
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 ZONE_SET_BYTES: Final = 1232  # AID-12: what every network carries in one datagram
 ZONE_AGENTS: Final = 64  # D12: agents that an organisation's index names in the DNS

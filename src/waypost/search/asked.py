@@ -97,11 +97,12 @@ class Rarity:
         crowd: Sequence[Rows] | None = None,
     ) -> None:
         tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
-        self.numbers = [live.segment.terms.find_all(asked.terms) for live in lives]
+        known = [live.counted(asked.terms, tiers) for live in lives]
+        self.numbers = [numbers for numbers, _ in known]
         docs = sum(counts[tier] for counts in (live.docs.tolist() for live in lives) for tier in tiers)
         containing = [0] * len(asked.terms)
-        for live, numbers in zip(lives, self.numbers, strict=True):
-            containing = [*map(add, containing, live.containing(numbers, tiers))]
+        for _, held in known:
+            containing = [*map(add, containing, held)]
         if crowd is not None:
             copies, copied = self._counted(lives, crowd, tiers)
             docs -= max(0, copies - 1)
@@ -123,19 +124,10 @@ class Rarity:
         """How many of these rows are counted at all, and how many hold each term."""
         count, containing = 0, [0] * len(self.numbers[0])
         for live, numbers, rows in zip(lives, self.numbers, crowd, strict=True):
-            shared = rows[np.isin(live.segment.tier[rows], tiers)]
-            count += len(shared)
-            terms = live.segment.terms
-            held = [_holding(shared, terms.rows[terms.span(number)]) if number >= 0 else 0 for number in numbers]
+            shared, held = live.segment.table.holding(rows, numbers, tiers)
+            count += shared
             containing = [*map(add, containing, held)]
         return count, containing
-
-
-def _holding(rows: Rows, holders: Rows) -> int:
-    """How many of the rows are among the holders, which stand in order and are at least one."""
-    places = holders.searchsorted(rows)
-    places[places == len(holders)] = 0
-    return int(np.count_nonzero(holders[places] == rows))
 
 
 def _weight(docs: int, containing: int) -> float:

@@ -99,12 +99,13 @@ def find(
 
 def find_by_words(finding: Finding, words: Weighted, mask: Mask, admitted: int, wanted: int) -> Finding:
     """The same with what these words bring."""
-    deprecated, count = finding.live.segment.deprecated, max(LEXICAL, wanted)
-    by_words = Found(*words.best(mask, admitted, count))
+    count = max(LEXICAL, wanted)
+    rows, figures, deprecated = words.best(mask, admitted, count)
     in_use = _NOTHING
-    if _mostly(deprecated[by_words.rows]):  # these keep half of their score: look behind them
-        in_use = Found(*words.best(mask & ~deprecated, admitted, count))
-    return finding._replace(by_words=by_words, by_words_in_use=in_use)
+    if 2 * deprecated > len(rows):  # these keep half of their score: look behind them
+        used = mask & ~finding.live.segment.deprecated
+        in_use = Found(*words.best(used, int(np.count_nonzero(used)), count)[:2])
+    return finding._replace(by_words=Found(rows, figures), by_words_in_use=in_use)
 
 
 def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, wanted: int) -> list[Found]:
@@ -137,10 +138,6 @@ def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> 
     rows, times = once_counted(np.concatenate(seen))
     kept = np.lexsort((live.segment.mark[rows], -times.astype(np.float32)))[:count]
     return Found(rows[kept].astype(np.uint32), times[kept].astype(np.float32))
-
-
-def _mostly(flags: Mask) -> bool:
-    return 2 * int(np.count_nonzero(flags)) > len(flags)
 
 
 def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
@@ -204,30 +201,27 @@ _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float
 def measure(
     place: int, live: Live, asked: Asked, words: Weighted, vectors: Mapping[str, Vectors], rows: Rows
 ) -> Signals:
-    traits, at = live.segment.arrays, rows.astype(np.intp)
-    lexical, said = words.measured(rows, asked.has)
+    known = words.measured(place, rows, asked.has, asked.wishes)
     centres, examples, covered = {}, {}, {}
     for space, queries in vectors.items():
         centres[space], examples[space] = _similarities(live, space, rows, queries)
         covered[space] = live.covered(space)[rows]
-    lengths = np.maximum(traits["said"].take(at), 1).astype(np.float32)
-    tags, preferred = _tags(live, asked, rows)
     return Signals(
-        place=np.full(len(rows), place),
+        place=known.place,
         rows=rows,
-        mark=traits["mark"].take(at),
-        deprecated=traits["deprecated"].take(at),
-        worth=traits["worth"].take(at),
-        updated=traits["updated"].take(at),
-        language=traits["language"].take(at),
-        lexical=lexical,
-        coverage=said / lengths[:, None],
+        mark=known.mark,
+        deprecated=known.deprecated,
+        worth=known.worth,
+        updated=known.updated,
+        language=known.language,
+        lexical=known.lexical,
+        coverage=known.coverage,
         centres=centres,
         examples=examples,
         covered=covered,
         skills=_skills(live, vectors, rows),
-        tags=tags,
-        preferred=preferred,
+        tags=known.tags,
+        preferred=known.preferred,
     )
 
 
@@ -260,26 +254,3 @@ def nearest_example(live: Live, space: str, row: int, queries: Vectors) -> tuple
         if which:
             return float(np.clip(near, 0, 1)), which
     return None, 0
-
-
-def _tags(live: Live, asked: Asked, rows: Rows) -> tuple[F32, F32]:
-    """For each wish the worth of the best spelling that a row carries: as a share of those read from the words, and of those
-    asked for by name."""
-    read, named = np.zeros((2, len(rows)), dtype=np.float32)
-    keys = live.segment.keys
-    numbers = iter(keys.find_all([key for wish in asked.wishes for key, _ in wish.keys]))
-    for wish in asked.wishes:
-        spelled = [(number, worth) for _, worth in wish.keys if (number := next(numbers)) >= 0]
-        if not spelled:
-            continue
-        best = np.zeros(len(rows), dtype=np.float32)
-        for number, worth in spelled:
-            holders = keys.rows[keys.span(number)]
-            is_held = holders.take(holders.searchsorted(rows), mode="clip") == rows
-            np.maximum(best, np.float32(worth), out=best, where=is_held)
-        if wish.is_asked:
-            named += best
-        else:
-            read += best
-    asked_for = sum(wish.is_asked for wish in asked.wishes)
-    return read / np.float32(max(1, len(asked.wishes) - asked_for)), named / np.float32(max(1, asked_for))

@@ -77,14 +77,10 @@ class Live:
 
     # --- Statistics and visibility ---------------------------------------------------------------
 
-    def containing(self, numbers: Sequence[int], tiers: Sequence[int]) -> list[int]:
-        """How many rows of these tiers hold each term (by its number; -1 is held by none)."""
+    def counted(self, terms: Sequence[int], tiers: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The number of each term, or -1, and how many rows of these tiers hold it."""
         counts = self.segment.containing if self._containing is None else self._containing
-        if not numbers or not counts.shape[1]:
-            return [0] * len(numbers)
-        by_tier = counts.take(numbers, axis=1, mode="clip").tolist()
-        found = [*map(sum, zip(*(by_tier[tier] for tier in tiers), strict=True))] if tiers else [0] * len(numbers)
-        return [count if number >= 0 else 0 for count, number in zip(found, numbers, strict=True)]
+        return self.segment.table.counted(counts, terms, tiers)
 
     def visible(self, audience: frozenset[str] | None) -> tuple[Mask, int]:
         """The rows that an audience sees, and how many. Not a copy: read it."""

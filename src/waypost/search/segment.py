@@ -13,16 +13,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from waypost import limits
 from waypost.model.principal import VISIBILITIES
 from waypost.search.clusters import WORDS
-from waypost.search.document import Prepared, id_key
+from waypost.search.document import SAID, Prepared, id_key
 from waypost.search.ordered import once
+
+try:
+    from waypost.compiled.words import Table
+except ImportError:
+    from waypost.search.plain_words import Table  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 
 VERSION: Final = 3  # raise it when the arrays change: saved segments are then built anew
+
+_UNIT: Final = float(np.float32(1 / 255))  # of an impact
+_GATHER: Final = 4_000  # admitted rows: below this, each is scored by itself
+_PRUNE_FROM: Final = 20_000  # postings left: below this, adding them all is quicker than thinking about it
+_LOOK_UP: Final = 20  # one row looked up in a term costs as much as adding this many postings
 
 GONE: Final = np.uint32(0xFFFFFFFF)  # in a renumbering: the row was left behind
 
@@ -46,29 +55,6 @@ class Postings:
         self.keys = keys
         self.starts = starts
         self.rows = rows
-        self._numbers: dict[int, int] = {}  # of keys that were asked for: questions differ, their words come again
-
-    def find_all(self, keys: Sequence[int]) -> list[int]:
-        """The number of each key, or -1."""
-        known = self._numbers
-        try:
-            return [known[key] for key in keys]
-        except KeyError:
-            found = self._looked_up(np.array(keys, dtype=np.uint64))
-        if len(known) >= limits.TERM_PLACES:
-            known = self._numbers = {}
-        known.update(zip(keys, found, strict=True))
-        return found
-
-    def _looked_up(self, keys: Array) -> list[int]:
-        if not len(self.keys):
-            return [-1] * len(keys)
-        at = self.keys.searchsorted(keys)
-        at[at == len(self.keys)] = 0
-        return np.where(self.keys[at] == keys, at, -1).tolist()  # type: ignore[no-any-return]
-
-    def span(self, number: int) -> slice:
-        return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
     def rows_of(self, key: int) -> Rows:
         """What is not here takes as long as what is: it may be here for others alone."""
@@ -126,17 +112,15 @@ class Segment:
         found: Array = self.arrays["row_terms"][int(starts[row]) : int(starts[row + 1])]
         return found
 
-    def holdings_of(self, rows: Rows) -> tuple[Array, Array]:
-        """Where `row_terms` and `row_impacts` tell of these rows, and how far each of them reaches in that."""
-        starts = self.arrays["row_starts"].take(rows)
-        sizes = self.arrays["row_starts"].take(np.add(rows, 1, dtype=np.intp)) - starts
-        ends = sizes.cumsum()
-        return np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]) if len(ends) else 0), ends
-
     @cached_property
     def containing(self) -> Array:
         """How many rows hold each term, for each tier: [tier, term]."""
         return self.arrays["containing"]
+
+    @cached_property
+    def table(self) -> Table:
+        """What questions by words are put to. Made by the first of them: what nobody asks is not even looked at."""
+        return Table(self.arrays, said=SAID, unit=_UNIT, gather=_GATHER, prune_from=_PRUNE_FROM, look_up=_LOOK_UP)
 
 
 def id_keys(ids: Sequence[str]) -> Array:

@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost import limits
 from waypost.search.document import Prepared, hash_of, impacts_of
 from waypost.search.honesty import Damping, Fields
 from waypost.search.postings import Weighted
@@ -76,7 +75,7 @@ def test_nothing_can_be_built_and_asked() -> None:
     segment = build([])
     assert segment.count == 0
     assert segment.rows_by_id(["nobody"]).tolist() == [-1]
-    assert not len(Weighted(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5)[0])
+    assert not len(Weighted(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5).rows)
 
 
 def _many(count: int) -> list[Prepared]:
@@ -111,12 +110,12 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             terms = [hash_of(f"w{number}") for number in random.integers(0, spread, size=size)]
             terms = list(dict.fromkeys(terms))
             weights = [float(np.log1p(segment.count / (1 + len(segment.terms.rows_of(term))))) for term in terms]
-            numbers = segment.terms.find_all(terms)
+            numbers = segment.table.numbers(terms)
             heavy = range(0, len(terms), 2) if size == 30 else range(len(terms))
             weighted = Weighted(segment, numbers, weights, heavy)
-            found, figures = weighted.best(mask, len(admitted), 50)
+            found, figures, _ = weighted.best(mask, len(admitted), 50)
             every = Weighted(segment, [n if at in heavy else -1 for at, n in enumerate(numbers)], weights, heavy)
-            scores = every.measured(admitted, np.ones((len(terms), 1), dtype=np.float32))[0][:, 0]
+            scores = every.measured(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ()).lexical[:, 0]
             expected = np.sort(scores)[::-1][:50]
             assert mask[found].all()
             assert np.allclose(np.sort(figures)[::-1], expected[: len(found)], atol=1e-5)
@@ -125,23 +124,13 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
 
 def test_a_unit_measures_the_same_alone_and_beside_others() -> None:
     segment = build(_many(400))
-    numbers = segment.terms.find_all([hash_of(f"w{number}") for number in range(8)])
+    numbers = segment.table.numbers([hash_of(f"w{number}") for number in range(8)])
     weighted = Weighted(segment, numbers, [1.0 + at / 7 for at in range(8)], range(8))
     rows = np.arange(0, 400, 3, dtype=np.uint32)
     whole = np.ones((8, 1), dtype=np.float32)
     units = np.hstack([whole, (np.arange(8) % 3 == 0).astype(np.float32)[:, None]])
-    for alone, beside in zip(weighted.measured(rows, whole), weighted.measured(rows, units), strict=True):
+    measured = [weighted.measured(0, rows, has, ()) for has in (whole, units)]
+    for alone, beside in zip(*((each.lexical, each.coverage) for each in measured), strict=True):
         assert np.array_equal(alone[:, 0], beside[:, 0])
         assert (beside[:, 1] <= beside[:, 0]).all()
         assert beside[:, 1].any()
-
-
-def test_a_key_has_the_same_number_when_it_is_asked_for_again_and_after_very_many_others() -> None:
-    postings = build(_many(300)).terms
-    keys: list[int] = postings.keys.tolist()
-    others = [key + 1 for key in keys if key + 1 not in keys]
-    strangers = range(limits.TERM_PLACES)
-    for _ in range(2):
-        assert postings.find_all(keys) == list(range(len(keys)))
-        assert postings.find_all(others) == [-1] * len(others)
-        assert postings.find_all(strangers)[-1] == -1
