@@ -1,6 +1,12 @@
 import numpy as np
 import numpy.typing as npt
 
+def faded(
+    figures: npt.NDArray[np.float32], updated: npt.NDArray[np.float64], now: float, half_life: float, share: float
+) -> bytes: ...
+def logistic(
+    figures: npt.NDArray[np.float32], lift: npt.NDArray[np.float32], middle: float, slope: float
+) -> bytes: ...
 def ordered(
     scores: npt.NDArray[np.float64],
     worth: npt.NDArray[np.float32],

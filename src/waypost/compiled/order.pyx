@@ -3,10 +3,36 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.math cimport rint
+from libc.math cimport exp, pow, rint
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+
+def faded(const float[::1] figures, const double[::1] updated, double now, double half_life, double share):
+    """The figures, of each of which a share is halved by every half-life since its record was updated."""
+    cdef Py_ssize_t n = figures.shape[0], at
+    if updated.shape[0] != n:
+        raise ValueError("as many of each")
+    made = PyBytes_FromStringAndSize(NULL, n * sizeof(float))
+    cdef float *left = <float *> PyBytes_AS_STRING(made)
+    cdef double age, rest = 1.0 - share
+    for at in range(n):
+        age = now - updated[at]
+        left[at] = figures[at] * <float> (rest + share * pow(0.5, (0.0 if age < 0.0 else age) / half_life))
+    return made
+
+
+def logistic(const float[::1] figures, const float[::1] lift, double middle, double slope):
+    """A score in 0..1 for each figure, and what lifts its odds."""
+    cdef Py_ssize_t n = figures.shape[0], at
+    if lift.shape[0] != n:
+        raise ValueError("as many of each")
+    made = PyBytes_FromStringAndSize(NULL, n * sizeof(double))
+    cdef double *score = <double *> PyBytes_AS_STRING(made)
+    for at in range(n):
+        score[at] = 1.0 / (1.0 + exp(-((figures[at] - middle) / slope + lift[at])))
+    return made
 
 
 cdef struct Standing:

@@ -18,6 +18,11 @@ import numpy as np
 from waypost.search.candidates import F32, F64
 from waypost.search.fusion import Names
 
+try:
+    from waypost.compiled.order import logistic
+except ImportError:
+    from waypost.search.plain_order import logistic
+
 _WITH_NETWORK: Final = (0.32, 0.04)
 _WITH_STATIC: Final = (0.33, 0.04)
 _WORDS_ALONE: Final = (0.2, 0.04)  # fitted: .13 and .02, which calls every match in a small registry certain
@@ -26,8 +31,7 @@ _TAGS_ALONE: Final = 0.5  # without a word, carrying every tag that was named is
 
 def scores(figures: F32, lift: F32, names: Names) -> F64:
     middle, slope = _WITH_NETWORK if names.network else _WITH_STATIC if names.static else _WORDS_ALONE
-    odds = (figures.astype(np.float64) - middle) / slope + lift
-    return np.asarray(1.0 / (1.0 + np.exp(-odds)), dtype=np.float64)
+    return np.frombuffer(logistic(figures, lift, middle, slope), dtype=np.float64)
 
 
 def by_tags_alone(preferred: F32) -> F64:

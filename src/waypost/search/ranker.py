@@ -50,10 +50,10 @@ from waypost.search.taxonomy import Taxonomy, standard
 
 try:
     from waypost.compiled.bits import spread_places
-    from waypost.compiled.order import ordered, texts
+    from waypost.compiled.order import faded, ordered, texts
 except ImportError:
     from waypost.search.plain_bits import spread_places
-    from waypost.search.plain_order import ordered, texts
+    from waypost.search.plain_order import faded, ordered, texts
 
 _PLACES: Final = 4  # that are shown
 _FINE: Final = 1e9  # steps of a score that decide the order: a finer difference is noise of adding up
@@ -286,7 +286,7 @@ class _Order:
             return calibration.by_tags_alone(signals.preferred)
         figures = fused(signals, moment.names, moment.weights, moment.rarity.total, self._foreign(signals))
         lift = moment.weights.preferred * signals.preferred
-        return calibration.scores(figures * self._freshness(signals, now), lift, moment.names)
+        return calibration.scores(self._faded(figures, signals, now), lift, moment.names)
 
     def _foreign(self, signals: Signals) -> Mask:
         """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
@@ -298,9 +298,8 @@ class _Order:
         theirs = signals.language
         return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
 
-    def _freshness(self, signals: Signals, now: float) -> F32:
-        age = np.maximum(0.0, now - signals.updated)
-        return np.asarray(1 - _FRESH + _FRESH * 0.5 ** (age / _FRESH_HALF_LIFE), dtype=np.float32)
+    def _faded(self, figures: F32, signals: Signals, now: float) -> F32:
+        return np.frombuffer(faded(figures, signals.updated, now, _FRESH_HALF_LIFE, _FRESH), dtype=np.float32)
 
     def _column(self, signals: _Rows, name: str) -> npt.NDArray[Any]:
         """A trait of each candidate."""

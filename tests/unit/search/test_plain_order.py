@@ -25,6 +25,19 @@ def test_candidates_stand_in_the_same_order_to_the_last_digit(seed: int) -> None
     assert order.ordered(*given) == plain_order.ordered(*given)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_figures_become_the_same_scores_to_the_last_digit(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    count = (0, 1, 7, 300)[seed % 4]
+    figures = (noise.random(count) * noise.choice([0.3, 1.0, 100.0])).astype(np.float32)
+    lift = (noise.integers(0, 3, count) * 1.5).astype(np.float32)
+    updated = noise.choice([0.0, 1.7e9, 1.9e9, -1e300], count) + noise.random(count) * 1e7
+    for given in ((figures, lift, 0.32, 0.04), (-figures, lift, 0.2, 0.04)):
+        assert order.logistic(*given) == plain_order.logistic(*given)
+    faded = (figures, updated, 1.78e9, 182 * 86_400.0, 0.01)
+    assert order.faded(*faded) == plain_order.faded(*faded)
+
+
 def test_texts_are_read_by_their_rows() -> None:
     starts, rows = np.array([0, 5, 5, 7, 10]), np.array([3, 0, 1, 2, 0], dtype=np.uint32)
     for kernel in (order.texts, plain_order.texts):
