@@ -37,17 +37,17 @@ class BuildError(Exception):
     """No compiler, or one that refused."""
 
 
-def compile_kernels() -> list[Path]:
+def compile_kernels(room: Path = ROOM) -> list[Path]:
     """What was compiled anew. A file that is in use is replaced, never written into."""
-    stale = [source for source in sorted(ROOM.glob("*.pyx")) if _is_stale(source)]
+    stale = [source for source in sorted(room.glob("*.pyx")) if _is_stale(source)]
     if not stale:
         return []
     with tempfile.TemporaryDirectory(prefix="waypost-kernels-") as scratch:
-        return [_put_in_place(made) for made in _built(stale, Path(scratch))]
+        return [_put_in_place(made, room) for made in _built(stale, Path(scratch))]
 
 
 def _is_stale(source: Path) -> bool:
-    made = [*ROOM.glob(f"{source.stem}.*.so"), *ROOM.glob(f"{source.stem}.*.pyd")]
+    made = [*source.parent.glob(f"{source.stem}.*.so"), *source.parent.glob(f"{source.stem}.*.pyd")]
     newest = max(source.stat().st_mtime, Path(__file__).stat().st_mtime)
     return not made or min(path.stat().st_mtime for path in made) < newest
 
@@ -78,10 +78,9 @@ def _built(sources: list[Path], scratch: Path) -> list[Path]:
     return [path for path in (scratch / "lib").rglob("*") if path.suffix in {".so", ".pyd"}]
 
 
-def _put_in_place(made: Path) -> Path:
-    beside = ROOM / f".{made.name}.{os.getpid()}"
+def _put_in_place(made: Path, room: Path) -> Path:
+    beside, target = room / f".{made.name}.{os.getpid()}", room / made.name
     shutil.copyfile(made, beside)
-    target = ROOM / made.name
     os.replace(beside, target)
     return target
 
