@@ -7,7 +7,6 @@ writes their files. The library does not look at lengths, so everything that it 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,18 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl._sodium import ffi, lib
 
 from waypost.trust.edwards import SMALL_ORDER
-from waypost.trust.hashing import hash_each
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 _NULL, _BYTES = ffi.NULL, ffi.typeof("unsigned char[]")
 _open, _sign, _add = lib.crypto_sign_open, lib.crypto_sign, lib.crypto_core_ed25519_add
-_reduced, _sum, _product = (
-    lib.crypto_core_ed25519_scalar_reduce,
-    lib.crypto_core_ed25519_scalar_add,
-    lib.crypto_core_ed25519_scalar_mul,
-)
-_times_base = lib.crypto_scalarmult_ed25519_base_noclamp
-_LONG = 4096  # bytes from which hashing is worth a way of its own: that takes 6 µs more
 
 if lib.sodium_init() < 0:  # it draws from the system's randomness once
     raise ImportError("libsodium cannot be used on this machine: it finds no source of randomness.")
@@ -51,11 +42,9 @@ def sign(key: Ed25519PrivateKey, data: bytes, public: bytes = b"") -> bytes:
 
 
 def sign_each(key: Ed25519PrivateKey, texts: Sequence[bytes], public: bytes = b"") -> list[bytes]:
-    """The same of several texts. Long ones are hashed together, which is most of what they cost."""
-    seed, public = key.private_bytes_raw(), public or key.public_key().public_bytes_raw()
-    if len(texts) > 1 and min(map(len, texts)) >= _LONG:
-        return _sign_long(seed, public, texts)
-    secret = seed + public
+    """The same of several texts. libsodium alone hashes what is signed: a hash that was wrong once could give two texts one
+    nonce, and these two signatures would tell the secret."""
+    secret = key.private_bytes_raw() + (public or key.public_key().public_bytes_raw())
     return [_sign_short(secret, text) for text in texts]
 
 
@@ -64,39 +53,6 @@ def _sign_short(secret: bytes, data: bytes) -> bytes:
     if _sign(signed, _NULL, data, len(data), secret) != 0:
         raise ValueError("libsodium refused to sign")
     return bytes(ffi.buffer(signed, SIGNATURE_BYTES))
-
-
-def _sign_long(seed: bytes, public: bytes, texts: Sequence[bytes]) -> list[bytes]:
-    """RFC 8032 §5.1.6, step by step. The secret numbers are computed with by libsodium alone."""
-    expanded = hashlib.sha512(seed).digest()
-    scalar = (int.from_bytes(expanded[:32], "little") & ~(7 | 1 << 255) | 1 << 254).to_bytes(32, "little")
-    nonces = [_scalar(hashed) for hashed in hash_each([expanded[32:]] * len(texts), texts)]
-    points = [_point(nonce) for nonce in nonces]
-    asked = hash_each([point + public for point in points], texts)
-    return [
-        point + _response(_scalar(hashed), scalar, nonce)
-        for point, hashed, nonce in zip(points, asked, nonces, strict=True)
-    ]
-
-
-def _scalar(hashed: bytes) -> bytes:
-    found = ffi.new("unsigned char[32]")
-    _reduced(found, hashed)
-    return bytes(ffi.buffer(found))
-
-
-def _point(nonce: bytes) -> bytes:
-    found = ffi.new("unsigned char[32]")
-    if _times_base(found, nonce) != 0:
-        raise ValueError("libsodium refused to sign")
-    return bytes(ffi.buffer(found))
-
-
-def _response(asked: bytes, scalar: bytes, nonce: bytes) -> bytes:
-    found = ffi.new("unsigned char[32]")
-    _product(found, asked, scalar)
-    _sum(found, bytes(ffi.buffer(found)), nonce)
-    return bytes(ffi.buffer(found))
 
 
 def is_point(key: bytes) -> bool:
