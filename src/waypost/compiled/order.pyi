@@ -1,6 +1,12 @@
 import numpy as np
 import numpy.typing as npt
 
+from waypost.search.candidates import Signals
+from waypost.search.fusion import Names, Weights
+
+def fused(
+    signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float32]: ...
 def faded(
     figures: npt.NDArray[np.float32], updated: npt.NDArray[np.float64], now: float, half_life: float, share: float
 ) -> bytes: ...

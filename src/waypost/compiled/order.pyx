@@ -1,5 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Candidates put in order, and what they are called. The twins are in `search/plain_order.py`."""
+"""Candidates weighed, put in order, and called by their ids. The twin of `fused` is in `search/fusion.py`, the others are in
+`search/plain_order.py`."""
+
+import numpy as np
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -7,6 +10,132 @@ from libc.math cimport exp, pow, rint
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+
+# --- From signals to scores -----------------------------------------------------------------------
+
+
+cdef struct Shares:
+    float lexical, network, static, coverage, tags, example, skills, foreign
+    float vectors  # both spaces, where the other has nothing
+    float others  # all but words
+    float best  # of the clauses
+    float whole
+
+
+cdef class _Fusion:
+    """The columns of one question's candidates."""
+
+    cdef Shares shares
+    cdef float mass
+    cdef Py_ssize_t n
+    cdef const float[:, :] lexical, coverage, network, network_example, static, static_example
+    cdef const float[:] tags, skills
+    cdef const uint8_t[:] covered, foreign
+    cdef bint has_network, has_static
+
+    def __cinit__(self, signals, names, weights, double mass, foreign):
+        self.mass = <float> mass
+        self.lexical, self.coverage = signals.lexical, signals.coverage
+        self.tags, self.skills = signals.tags, signals.skills
+        self.foreign = foreign.view("u1")
+        self.has_network = names.network in signals.centres
+        self.has_static = names.static in signals.centres
+        if self.has_network:
+            self.network, self.network_example = signals.centres[names.network], signals.examples[names.network]
+            self.covered = signals.covered[names.network].view("u1")
+        if self.has_static:
+            self.static, self.static_example = signals.centres[names.static], signals.examples[names.static]
+        self.n = self.lexical.shape[0]
+        self._check()
+        self._share(weights)
+
+    cdef int _check(self) except -1:
+        cdef Py_ssize_t n = self.n, units = self.lexical.shape[1]
+        cdef bint is_right = units > 0 and self.tags.shape[0] == n and self.skills.shape[0] == n
+        is_right = is_right and self.foreign.shape[0] == n and _is_like(self.coverage, n, units)
+        if self.has_network:
+            is_right = is_right and _is_like(self.network, n, units) and _is_like(self.network_example, n, units)
+            is_right = is_right and self.covered.shape[0] == n
+        if self.has_static:
+            is_right = is_right and _is_like(self.static, n, units) and _is_like(self.static_example, n, units)
+        if not is_right:
+            raise ValueError("as many of each")
+        return 0
+
+    cdef int _share(self, weights) except -1:
+        """Sums of weights are made wide, then used in the width of the signals, as numpy does."""
+        cdef double network = weights.network, static = weights.static, coverage = weights.coverage, best = 0.0
+        cdef Py_ssize_t wishes = self.lexical.shape[1] - 1
+        if wishes > 0:
+            best = weights.clauses * (1 - 1 / <double> wishes)  # of two, one often only tells more of the other
+        self.shares.lexical, self.shares.tags = weights.lexical, weights.tags
+        self.shares.network, self.shares.static, self.shares.coverage = network, static, coverage
+        self.shares.vectors, self.shares.others = static + network, network + static + coverage
+        self.shares.example, self.shares.skills, self.shares.foreign = weights.example, weights.skills, weights.foreign
+        self.shares.best, self.shares.whole = best, 1 - best
+        return 0
+
+    cdef float figure(self, Py_ssize_t at) noexcept:
+        cdef float whole = self.part(at, 0), best, part
+        cdef Py_ssize_t unit, units = self.lexical.shape[1]
+        if units > 1:
+            best = self.part(at, 1)
+            for unit in range(2, units):
+                part = self.part(at, unit)
+                best = part if part > best else best
+            whole = self.shares.whole * whole + self.shares.best * best
+        return whole + self.shares.tags * self.tags[at]
+
+    cdef float part(self, Py_ssize_t at, Py_ssize_t unit) noexcept:
+        """What one unit of the question says of one candidate."""
+        cdef float lexical = self.lexical[at, unit] / self.mass
+        cdef float words = self.shares.lexical * lexical + self.shares.coverage * self.coverage[at, unit]
+        cdef float network, static = 0.0, part
+        if self.has_static:
+            static = self.near(self.static[at, unit], self.static_example[at, unit])
+        if not self.has_network:
+            return words + self.shares.vectors * static if self.has_static else words
+        network = self.near(self.network[at, unit], self.network_example[at, unit])
+        if self.foreign[at]:
+            part = self.shares.foreign * network
+        elif self.has_static:
+            # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
+            words = words + self.shares.static * static
+            part = words + self.shares.network * (network if self.covered[at] else static)
+        else:
+            part = words + self.shares.network * network
+        return part if self.skills[at] == 0 else self.lifted(at, unit, part, lexical)
+
+    cdef float lifted(self, Py_ssize_t at, Py_ssize_t unit, float part, float lexical) noexcept:
+        """The same for an agent of many skills: by its best one, where that says more."""
+        cdef float example = self.network_example[at, unit], more
+        if self.foreign[at]:
+            more = self.shares.foreign * example - part
+        else:
+            more = self.shares.lexical * lexical + self.shares.others * example - part
+        return part + self.shares.skills * self.skills[at] * (more if more > 0 else 0)
+
+    cdef float near(self, float centre, float example) noexcept:
+        """How near the vectors of a space are: the agent as a whole, lifted by an example that is nearer."""
+        cdef float more = example - centre
+        centre = centre + self.shares.example * (more if more > 0 else 0)
+        return centre if centre > 0 else 0
+
+
+cdef bint _is_like(const float[:, :] column, Py_ssize_t n, Py_ssize_t units) noexcept:
+    return column.shape[0] == n and column.shape[1] == units
+
+
+def fused(signals, names, weights, double mass, foreign):
+    """[candidates]. `mass` is Σ idf² of the question. `foreign` candidates are in another language than the question."""
+    cdef _Fusion fusion = _Fusion(signals, names, weights, mass if mass > 1e-6 else 1e-6, foreign)
+    cdef Py_ssize_t at
+    made = PyBytes_FromStringAndSize(NULL, fusion.n * sizeof(float))
+    cdef float *figure = <float *> PyBytes_AS_STRING(made)
+    for at in range(fusion.n):
+        figure[at] = fusion.figure(at)
+    return np.frombuffer(made, dtype=np.float32)
 
 
 def faded(const float[::1] figures, const double[::1] updated, double now, double half_life, double share):
@@ -33,6 +162,9 @@ def logistic(const float[::1] figures, const float[::1] lift, double middle, dou
     for at in range(n):
         score[at] = 1.0 / (1.0 + exp(-((figures[at] - middle) / slope + lift[at])))
     return made
+
+
+# --- Order, and ids -------------------------------------------------------------------------------
 
 
 cdef struct Standing:

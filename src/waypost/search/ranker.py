@@ -37,7 +37,7 @@ from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
 from waypost.search.filters import admitted
-from waypost.search.fusion import Names, Weights, fused
+from waypost.search.fusion import Names, Weights
 from waypost.search.index import GiveWay, Index, to_nobody
 from waypost.search.language import UNKNOWN, language_of
 from waypost.search.live import Live, Mask
@@ -50,8 +50,9 @@ from waypost.search.taxonomy import Taxonomy, standard
 
 try:
     from waypost.compiled.bits import spread_places
-    from waypost.compiled.order import faded, ordered, texts
+    from waypost.compiled.order import faded, fused, ordered, texts
 except ImportError:
+    from waypost.search.fusion import fused
     from waypost.search.plain_bits import spread_places
     from waypost.search.plain_order import faded, ordered, texts
 

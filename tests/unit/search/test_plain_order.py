@@ -5,12 +5,58 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from waypost.search import plain_order
+from waypost.search import fusion, plain_order
+from waypost.search.candidates import Signals
+from waypost.search.fusion import Names, Weights
 
 order = pytest.importorskip("waypost.compiled.order", reason="the kernels are not compiled here")
 
 ROWS = np.zeros(1, dtype=np.uint32)
 WRITTEN = np.frombuffer("agentä€".encode(), dtype=np.uint8)
+
+
+def some_signals(noise: np.random.Generator, count: int, units: int, names: Names) -> Signals:
+    def column(most: float = 1.0) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        return (noise.random((count, units)) * most).astype(np.float32)
+
+    spaces = [name for name in names if name is not None]
+    flags = noise.random((3, count)) < 0.3
+    skills = noise.random(count) * (noise.random(count) < noise.choice([0.0, 0.4]))
+    return Signals(
+        place=np.zeros(count, dtype=np.int64),
+        rows=np.arange(count, dtype=np.uint32),
+        mark=noise.integers(0, 2**63, count).astype(np.uint64),
+        deprecated=flags[0],
+        worth=np.ones(count, dtype=np.float32),
+        updated=noise.random(count),
+        language=np.zeros(count, dtype=np.uint8),
+        lexical=column(40.0),
+        coverage=column(),
+        centres={name: column() - np.float32(0.2) for name in spaces},
+        examples={name: column() - np.float32(0.2) for name in spaces},
+        covered=dict.fromkeys(spaces, ~flags[1]),
+        skills=skills.astype(np.float32),
+        tags=column()[:, 0].copy(),
+        preferred=column()[:, 0].copy(),
+    )
+
+
+@pytest.mark.parametrize("names", [Names("network", "static"), Names("network"), Names(None, "static"), Names()])
+@pytest.mark.parametrize("seed", range(40))
+def test_signals_are_weighed_alike_to_the_last_digit(seed: int, names: Names) -> None:
+    noise = np.random.default_rng(seed)
+    count = (0, 1, 5, 200)[seed % 4]
+    signals = some_signals(noise, count, 1 + seed % 5, names)
+    weights = Weights() if seed % 2 else Weights(skills=0.3, clauses=0.7, lexical=1 / 3)
+    given = (signals, names, weights, float(noise.choice([0.0, 7.7, 123.4])), noise.random(count) < 0.3)
+    assert order.fused(*given).tobytes() == fusion.fused(*given).tobytes()
+
+
+def test_signals_of_unlike_length_are_refused() -> None:
+    signals = some_signals(np.random.default_rng(1), 5, 2, Names("network"))
+    short = signals._replace(examples={"network": signals.examples["network"][:4]})
+    with pytest.raises(ValueError, match="as many"):
+        order.fused(short, Names("network"), Weights(), 1.0, np.zeros(5, dtype=np.bool_))
 
 
 @pytest.mark.parametrize("seed", range(100))
