@@ -151,13 +151,9 @@ class TextFrames(Connection):
             return False
         if not self._unsent:
             self.loop.call_soon(self._write)
-        data = text.encode()
-        if self.is_server:
-            self._unsent += (_head(len(data), 0), data)
-        else:
-            mask = self._mask()
-            self._unsent += (_head(len(data), _MASKED), mask, apply_mask(data, mask))
-        self._unsent_bytes += len(data)
+        frame = frame_text(text, None if self.is_server else self._mask())
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
         return True
 
     def _write(self) -> None:
@@ -204,9 +200,21 @@ def _sizes(data: bytes, at: int, length: int) -> tuple[int, int]:
     return head, (_unpack_two if length == _TWO else _unpack_eight)(data, at + 2)[0]
 
 
+def plain_frame_text(text: str, mask: bytes | None) -> bytes:
+    """A whole text in one frame: the twin of the kernel."""
+    data = text.encode()
+    return _head(len(data), 0) + data if mask is None else _head(len(data), _MASKED) + mask + apply_mask(data, mask)
+
+
 def _head(size: int, masked: int) -> bytes:
     if size < _TWO:
         return _pack_short(_WHOLE_TEXT, masked | size)
     if size < 1 << 16:
         return _pack_two(_WHOLE_TEXT, masked | _TWO, size)
     return _pack_eight(_WHOLE_TEXT, masked | _EIGHT, size)
+
+
+try:
+    from waypost.compiled.frames import frame_text
+except ImportError:
+    frame_text = plain_frame_text

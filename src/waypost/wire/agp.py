@@ -16,7 +16,7 @@ from waypost import limits
 from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
-from waypost.wire.agp_frame import Frame, FrameBody, find_frame, write_frame
+from waypost.wire.agp_frame import Frame, FrameBody, find_frame, find_plain, write_frame
 from waypost.wire.agp_signing import SigningKey, sign, sign_each, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
@@ -74,10 +74,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def parse_message(frame: str | bytes) -> Message:
     """The message of a frame, with nothing verified yet."""
+    if isinstance(frame, str) and len(frame) <= limits.AGP_FRAME_BYTES:
+        found = find_plain(frame)
+        if found is not None and _is_usual(found[0]):
+            return _plain_message(*found)
     data = frame_bytes(frame)
     plain = find_frame(data) if len(data) <= limits.AGP_FRAME_BYTES else None
     if plain is not None and _is_usual(plain):
-        return _plain_message(plain)
+        return _plain_message(plain, _covered_by(plain))
     return read_message(parse_object(data, max_bytes=limits.AGP_FRAME_BYTES))
 
 
@@ -105,13 +109,15 @@ def _is_usual(frame: Frame) -> bool:
     )
 
 
-def _plain_message(frame: Frame) -> Message:
+def _covered_by(frame: Frame) -> bytes:
     """Of a usual frame: names of agents and types hold no control characters, so two members are left to look through."""
-    body = frame.body
     if (frame.id + frame.timestamp).isprintable():
-        covered = f"{frame.id}\n{frame.sender}\n{frame.to}\n{frame.kind}\n{frame.timestamp}\n{body.content}".encode()
-    else:
-        covered = signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, body.content)
+        return f"{frame.id}\n{frame.sender}\n{frame.to}\n{frame.kind}\n{frame.timestamp}\n{frame.body.content}".encode()
+    return signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, frame.body.content)
+
+
+def _plain_message(frame: Frame, covered: bytes) -> Message:
+    body = frame.body
     return Message(
         id=frame.id,
         sender=frame.sender.lower(),
