@@ -28,10 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.embedders import fitted
+from waypost.embedders.cutting import Tokenizer
 from waypost.embedders.onnx import OnnxEncoder, open_folder
 from waypost.embedders.package import WIDTH, Model, find_package, load_model
 from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.sentencepiece import Tokenizer, Vocabulary
+from waypost.embedders.sentencepiece import Vocabulary
 from waypost.embedders.static import Means, condense
 from waypost.embedders.use import Network
 from waypost.search.centroids import train

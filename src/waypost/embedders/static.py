@@ -18,6 +18,11 @@ from waypost import limits
 from waypost.embedders.copies import Arrays
 from waypost.embedders.package import SHARDS, Model
 
+try:
+    from waypost.compiled.network import Means as Added
+except ImportError:
+    from waypost.embedders.plain_means import Means as Added  # type: ignore[assignment]
+
 F32 = npt.NDArray[np.float32]
 
 _COMMON: Final = 20_000  # pieces whose mean is taken away
@@ -30,49 +35,19 @@ class Means:
 
     def __init__(self, table: Arrays) -> None:
         """`table` as `condense` makes it."""
-        self._codes: npt.NDArray[np.int8] = table["codes"]
-        self._scales: F32 = table["scales"]
+        self._added = Added(table["codes"], table["scales"])
 
     def encode(self, texts: Sequence[Sequence[int]]) -> F32:
         """One unit vector for each list of pieces, which must not be empty."""
         lines = [pieces[: limits.EMBEDDER_PIECES] for pieces in texts]
-        out = np.empty((len(lines), self._codes.shape[1]), np.float32)
-        first = total = 0
-        for at, line in enumerate(lines):
-            if at > first and total + len(line) > _STEP:
-                self._add(lines[first:at], out[first:at])
-                first, total = at, 0
-            total += len(line)
-        self._add(lines[first:], out[first:])
-        return _unit(out)
+        ends = [*accumulate(map(len, lines))]
+        numbers = np.fromiter(chain.from_iterable(lines), np.int64, ends[-1] if ends else 0)
+        return self._added.sums(numbers, list(zip([0, *ends], ends, strict=False)))
 
     def encode_runs(self, pieces: Sequence[int], runs: Sequence[tuple[int, int]]) -> F32:
         """The vector of the whole, then of each run of its pieces (from, to)."""
         numbers = np.array(pieces[: limits.EMBEDDER_PIECES], np.int64)
-        members: F32 = np.zeros((len(runs) + 1, len(numbers)), np.float32)
-        members[0] = 1
-        for member, (start, stop) in zip(members[1:], runs, strict=True):
-            member[start:stop] = 1
-        members *= self._scales.take(numbers)
-        return _unit(members @ self._codes.take(numbers, 0).astype(np.float32))
-
-    def _add(self, lines: Sequence[Sequence[int]], out: F32) -> None:
-        if not lines:
-            return
-        starts = [0, *accumulate(map(len, lines))]
-        numbers = np.fromiter(chain.from_iterable(lines), np.int64, starts.pop())
-        rows = self._codes.take(numbers, 0).astype(np.float32)
-        scales = self._scales.take(numbers)
-        if len(lines) == 1:
-            np.matmul(scales, rows, out=out[0])
-        else:
-            rows *= scales[:, None]
-            np.add.reduceat(rows, starts, 0, out=out)
-
-
-def _unit(sums: F32) -> F32:
-    sums /= np.maximum(np.sqrt(np.einsum("ij,ij->i", sums, sums)), 1e-12)[:, None]
-    return sums
+        return self._added.sums(numbers, [(0, len(numbers)), *runs])
 
 
 def condense(model: Model, projection: F32) -> Arrays:

@@ -6,7 +6,9 @@ import pytest
 
 from support.vectors import ODD, SENTENCES, installed, model
 from waypost import limits
-from waypost.embedders.sentencepiece import UNKNOWN, Tokenizer, parse_vocabulary
+from waypost.embedders import plain_pieces
+from waypost.embedders.cutting import Tokenizer
+from waypost.embedders.sentencepiece import UNKNOWN, parse_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def test_cutting_ends_where_enough_is_read(tokenizer: Tokenizer) -> None:
 
 
 def test_the_memory_of_words_is_bounded() -> None:
-    tokenizer = Tokenizer(model().vocabulary)
+    tokenizer = plain_pieces.Tokenizer(model().vocabulary)
     for start in range(0, limits.EMBEDDER_WORDS + 100, 100):
         tokenizer.encode(" ".join(str(number) for number in range(start, start + 100)), 10_000)
     assert len(tokenizer._words) <= limits.EMBEDDER_WORDS

@@ -10,9 +10,9 @@ import pytest
 from support.vectors import ODD, SENTENCES, encoders, model
 from waypost import limits
 from waypost.embedders import fitted
+from waypost.embedders.cutting import Tokenizer
 from waypost.embedders.loading import Encode
 from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.sentencepiece import Tokenizer
 from waypost.embedders.static import Means, condense
 from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
