@@ -13,6 +13,7 @@ def crowds(
 def is_near_any(fingerprints: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> bytes: ...
 def spread_places(
     scores: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.uint32],
     fingerprints: npt.NDArray[np.uint64],
     owners: npt.NDArray[np.uint64],
     since: npt.NDArray[np.float64],

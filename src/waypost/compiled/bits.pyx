@@ -183,9 +183,10 @@ cdef class _Spread:
 
     cdef Rules rules
     cdef int32_t n
-    cdef const uint64_t *prints
-    cdef const double *since
     cdef void *room
+    cdef uint64_t *prints
+    cdef uint64_t *whose
+    cdef double *since
     cdef double *scores
     cdef int32_t *owner  # the first place of the same owner
     cdef int32_t *label  # the first place of the same cluster, or -1
@@ -223,10 +224,14 @@ cdef class _Spread:
         ) = rules
         if self.rules.window < 1 or self.rules.per_cluster < 1:
             raise ValueError("a window has places, and a cluster some of them")
-        self.room = calloc(n * (sizeof(double) + 9 * sizeof(int32_t) + 3) + (slots + self.rules.window + n) * sizeof(int32_t), 1)
+        cdef size_t words = 4 + 3, numbers = 10, flags = 3
+        self.room = calloc(n * (8 * words + 4 * numbers + flags) + 4 * (slots + self.rules.window), 1)
         if self.room == NULL:
             raise MemoryError
-        self.scores = <double *> self.room
+        self.prints = <uint64_t *> self.room
+        self.whose = self.prints + 4 * n
+        self.since = <double *> (self.whose + n)
+        self.scores = self.since + n
         self.owner = <int32_t *> (self.scores + n)
         self.label = self.owner + n
         self.line = self.label + n
@@ -245,7 +250,7 @@ cdef class _Spread:
     def __dealloc__(self):
         free(self.room)
 
-    cdef int32_t name_owners(self, const uint64_t[::1] owners, const uint64_t[::1] shared) noexcept:
+    cdef int32_t name_owners(self, const uint64_t[::1] shared) noexcept:
         """Each by the first place of the same; what is shared by many is each by itself. How many there are."""
         cdef int32_t at, spot, count = 0
         cdef Py_ssize_t some
@@ -254,11 +259,11 @@ cdef class _Spread:
         for at in range(self.n):
             is_shared = False
             for some in range(shared.shape[0]):
-                is_shared = is_shared or owners[at] == shared[some]
+                is_shared = is_shared or self.whose[at] == shared[some]
             self.owner[at] = at
             if not is_shared:
-                spot = <int32_t> ((owners[at] * <uint64_t> 0x9E3779B97F4A7C15) >> 32) & (self.slots - 1)
-                while self.table[spot] >= 0 and owners[self.table[spot]] != owners[at]:
+                spot = <int32_t> ((self.whose[at] * <uint64_t> 0x9E3779B97F4A7C15) >> 32) & (self.slots - 1)
+                while self.table[spot] >= 0 and self.whose[self.table[spot]] != self.whose[at]:
                     spot = (spot + 1) & (self.slots - 1)
                 if self.table[spot] < 0:
                     self.table[spot] = at
@@ -406,6 +411,7 @@ cdef class _Spread:
 
 def spread_places(
     const double[::1] scores,
+    const uint32_t[::1] rows,
     const uint64_t[:, ::1] fingerprints,
     const uint64_t[::1] owners,
     const double[::1] since,
@@ -415,16 +421,20 @@ def spread_places(
     int32_t count,
 ):
     """The first `count` places in the order to show; None where the first `limit` are open as they stand."""
-    cdef Py_ssize_t n = scores.shape[0]
+    cdef Py_ssize_t n = rows.shape[0], size = owners.shape[0]
     cdef int32_t left = 0, place
-    if owners.shape[0] != n or since.shape[0] != n or n > 1 << 24:
+    if scores.shape[0] != n or since.shape[0] != size or n > 1 << 24:
         raise ValueError("as many of each")
-    _check(fingerprints, n)
+    _check(fingerprints, size)
     if not n:
         return None
     cdef _Spread spread = _Spread(<int32_t> n, rules)
-    spread.prints, spread.since = &fingerprints[0, 0], &since[0]
-    cdef int32_t distinct = spread.name_owners(owners, shared)
+    for place in range(<int32_t> n):
+        if rows[place] >= size:
+            raise IndexError("no such record")
+        memcpy(spread.prints + 4 * place, &fingerprints[rows[place], 0], 4 * sizeof(uint64_t))
+        spread.whose[place], spread.since[place] = owners[rows[place]], since[rows[place]]
+    cdef int32_t distinct = spread.name_owners(shared)
     if spread.is_open(limit):
         return None
     if distinct == 1:

@@ -29,6 +29,7 @@ def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> bytes:
 
 def spread_places(
     scores: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.uint32],
     fingerprints: Fingerprints,
     owners: Hashes,
     since: npt.NDArray[np.float64],
@@ -37,12 +38,12 @@ def spread_places(
     limit: int,
     count: int,
 ) -> list[int] | None:
-    """The first `count` places in the order to show; None where the first `limit` are open as they stand. Who is `shared` is no
-    one owner."""
-    kin, whose = Kin(fingerprints), _named(owners.tolist(), frozenset(shared.tolist()))
+    """Of rows in the order of their scores the first `count` places in the order to show; None where the first `limit` are open
+    as they stand. Who is `shared` is no one owner."""
+    kin, whose = Kin(fingerprints[rows]), _named(owners[rows].tolist(), frozenset(shared.tolist()))
     if _is_open(whose[:limit], rules) and not kin.is_crowded(limit + rules.window, rules.per_cluster + 1):
         return None
-    ranked = Ranked(scores.tolist(), kin.of, whose, since.tolist())
+    ranked = Ranked(scores.tolist(), kin.of, whose, since[rows].tolist())
     return [*islice(spread(ranked, rules), count)]
 
 

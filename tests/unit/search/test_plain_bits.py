@@ -56,7 +56,8 @@ def test_answers_are_spread_in_the_same_order(seed: int) -> None:
     since = np.array([float(dice.randrange(dice.choice((1, 50)))) for _ in range(count)])
     limit = dice.choice((1, 2, 5, 10, 10, 50, 100))
     rules = dice.choice((RULES, RULES, Rules(window=3, per_cluster=1, per_owner=4, comparable=0.5, original=0.8)))
-    given = (scores, some_fingerprints(dice, count), owners, since, SHARED, rules, limit, dice.choice((limit, 300)))
+    rows, prints = np.array(dice.sample(range(count), count), dtype=np.uint32), some_fingerprints(dice, count)
+    given = (scores, rows, prints, owners, since, SHARED, rules, limit, dice.choice((limit, 300)))
     before = scores.copy()
     assert bits.spread_places(*given) == plain_bits.spread_places(*given)
     assert (scores == before).all()
@@ -71,9 +72,11 @@ def test_what_is_not_there_is_refused() -> None:
         bits.crowds(np.zeros(4, dtype=np.uint64), prints, far, 64, 8)  # fewer fingerprints than marks
     with pytest.raises(IndexError):
         bits.is_near_any(np.zeros((3, 3), dtype=np.uint64), prints)
-    few = np.zeros(2)
+    few, all_three = np.zeros(2), np.arange(3, dtype=np.uint32)
     with pytest.raises(ValueError, match="as many"):
-        bits.spread_places(np.zeros(3), prints, marks, few, SHARED, RULES, 10, 10)
+        bits.spread_places(np.zeros(3), all_three, prints, marks, few, SHARED, RULES, 10, 10)
+    with pytest.raises(IndexError):
+        bits.spread_places(np.zeros(1), far, prints, marks, np.zeros(3), SHARED, RULES, 10, 10)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -85,5 +88,5 @@ def test_damaged_figures_break_nothing(seed: int) -> None:
     prints = np.frombuffer(noise.bytes(32 * count), dtype=np.uint64).reshape(count, 4) & np.uint64(2**64 - 1 - 2**62)
     prints = np.where(noise.random((count, 1)) < 0.3, np.uint64(255), prints)
     owners = noise.integers(0, 4, count).astype(np.uint64)
-    shown = bits.spread_places(scores, prints, owners, since, SHARED, RULES, 10, 300)
+    shown = bits.spread_places(scores, np.arange(count, dtype=np.uint32), prints, owners, since, SHARED, RULES, 10, 300)
     assert shown is None or sorted(shown) == [*range(count)]
