@@ -27,7 +27,10 @@ DEF MOST_UNITS = 64
 DEF ARRAYS = 18  # of a segment that are read here
 DEF SLOTS = 512  # of the little table from a term to its place in the question: at most half of them are taken
 DEF BUCKETS = 1024
-DEF FEW = 512  # figures of one bucket that are put in order by hand
+DEF FEW = 2048  # figures of one bucket that are looked at apart from the others
+DEF SAMPLE = 2048  # figures that tell roughly where the best begin
+DEF MARGIN = 3  # of the rows wanted, so many are looked for
+DEF FAR = 64  # figures ahead, of which few are looked at
 DEF AHEAD = 8  # rows whose arrays are fetched while one is looked at
 
 cdef uint32_t FREE = 0xFFFFFFFF
@@ -146,59 +149,69 @@ cdef inline float figure_of(uint32_t bits) noexcept nogil:
     return figure
 
 
-cdef uint32_t nth_of_few(uint32_t *values, int count, int wanted) noexcept nogil:
-    """The value that `wanted` of these reach, as an insertion sort finds it."""
-    cdef int at, back
-    cdef uint32_t value
-    for at in range(1, count):
-        value, back = values[at], at
-        while back > 0 and values[back - 1] < value:
-            values[back] = values[back - 1]
-            back -= 1
-        values[back] = value
-    return values[wanted - 1]
-
-
 cdef uint32_t nth_largest(const uint32_t *bits, Py_ssize_t count, Py_ssize_t wanted) noexcept nogil:
     """The largest value that at least `wanted` of these reach. Zeros are none; there are at least `wanted` others."""
     cdef uint32_t low = 0xFFFFFFFF, high = 0, value, span
     cdef uint32_t counts[BUCKETS]
     cdef uint32_t few[FEW]
-    cdef Py_ssize_t at, held
-    cdef int shift, bucket, taken
+    cdef Py_ssize_t at, taken
+    cdef int shift, bucket
     for at in range(count):
         value = bits[at]
-        if value > high:
-            high = value
-        if value and value < low:
-            low = value
+        high = value if value > high else high
+        low = value if value - 1 < low - 1 else low  # a zero has come round
     while True:
         span, shift = high - low, 0
         while (span >> shift) >= BUCKETS:
             shift += 1
-        memset(counts, 0, sizeof(counts))
+        memset(counts, 0, ((span >> shift) + 1) * sizeof(uint32_t))
         for at in range(count):
             value = bits[at] - low
-            if value <= span:  # also what is less than the least, which has come round
+            if value <= span:
                 counts[value >> shift] += 1
         bucket = span >> shift
         while counts[bucket] < wanted:
             wanted -= counts[bucket]
             bucket -= 1
-        low = low + (<uint32_t> bucket << shift)
-        if shift == 0:
+        low += <uint32_t> bucket << shift
+        if shift == 0 or low == high:
             return low
-        if high - low >= (<uint32_t> 1 << shift):
-            high = low + ((<uint32_t> 1 << shift) - 1)
-        held = counts[bucket]
-        if held <= FEW:
-            break
-    taken, span = 0, high - low
+        span = (<uint32_t> 1 << shift) - 1
+        high = low + span if high - low > span else high
+        if counts[bucket] <= FEW and bits != few:
+            taken, span = 0, high - low
+            for at in range(count):
+                if bits[at] - low <= span:
+                    few[taken] = bits[at]
+                    taken += 1
+            bits, count = few, taken
+
+
+cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
+    """How many are left, in front, when those go that cannot be among the best `limit`. A sample proposes where to cut."""
+    cdef uint32_t sample[SAMPLE]
+    cdef uint32_t value
+    cdef Py_ssize_t at, wanted, step = max(<Py_ssize_t> 16, count // SAMPLE + 1), taken = 0, found = 0
+    cdef int32_t cut
+    wanted = MARGIN * limit // step + 2
+    if count <= 2 * step * wanted:
+        return count
+    for at in range(count // step):
+        sample[taken] = bits[at * step]
+        taken += sample[taken] != 0
+    if taken < wanted:
+        return count
+    cut = <int32_t> nth_largest(sample, taken, wanted)
     for at in range(count):
-        if bits[at] - low <= span:
-            few[taken] = bits[at]
-            taken += 1
-    return nth_of_few(few, taken, <int> wanted)
+        found += <int32_t> bits[at] >= cut
+    if found < limit:
+        return count
+    found = 0
+    for at in range(count):
+        value = bits[at]
+        rows[found], bits[found] = rows[at], value
+        found += <int32_t> value >= cut
+    return found
 
 
 cdef void in_order(uint64_t *pairs, uint64_t *room, Py_ssize_t count, uint32_t most) noexcept nogil:
@@ -584,7 +597,7 @@ cdef class Table:
                 break
             before = totals[row]
             rows[found] = row
-            found += before == 0
+            found += bits_of(before) == 0  # without a jump, which nobody could foresee
             totals[row] = before + <float> impacts[spot] * weight
         touched[0] = min(found, count)
         return is_sound
@@ -593,10 +606,16 @@ cdef class Table:
         """From the sums, which are zeros again, to the bits of those that are seen."""
         cdef Py_ssize_t at
         cdef uint32_t row
+        cdef float *totals = scratch.totals
+        cdef uint32_t *rows = scratch.rows
+        cdef uint32_t *bits = scratch.bits
         for at in range(touched):
-            row = scratch.rows[at]
-            scratch.bits[at] = bits_of(scratch.totals[row]) if seen == NULL or seen[row] else 0
-            scratch.totals[row] = 0
+            row = rows[at]
+            bits[at] = bits_of(totals[row])
+            totals[row] = 0
+        if seen != NULL:
+            for at in range(touched):
+                bits[at] = bits[at] if seen[rows[at]] else 0
 
     cdef Py_ssize_t _pruned(
         self, const Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t limit, int64_t left
@@ -683,6 +702,7 @@ cdef class Table:
         cdef Py_ssize_t at, seen = 0, found = 0, level = 0, deprecated = 0
         cdef uint32_t floor = 1, most = 0
         cdef uint64_t *pairs
+        touched = narrowed(scratch.rows, scratch.bits, touched, limit)
         for at in range(touched):
             seen += scratch.bits[at] != 0
         limit = min(limit, seen)
@@ -715,6 +735,8 @@ cdef class Table:
         cdef Py_ssize_t at, room = limit - found, held = 0, back
         cdef uint64_t mark
         for at in range(touched):
+            if at + FAR < touched and scratch.bits[at + FAR] == floor:
+                waypost_ahead(self._mark + scratch.rows[at + FAR])
             if scratch.bits[at] != floor:
                 continue
             mark = self._mark[scratch.rows[at]]
