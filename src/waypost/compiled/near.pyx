@@ -6,17 +6,22 @@ order, here as there. Vectors that stand on no such grid are left to the twin. A
 damaged: every number that leads somewhere is held against the size of what it leads into.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.math cimport rintf
+from libc.math cimport sqrt
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 import numpy as np
 
+cdef object _ascontiguous = np.ascontiguousarray, _empty = np.empty, _zeros = np.zeros
+cdef object _F32 = np.dtype(np.float32), _U32 = np.dtype(np.uint32), _FLAG = np.dtype(np.bool_)
+
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <string.h>
     #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
     #define WAYPOST_COUNTS __attribute__((target_clones("popcnt", "default")))
     #define WAYPOST_ADDS __attribute__((target_clones("avx2", "default")))
@@ -33,6 +38,7 @@ cdef extern from *:
     #define waypost_fetch(x) __builtin_prefetch(x)
     #endif
     #define WAYPOST_AHEAD 12 /* vectors that are fetched before they are measured */
+    #define WAYPOST_FAR 128 /* sketches, where they stand side by side: a processor by itself stops at the end of a page */
 
     static inline int waypost_apart(const uint64_t *a, const uint64_t *b)
     {
@@ -47,6 +53,7 @@ cdef extern from *:
     {
         uint32_t tables[4][256] = {{0}};
         for (int64_t at = 0; at < n; at++) {
+            waypost_fetch(signs + 4 * (at + WAYPOST_FAR));
             apart[at] = (uint8_t)waypost_apart(signs + 4 * at, one);
             tables[at & 3][apart[at]]++;
         }
@@ -67,14 +74,27 @@ cdef extern from *:
         }
     }
 
-    /* Where, from `first` on, a number is above `low` and at most `high`. May write one past the last. */
+    /* Where, from `first` on, a number is above `low` and at most `high`. May write one past the last. Few are: eight at a
+       time are passed over, if none of them is below 128 and at most `high`. */
     static int64_t waypost_pick(const uint8_t *apart, int64_t n, int low, int high, uint32_t first, uint32_t *picked)
     {
-        int64_t found = 0;
+        const uint64_t each = 0x0101010101010101u;
         unsigned from = (unsigned)(low + 1), width = (unsigned)(high - low);
-        for (int64_t at = 0; at < n; at++) {
-            picked[found] = first + (uint32_t)at;
-            found += (unsigned)apart[at] - from < width;
+        int64_t found = 0, at = 0;
+        while (at < n) {
+            int64_t end = at + 8 < n ? at + 8 : n;
+            uint64_t eight;
+            if (high < 127 && end == at + 8) {
+                memcpy(&eight, apart + at, 8);
+                if (!((eight - each * (unsigned)(high + 1)) & ~eight & (each << 7))) {
+                    at = end;
+                    continue;
+                }
+            }
+            for (; at < end; at++) {
+                picked[found] = first + (uint32_t)at;
+                found += (unsigned)apart[at] - from < width;
+            }
         }
         return found;
     }
@@ -129,11 +149,20 @@ cdef extern from *:
             sums[at] = waypost_product(codes + dims * at, query, dims);
     }
 
+    /* How many bytes are 1; the others are 0. */
+    WAYPOST_COUNTS
     static int64_t waypost_seen(const uint8_t *mask, int64_t n)
     {
-        int64_t seen = 0;
-        for (int64_t at = 0; at < n; at++)
-            seen += mask[at] != 0;
+        int64_t seen = 0, at = 0;
+        for (; at + 64 <= n; at += 64) {
+            uint64_t words[8], joined = 0;
+            memcpy(words, mask + at, 64);
+            for (int word = 0; word < 8; word++)
+                joined |= (words[word] & 0x0101010101010101u) << word;
+            seen += waypost_count(joined);
+        }
+        for (; at < n; at++)
+            seen += mask[at] & 1;
         return seen;
     }
 
@@ -196,21 +225,29 @@ cdef void give_back(Store *store, size_t most) noexcept nogil:
         store.at, store.room = NULL, 0
 
 
+_KINDS = {
+    "codes": np.int8, "scales": np.float32, "rows": np.uint32, "places": np.uint16, "lists": np.uint16, "signs": np.uint64,
+    "members": np.uint32, "spots": np.uint32, "list_starts": np.uint32, "row_starts": np.uint32,
+}
+
+
 cdef class Room:
     """Where one search at a time works. The next question for the same vector, which looks deeper, finds its sketches compared."""
 
-    cdef object asked  # the query, if everything was compared
-    cdef object probes
+    cdef object asked, probes  # whose sketch this is, and which runs were looked for; None: of nobody
     cdef uint64_t words[12]
     cdef int64_t counts[256]  # how many sketches differ by so many signs
-    cdef Store apart, starts, ends, often, spots, picked, other, weights, ids, sums, rows, figures
-    cdef Py_ssize_t runs, total, chosen, found
+    cdef Store flags, apart, starts, ends, often, spots, picked, other, weights, ids, sums, rows, figures
+    cdef Py_ssize_t runs, total, own, chosen, found
     cdef bint is_spelled_out  # sketches by number instead of in runs
+    cdef bint is_compared
 
     def __dealloc__(self):
         self.empty(0)
 
     cdef void empty(self, size_t most) noexcept nogil:
+        self.is_compared = self.is_compared and self.apart.room <= most
+        give_back(&self.flags, most)
         give_back(&self.apart, most)
         give_back(&self.starts, most)
         give_back(&self.ends, most)
@@ -263,40 +300,36 @@ cdef class Near:
         self._shortlist, self._rough, self._heavier = rules.shortlist, rules.rough, rules.heavier
         if not 0 <= 255 * (1 + 2 * self._heavier) < _HEAVIEST:
             raise ValueError("signs weigh too much")
-        codes = landmarks.codes.astype(np.float64)
-        lengths = np.sqrt((codes * codes).sum(axis=1))
-        shortening = np.divide(1 / self._grid, lengths, out=np.zeros(len(codes)), where=lengths > 0)
-        cdef const int8_t[:, ::1] its_codes = arrays["codes"], centres = landmarks.codes
-        cdef const uint64_t[:, ::1] signs = arrays["signs"]
-        cdef const uint16_t[:, ::1] lists = arrays["lists"]
-        cdef const float[::1] scales = arrays["scales"]
-        cdef const uint16_t[::1] places = arrays["places"]
-        cdef const uint32_t[::1] rows = arrays["rows"], row_starts = arrays["row_starts"], members = arrays["members"]
-        cdef const uint32_t[::1] spots = arrays["spots"], list_starts = arrays["list_starts"]
-        cdef const double[::1] its_shortening = shortening
-        self._size, self._dims, self._sketches = its_codes.shape[0], its_codes.shape[1], signs.shape[0]
-        self._row_count, self._spill = row_starts.shape[0] - 1, lists.shape[1]
-        self._list_count, self._is_filed = centres.shape[0], list_starts.shape[0] > 0
-        sizes = {len(arrays[name]) for name in ("codes", "scales", "places", "lists", "rows", "spots")}
+        held = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _KINDS.items()}
+        held["centres"] = np.ascontiguousarray(landmarks.codes, np.int8)
+        held["shortening"] = _shortening(held["centres"], self._grid)
+        self._held = held
+        self._size, self._dims = held["codes"].shape
+        self._sketches, self._spill, self._list_count = len(held["signs"]), held["lists"].shape[1], len(held["centres"])
+        self._row_count, self._is_filed = len(held["row_starts"]) - 1, len(held["list_starts"]) > 0
+        sizes = {len(held[name]) for name in ("codes", "scales", "places", "lists", "rows", "spots")}
         if (
-            len(sizes) > 1 or self._row_count < 0 or members.shape[0] != self._sketches or signs.shape[1] != 4
-            or centres.shape[1] != self._dims or (self._is_filed and list_starts.shape[0] != self._list_count + 1)
+            len(sizes) > 1 or self._row_count < 0 or held["members"].shape != (self._sketches,)
+            or held["signs"].shape != (self._sketches, 4) or held["centres"].shape[1] != self._dims
+            or (self._is_filed and len(held["list_starts"]) != self._list_count + 1)
         ):
             raise ValueError("these arrays are not those of one block")
-        self._held = (dict(arrays), landmarks.codes, shortening)
-        self._codes, self._centres, self._signs = &its_codes[0, 0], &centres[0, 0], &signs[0, 0]
-        self._lists, self._scales, self._places = &lists[0, 0], &scales[0], &places[0]
-        self._rows, self._row_starts, self._members = &rows[0], &row_starts[0], &members[0]
-        self._spots, self._list_starts, self._shortening = &spots[0], &list_starts[0], &its_shortening[0]
+        self._codes, self._centres = <const int8_t *> _memory(held["codes"]), <const int8_t *> _memory(held["centres"])
+        self._scales, self._places = <const float *> _memory(held["scales"]), <const uint16_t *> _memory(held["places"])
+        self._lists, self._signs = <const uint16_t *> _memory(held["lists"]), <const uint64_t *> _memory(held["signs"])
+        self._rows, self._spots = <const uint32_t *> _memory(held["rows"]), <const uint32_t *> _memory(held["spots"])
+        self._row_starts = <const uint32_t *> _memory(held["row_starts"])
+        self._list_starts = <const uint32_t *> _memory(held["list_starts"])
+        self._members = <const uint32_t *> _memory(held["members"])
+        self._shortening = <const double *> _memory(held["shortening"])
 
     # --- Which are near --------------------------------------------------------------------------
 
     def nearest(self, queries, mask, k, probes, spare):
         """As its twin."""
-        cdef const uint8_t[::1] flags
         cdef const uint8_t *shown = NULL
-        cdef Py_ssize_t count = self._row_count, wanted = k, most = k + spare
-        cdef bint is_few = False, is_known, is_everywhere
+        cdef Py_ssize_t count, wanted = k, most = k + spare
+        cdef bint is_few = False, is_everywhere = probes is None
         cdef const int16_t *query
         cdef int fault
         cdef Room room
@@ -304,47 +337,52 @@ cdef class Near:
         if asked is None or len(queries) != 1:
             return self._twin.nearest(queries, mask, k, probes, spare)
         if mask is not None:
-            flags = mask.view(np.uint8)
-            if flags.shape[0] != self._row_count:
+            mask = _ascontiguous(mask, _FLAG)
+            if mask.shape != (self._row_count,):
                 raise ValueError("a mask has one flag for each row")
-            count = waypost_seen(&flags[0], count)
+            shown = <const uint8_t *> _memory(mask)
+            count = waypost_seen(shown, self._row_count)
             is_few = count <= self._scan_rows
-            shown = NULL if count == self._row_count and not is_few else &flags[0]
-        is_spelled_out = is_few or (probes is not None and not self._is_filed)
+            if count == self._row_count and not is_few:
+                shown = NULL
         room = self._room_for(asked, probes)
-        is_known = not is_spelled_out and room.asked == asked and room.probes == probes
-        if not is_known:
+        is_spelled_out = is_few or not (is_everywhere or self._is_filed)
+        if is_spelled_out or room.is_spelled_out or room.asked != asked or room.probes != probes:
             self._prepare(room, queries, asked, probes, is_spelled_out, shown)
-        query, is_everywhere = <const int16_t *> PyBytes_AS_STRING(asked), probes is None
+        query = <const int16_t *> PyBytes_AS_STRING(asked)
         with nogil:
-            fault = self._search(room, query, shown, wanted, is_everywhere, is_known)
+            fault = self._search(room, query, shown, wanted, is_everywhere)
         if fault:
             raise _raised(fault)
         answer = _in_order(room, most)
-        self._keep(room, None if is_spelled_out else asked, probes)
+        self._leave(room)
         return answer
 
     cdef object _on_grid(self, queries):
         """The queries in steps of the grid; None where they do not stand on it, or sums might be too large to be exact."""
-        cdef const float[:, ::1] given = np.ascontiguousarray(queries, np.float32)
-        cdef Py_ssize_t count = given.shape[0], at, number
-        cdef double square
-        cdef float step, whole
-        if given.shape[1] != self._dims:
+        if queries.shape[1] != self._dims:
             return None
+        queries = _ascontiguous(queries, _F32)
+        cdef const float *given = <const float *> _memory(queries)
+        cdef Py_ssize_t count = len(queries), at, number
+        cdef float grid = <float> self._grid, step
+        cdef int64_t square
+        cdef int32_t whole
         made = PyBytes_FromStringAndSize(NULL, 2 * count * self._dims)
         cdef int16_t *into = <int16_t *> PyBytes_AS_STRING(made)
         for number in range(count):
             square = 0
             for at in range(self._dims):
-                step = given[number, at] * <float> self._grid
-                whole = rintf(step)
-                if whole != step or not -32767 <= whole <= 32767:
+                step = given[number * self._dims + at] * grid
+                if not -32767 <= step <= 32767:
+                    return None
+                whole = <int32_t> step
+                if <float> whole != step:
                     return None
                 into[number * self._dims + at] = <int16_t> whole
-                square += <double> whole * whole
-            # |sum| is at most 128 * sqrt(dims) * length of the query, and float32 is exact up to 2**24.
-            if square * self._dims > (<double> (1 << 17)) ** 2:
+                square += whole * whole
+            # A sum is at most 128 * sqrt(dims) * the length of the query, and float32 is exact up to 2**24.
+            if <double> square * self._dims > <double> (1 << 17) * (1 << 17):
                 return None
         return made
 
@@ -358,74 +396,96 @@ cdef class Near:
                 return rooms.pop(at)
         return rooms.pop() if rooms else Room()
 
-    cdef void _keep(self, Room room, asked, probes):
+    cdef int _leave(self, Room room) except -1:
         room.empty(_SPARE)
-        room.asked, room.probes = (None if room.apart.at == NULL else asked), probes
         if len(self._rooms) < _ROOMS:
             self._rooms.append(room)
+        return 0
 
     cdef int _prepare(self, Room room, queries, asked, probes, bint is_spelled_out, const uint8_t *shown) except -1:
         """What the query's sketch is, and which sketches it is held against."""
         cdef int fault = FINE
-        cdef uint8_t *flags = NULL
-        cdef int64_t at, start, end
-        cdef const uint64_t[:, ::1] words = self._twin.sketch(queries[0]).words
-        memcpy(room.words, &words[0, 0], sizeof(room.words))
-        room.asked, room.is_spelled_out = None, is_spelled_out
+        cdef const uint8_t *flags = NULL
+        words = np.ascontiguousarray(self._twin.sketch(queries[0]).words, np.uint64)
+        if words.nbytes != sizeof(room.words):
+            raise ValueError("a sketch has four words")
+        memcpy(room.words, _memory(words), sizeof(room.words))
+        room.asked, room.probes, room.is_spelled_out, room.is_compared = None, probes, is_spelled_out, False
         room.runs = room.total = 0
-        if probes is None and not is_spelled_out:
-            fault = room.add_run(0, self._sketches)
-        elif probes is not None:
-            marked = self._closest(queries[0], asked, probes)
-            flags = <uint8_t *> PyBytes_AS_STRING(marked)
+        if probes is not None:
+            self._flag_closest(room, queries[0], <const int16_t *> PyBytes_AS_STRING(asked), min(probes, self._list_count))
+            flags = <const uint8_t *> room.flags.at
         if is_spelled_out:
             fault = self._spell_out(room, shown, flags)
-        elif probes is not None:
-            for at in range(self._list_count):
-                if flags[at] and not fault:
-                    start, end = self._list_starts[at], self._list_starts[at + 1]
-                    fault = room.add_run(start, end) if start <= end <= self._sketches else DAMAGED
+        elif flags == NULL:
+            fault = room.add_run(0, self._sketches)
+        else:
+            fault = self._add_lists(room, flags)
         if fault:
             raise _raised(fault)
+        room.asked = asked
         return 0
 
-    cdef object _closest(self, query, asked, Py_ssize_t probes):
-        """One byte for each list: whether it is read. Where the last digits of a float decide, the twin is asked."""
-        cdef Py_ssize_t count = self._list_count, at, place, held = 0
-        made = bytearray(count)
-        cdef uint8_t[::1] flags = made
-        if probes >= count:
-            memset(&flags[0], 1, count)
-            return bytes(made)
-        sums, best, lists = np.empty(count, np.int32), np.empty(probes + 2), np.empty(probes + 2, np.intp)
-        cdef int32_t[::1] its_sums = sums
-        cdef double[::1] its_best = best
-        cdef Py_ssize_t[::1] its_lists = lists
-        cdef double figure
-        waypost_measure_all(self._centres, self._dims, count, <const int16_t *> PyBytes_AS_STRING(asked), &its_sums[0])
-        for at in range(count):  # the best and one more, in order
-            figure = its_sums[at] * self._shortening[at]
-            if held > probes and figure <= its_best[probes]:
-                continue
-            place = held
-            while place > 0 and its_best[place - 1] < figure:
-                its_best[place], its_lists[place] = its_best[place - 1], its_lists[place - 1]
-                place -= 1
-            its_best[place], its_lists[place] = figure, at
-            held += held <= probes
-        # Sums of floats in any order lie less than this apart, of a query about as long as 1.
-        if probes > 0 and its_best[probes - 1] - its_best[probes] > 4e-7 * (self._dims + 8):
+    cdef int _flag_closest(self, Room room, query, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Which lists are read. Where the last digits of a float decide, the twin is asked."""
+        cdef uint8_t *flags
+        cdef Py_ssize_t at
+        if grow(&room.flags, self._list_count) or grow(&room.sums, 4 * self._list_count):
+            raise MemoryError
+        flags = <uint8_t *> room.flags.at
+        memset(flags, probes == self._list_count, self._list_count)
+        if probes == self._list_count:
+            return 0
+        if self._are_plain(room, steps, probes):
             for at in range(probes):
-                flags[its_lists[at]] = 1
+                flags[(<Py_ssize_t *> room.ids.at)[at]] = 1
         else:
             for at in self._landmarks.closest(query, probes):
                 flags[at] = 1
-        return bytes(made)
+        return 0
+
+    cdef bint _are_plain(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Puts the lists of the best centres into `ids`; whether the next is so far behind that no order of adding tells them
+        otherwise."""
+        cdef int32_t *sums = <int32_t *> room.sums.at
+        cdef double *best
+        cdef Py_ssize_t *lists
+        cdef Py_ssize_t at, place, held = 0
+        cdef double figure, square = 0
+        if grow(&room.ids, sizeof(Py_ssize_t) * (probes + 2)) or grow(&room.figures, sizeof(double) * (probes + 2)):
+            raise MemoryError
+        lists, best = <Py_ssize_t *> room.ids.at, <double *> room.figures.at
+        waypost_measure_all(self._centres, self._dims, self._list_count, steps, sums)
+        for at in range(self._list_count):  # the best and one more, in order
+            figure = sums[at] * self._shortening[at]
+            if held > probes and figure <= best[probes]:
+                continue
+            place = held
+            while place > 0 and best[place - 1] < figure:
+                best[place], lists[place] = best[place - 1], lists[place - 1]
+                place -= 1
+            best[place], lists[place] = figure, at
+            held += held <= probes
+        for at in range(self._dims):
+            square += steps[at] * steps[at]
+        # Twice the error of a sum of so many floats, and of centres that were rounded.
+        return probes > 0 and best[probes - 1] - best[probes] > 2e-7 * (self._dims + 8) * sqrt(square) / self._grid
+
+    cdef int _add_lists(self, Room room, const uint8_t *flags) noexcept nogil:
+        cdef Py_ssize_t at
+        cdef int64_t start, end
+        for at in range(self._list_count):
+            if flags[at]:
+                start, end = self._list_starts[at], self._list_starts[at + 1]
+                if not start <= end <= self._sketches:
+                    return DAMAGED
+                if room.add_run(start, end):
+                    return FULL
+        return FINE
 
     cdef int _spell_out(self, Room room, const uint8_t *shown, const uint8_t *flags) noexcept nogil:
         """The vectors of all rows that are shown, and each as often as one of its lists is read."""
         cdef int64_t row, number, start, end, times, own = 0, often = 0, place
-        cdef uint32_t *ids
         cdef uint32_t *more
         cdef uint32_t *spots
         for row in range(self._row_count):
@@ -434,9 +494,9 @@ cdef class Near:
             start, end = self._row_starts[row], self._row_starts[row + 1]
             if not start <= end <= self._size:
                 return DAMAGED
-            if grow(&room.ids, 4 * (own + end - start)) or grow(&room.often, 4 * (often + (end - start) * (self._spill + 1))):
+            if grow(&room.often, 4 * (often + (end - start) * (self._spill + 1))):
                 return FULL
-            ids, more = <uint32_t *> room.ids.at, <uint32_t *> room.often.at
+            more = <uint32_t *> room.often.at
             for number in range(start, end):
                 times = 1
                 if flags != NULL:
@@ -445,9 +505,7 @@ cdef class Near:
                         if self._lists[number * self._spill + place] >= self._list_count:
                             return DAMAGED
                         times += flags[self._lists[number * self._spill + place]]
-                if times:
-                    ids[own] = <uint32_t> number
-                    own += 1
+                own += times > 0
                 for place in range(times):
                     more[often] = <uint32_t> number
                     often += 1
@@ -458,43 +516,57 @@ cdef class Near:
             spots[number] = self._spots[more[number]]
             if spots[number] >= self._sketches:
                 return DAMAGED
-        room.chosen = own
+        room.own = own
         return room.add_run(0, often)
 
     cdef int _search(
-        self, Room room, const int16_t *query, const uint8_t *shown, Py_ssize_t k, bint is_everywhere, bint is_compared
+        self, Room room, const int16_t *query, const uint8_t *shown, Py_ssize_t k, bint is_everywhere
     ) noexcept nogil:
         """The rows and their figures, by row."""
         cdef Py_ssize_t size = max(self._shortlist, 2 * k)
-        cdef Py_ssize_t own = room.chosen
+        cdef bint is_all = False
         cdef int fault
-        cdef bint is_all
         while True:
-            is_all = False
-            fault = FINE
-            if room.is_spelled_out:
-                is_all = own <= max(size, self._measured if is_everywhere else size)
-                room.chosen = own
-            elif is_everywhere:
-                is_all = self._size <= size
-                fault = self._take_all(room, shown) if is_all else FINE
-            elif room.total <= size * self._spill:
-                fault = self._take_members(room, shown)
-                is_all = room.chosen <= size
-            if not is_all and not fault:
-                if not is_compared:
-                    fault = self._compare(room)
-                    is_compared = True
+            fault = self._take_if_few(room, shown, size, is_everywhere, &is_all)
+            if not fault and not is_all:
+                fault = FINE if room.is_compared else self._compare(room)
                 if not fault:
-                    fault = self._choose(
-                        room, NULL if room.is_spelled_out else shown,
-                        size * self._spill if is_everywhere and self._is_filed and not room.is_spelled_out else size,
-                    )
+                    fault = self._choose(room, shown, size, is_everywhere)
             if not fault:
                 fault = self._measure(room, query)
             if fault or room.found >= k or is_all:
                 return fault
             size *= 4  # few rows with many vectors each filled the list
+
+    cdef int _take_if_few(
+        self, Room room, const uint8_t *shown, Py_ssize_t size, bint is_everywhere, bint *is_all
+    ) noexcept nogil:
+        """Takes all there are, where no more than wanted."""
+        cdef int fault = FINE
+        if room.is_spelled_out:
+            is_all[0] = room.own <= max(size, self._measured if is_everywhere else size)
+            fault = self._take_own(room) if is_all[0] else FINE
+        elif is_everywhere:
+            is_all[0] = self._size <= size
+            fault = self._take_all(room, shown) if is_all[0] else FINE
+        elif room.total <= size * self._spill:
+            fault = self._take_members(room, shown)
+            is_all[0] = room.chosen <= size
+        return fault
+
+    cdef int _take_own(self, Room room) noexcept nogil:
+        """Those that were spelled out, each once."""
+        cdef const uint32_t *often = <const uint32_t *> room.often.at
+        cdef uint32_t *ids
+        cdef Py_ssize_t at
+        if grow(&room.ids, 4 * room.total):
+            return FULL
+        ids, room.chosen = <uint32_t *> room.ids.at, 0
+        for at in range(room.total):
+            if at == 0 or often[at] != often[at - 1]:
+                ids[room.chosen] = often[at]
+                room.chosen += 1
+        return FINE
 
     cdef int _take_all(self, Room room, const uint8_t *shown) noexcept nogil:
         cdef Py_ssize_t number
@@ -538,7 +610,7 @@ cdef class Near:
         memset(room.counts, 0, sizeof(room.counts))
         if grow(&room.apart, room.total + 1):
             return FULL
-        apart = <uint8_t *> room.apart.at
+        apart, room.is_compared = <uint8_t *> room.apart.at, True
         if room.is_spelled_out:
             waypost_compare_at(self._signs, <uint32_t *> room.spots.at, room.total, room.words, apart, room.counts)
             return FINE
@@ -549,14 +621,19 @@ cdef class Near:
             done += size
         return FINE
 
-    cdef int _choose(self, Room room, const uint8_t *shown, Py_ssize_t size) noexcept nogil:
+    cdef int _choose(self, Room room, const uint8_t *shown, Py_ssize_t size, bint is_everywhere) noexcept nogil:
         """As `Sketch.nearest`."""
         cdef Py_ssize_t at, kept = 0, level = 0
         cdef int last = _HEAVIEST
         cdef uint32_t *picked
         cdef uint32_t *ids
         cdef uint16_t *weights
-        cdef int fault = self._least_seen(room, shown, self._rough * size)
+        cdef int fault
+        if room.is_spelled_out:
+            shown = NULL  # they are all of rows that are shown
+        elif is_everywhere and self._is_filed:
+            size *= self._spill
+        fault = self._least_seen(room, shown, self._rough * size)
         if not fault and (grow(&room.ids, 4 * room.chosen) or grow(&room.other, 16 * room.chosen)):
             fault = FULL
         if fault:
@@ -681,32 +758,35 @@ cdef class Near:
         asked = self._on_grid(queries)
         if asked is None:
             return self._twin.similarities(rows, queries)
-        cdef const uint32_t[::1] given = np.ascontiguousarray(rows, np.uint32)
-        cdef Py_ssize_t count = given.shape[0], units = len(queries), at
-        cdef Py_ssize_t vectors = 0
+        rows = _ascontiguous(rows, _U32)
+        cdef const uint32_t *given = <const uint32_t *> _memory(rows)
+        cdef Py_ssize_t count = len(rows), units = len(queries), at, vectors = 0
+        context, example = both = _zeros((2, count, units), _F32)
+        cdef float *contexts = <float *> _memory(both)
+        cdef float *examples = contexts + count * units
+        cdef Room room = self._room_for(asked, None)
+        cdef int32_t *sums
+        cdef uint32_t number
         for at in range(count):
-            vectors += self._vectors_of(given[at])
-        context, example = np.zeros((2, count, units), np.float32)
-        ids, sums = np.empty(vectors, np.uint32), np.empty((vectors, units), np.int32)
-        cdef uint32_t[::1] its_ids = ids
-        cdef int32_t[:, ::1] its_sums = sums
-        cdef float[:, ::1] contexts = context, examples = example
-        if not vectors or not units:
-            return context, example
+            vectors += self._count_of(given[at])
+        if grow(&room.ids, 4 * vectors) or grow(&room.sums, 4 * vectors * units):
+            raise MemoryError
         vectors = 0
         for at in range(count):
             for number in range(self._row_starts[given[at]], self._row_starts[given[at] + 1]):
-                its_ids[vectors] = number
+                (<uint32_t *> room.ids.at)[vectors] = number
                 vectors += 1
+        sums = <int32_t *> room.sums.at
         waypost_measure(
-            self._codes, self._dims, &its_ids[0], vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, &its_sums[0, 0]
+            self._codes, self._dims, <uint32_t *> room.ids.at, vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, sums
         )
         vectors = 0
         for at in range(count):
-            vectors += self._tell(given[at], &its_sums[vectors, 0], units, &contexts[at, 0], &examples[at, 0])
+            vectors += self._tell(given[at], sums + vectors * units, units, contexts + at * units, examples + at * units)
+        self._leave(room)
         return context, example
 
-    cdef Py_ssize_t _vectors_of(self, uint32_t row) except -1:
+    cdef Py_ssize_t _count_of(self, uint32_t row) except -1:
         if row >= self._row_count or not self._row_starts[row] <= self._row_starts[row + 1] <= self._size:
             raise _raised(DAMAGED)
         return self._row_starts[row + 1] - self._row_starts[row]
@@ -739,7 +819,7 @@ cdef class Near:
         cdef int32_t product
         cdef float step = <float> (1 / self._grid), figure, best = 0
         cdef int place = 0
-        self._vectors_of(its_row)
+        self._count_of(its_row)
         for number in range(self._row_starts[its_row], self._row_starts[its_row + 1]):
             if self._places[number] == 0:
                 continue
@@ -749,6 +829,21 @@ cdef class Near:
                 if not place or figure > best:
                     best, place = figure, self._places[number]
         return best, place
+
+
+cdef void *_memory(array) except? NULL:
+    """Where an array that somebody holds, and that is in one piece, begins."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
+    PyBuffer_Release(&view)
+    return view.buf
+
+
+def _shortening(centres, grid):
+    """By what the sum of products with each centre is multiplied, to be that with a centre of length 1."""
+    codes = centres.astype(np.float64)
+    lengths = np.sqrt((codes * codes).sum(axis=1))
+    return np.divide(1 / grid, lengths, out=np.zeros(len(codes)), where=lengths > 0)
 
 
 cdef object _raised(int fault):
@@ -818,9 +913,9 @@ cdef object _in_order(Room room, Py_ssize_t most):
     """The best `most`, best first; of equal ones the lower row, which comes first as they are."""
     cdef Py_ssize_t count = room.found, at
     most = min(most, count)
-    rows, figures = np.empty(most, np.uint32), np.empty(most, np.float32)
-    cdef uint32_t[::1] its_rows = rows
-    cdef float[::1] its_figures = figures
+    rows, figures = _empty(most, _U32), _empty(most, _F32)
+    cdef uint32_t *its_rows = <uint32_t *> _memory(rows)
+    cdef float *its_figures = <float *> _memory(figures)
     cdef uint64_t *keys
     if grow(&room.other, 16 * count):
         raise MemoryError
