@@ -30,11 +30,22 @@ from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
 from waypost.model.times import find_instant
 from waypost.search.clusters import fingerprints
-from waypost.search.honesty import Damping, Fields, Seen, damping, fields_of, seen_of, unrepeated
+from waypost.search.honesty import (
+    Damping,
+    Fields,
+    Seen,
+    damping,
+    fields_of,
+    said_once,
+    seen_of,
+    shared_terms,
+    unrepeated,
+    unshared,
+)
 from waypost.search.language import language_of
 from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
-from waypost.search.text import spelled_out
+from waypost.search.text import analyse, spelled_out
 
 VERSION: Final = 5  # raise it when the same record gives other numbers: saved segments are then built anew
 
@@ -124,7 +135,7 @@ def _prepared(
     record = registration.record
     updated = find_instant(record.updated_at)
     damped = damping(fields)
-    texts = _texts(seen)
+    texts = _texts(seen, fields.shared)
     impacts, said = impacts_of(fields, damped)
     return Prepared(
         id=record.id,
@@ -156,12 +167,14 @@ def _keys(registration: Registration, *, has_tags: bool) -> tuple[int, ...]:
 def embedded_texts(record: AgentRecord) -> tuple[str, ...]:
     """What vectors are made of: the agent as a whole, and each example by itself, so that one fitting example is enough.
     No tags: a vector cannot tell a stuffed one. No word said over and over, for the same reason."""
-    return _texts(seen_of(record))
+    seen = seen_of(record)
+    return _texts(seen, shared_terms(map(analyse, seen.examples)))
 
 
-def _texts(seen: Seen) -> tuple[str, ...]:
+def _texts(seen: Seen, shared: frozenset[str]) -> tuple[str, ...]:
     name = spelled_out(unrepeated(seen.name))
-    return (f"{name}. {unrepeated(seen.description)}", *map(unrepeated, seen.examples))
+    examples = (unrepeated(unshared(example, shared)) for example in seen.examples)
+    return (f"{name}. {unrepeated(seen.description)}", *examples)
 
 
 def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
@@ -171,7 +184,7 @@ def impacts_of(fields: Fields, damped: Damping) -> tuple[dict[int, int], int]:
     description = fields.description.split()
     _add(found, description, DESCRIPTION, damped.description)
     _add(found, " ".join(fields.tags).split(), TAGS, damped.tags)
-    _add_examples(found, [example.split() for example in fields.examples], damped.examples)
+    _add_examples(found, said_once(fields.examples, fields.shared), damped.examples)
     said = set(description)
     impacts = {tf: max(1, round(255 * tf / (K1 + tf))) for tf in set(found.values())}  # many terms, few figures
     return {

@@ -1,4 +1,4 @@
-"""What does not pay: stuffed tags, repeated words, lists of keywords.
+"""What does not pay: stuffed tags, repeated words, lists of keywords, also those that go along with every example.
 
 Weights in 0..1 that multiply what a field is worth, each a pure function of the one record, so that neither a rival nor a
 crowd can move them. Nothing here reads a text's meaning, and no text can raise a weight above that of plain words. What is
@@ -8,7 +8,7 @@ only told of a text, and weighs nothing, is in `lint`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import eq
 from typing import Final, NamedTuple
@@ -27,6 +27,8 @@ _REPEATED_SHORT_SHARE: Final = 0.24  # Spanish prose is one tenth "de"
 _DISTINCT_SHARE: Final = 0.25  # of the terms of a text: with fewer, it is repetition and no prose
 _LEAST_REPEATED: Final = 24  # terms: less is soon said
 _REPEATED_WHOLE: Final = 0.9  # what such a text costs the record: a vector hears what is said often
+_SUBJECT: Final = 6  # terms that half of the examples may share: those that name what all of them are about
+_SHARED_WHOLE: Final = 0.8  # what a list of keywords that goes along with every example costs the record
 _LEAST: Final = 0.1
 _LIST_WORDS: Final = 64  # shorter ones may well be a plain list of features
 _LIST_SHARE: Final = 0.1  # of short or function words; prose in any language we know has three times as many
@@ -36,6 +38,9 @@ _SAID_OFTEN: Final = 3  # of one word in a whole text, for a vector
 _SENTENCE: Final = 4  # words: what is shorter goes on with the next
 _STOPS: Final = ".!?;"
 _PUNCTUATION: Final = ".,;:!?()[]\"'"
+
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Seen(NamedTuple):
@@ -54,6 +59,7 @@ class Fields(NamedTuple):
     tags: tuple[str, ...]  # its own and those of its examples: where a tag is put makes it no truer
     examples: tuple[str, ...]
     description_words: int  # before function words were dropped
+    shared: frozenset[str] = _NONE  # terms of a list of keywords that goes along with the examples
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -84,12 +90,46 @@ def fields_of(record: AgentRecord, seen: Seen | None = None) -> Fields:
     name, description, examples = seen or seen_of(record)
     tags = dict.fromkeys((*record.tags, *(tag for example in record.examples for tag in example.tags)))
     words = words_of(description)
+    analysed = tuple(map(analyse, examples))
     return Fields(
         name=analyse(name),
         description=terms_of(words),
         tags=tuple(map(_tag_terms, tags)),
-        examples=tuple(map(analyse, examples)),
+        examples=analysed,
         description_words=len(words),
+        shared=shared_terms(analysed),
+    )
+
+
+def shared_terms(examples: Iterable[str]) -> frozenset[str]:
+    """What half of the analysed examples or more say alike, where that is too much to be but the subject of all of them."""
+    said = [set(example.split()) for example in examples]
+    if sum(map(len, said)) - len(set().union(*said)) <= _SUBJECT:  # then no more than these come twice
+        return _NONE
+    often = max(2, (len(said) + 1) // 2)
+    counts = Counter(term for terms in said for term in terms)
+    shared = frozenset(term for term, count in counts.items() if count >= often)
+    return shared if len(shared) > _SUBJECT else _NONE
+
+
+def said_once(examples: Iterable[str], shared: frozenset[str]) -> list[list[str]]:
+    """The terms of each example; the first that has a shared one says it for all."""
+    if not shared:
+        return [example.split() for example in examples]
+    found, heard = [], set[str]()
+    for example in examples:
+        terms = example.split()
+        found.append([term for term in terms if term not in heard])
+        heard |= shared.intersection(terms)
+    return found
+
+
+def unshared(text: str, shared: frozenset[str]) -> str:
+    """The text as a vector is to hear it: without shared words."""
+    if not shared:
+        return text
+    return " ".join(
+        word for word in text.split() if not (terms := _tag_terms(word)) or not shared.issuperset(terms.split())
     )
 
 
@@ -159,8 +199,14 @@ def damping(fields: Fields) -> Damping:
         description=_repetition_weight(terms) * _list_weight(terms, fields.description_words),
         tags=tags,
         examples=_example_weight(fields.examples),
-        whole=(_STUFFED_WHOLE if tags == 0.0 else 1.0) * (_REPEATED_WHOLE if _is_repeated(terms) else 1.0),
+        whole=_whole_weight(fields, terms, tags),
     )
+
+
+def _whole_weight(fields: Fields, terms: list[str], tags: float) -> float:
+    weight = _STUFFED_WHOLE if tags == 0.0 else 1.0
+    weight *= _REPEATED_WHOLE if _is_repeated(terms) else 1.0
+    return weight * _SHARED_WHOLE if fields.shared else weight
 
 
 def _is_repeated(terms: list[str]) -> bool:
