@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +12,10 @@ def crowds(
     sample: int,
     least: int,
 ) -> list[list[int]]: ...
-def is_near_any(fingerprints: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> bytes: ...
+def kin(
+    fingerprints: npt.NDArray[np.uint64], parts: Sequence[npt.NDArray[np.uint32]], crowd: npt.NDArray[np.uint64]
+) -> bytes: ...
+def held(rows: npt.NDArray[np.uint32], kin: npt.NDArray[np.uint32]) -> bytes: ...
 def spread_places(
     scores: npt.NDArray[np.float64],
     rows: npt.NDArray[np.uint32],

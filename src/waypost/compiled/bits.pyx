@@ -143,20 +143,99 @@ def crowds(
     return found
 
 
-def is_near_any(const uint64_t[:, ::1] fingerprints, const uint64_t[:, ::1] others):
-    """One byte a fingerprint: whether it says the same as any of the others."""
-    cdef Py_ssize_t n = fingerprints.shape[0], at, other
-    _check(fingerprints, n)
-    _check(others, others.shape[0])
-    found = PyBytes_FromStringAndSize(NULL, 2 * n)
-    cdef uint8_t *is_near = <uint8_t *> PyBytes_AS_STRING(found)
-    cdef uint8_t *near = is_near + n
-    memset(is_near, 0, n)
-    for other in range(others.shape[0] if n else 0):
-        waypost_near(&fingerprints[0, 0], n, &others[other, 0], near)
-        for at in range(n):
-            is_near[at] |= near[at]
-    return found[:n]
+cdef void _sort(uint32_t *rows, uint32_t *room, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t half = n // 2, left = 0, right = half, at
+    cdef uint32_t row
+    if n <= 8:
+        for right in range(1, n):
+            row, at = rows[right], right
+            while at > 0 and rows[at - 1] > row:
+                rows[at] = rows[at - 1]
+                at -= 1
+            rows[at] = row
+        return
+    _sort(rows, room, half)
+    _sort(rows + half, room, n - half)
+    memcpy(room, rows, half * sizeof(uint32_t))
+    for at in range(n):
+        if left == half:
+            return
+        if right < n and rows[right] < room[left]:
+            rows[at] = rows[right]
+            right += 1
+        else:
+            rows[at] = room[left]
+            left += 1
+
+
+cdef Py_ssize_t _distinct(uint32_t *rows, uint32_t *room, Py_ssize_t n) noexcept nogil:
+    """Each once and in order; how many they are."""
+    cdef Py_ssize_t at, count = 0
+    _sort(rows, room, n)
+    for at in range(n):
+        if not at or rows[at] != rows[at - 1]:
+            room[count] = rows[at]
+            count += 1
+    memcpy(rows, room, count * sizeof(uint32_t))
+    return count
+
+
+def kin(const uint64_t[:, ::1] fingerprints, parts, const uint64_t[:, ::1] crowd):
+    """Of the rows in all parts those that say the same as any of the crowd, each once and in order."""
+    cdef Py_ssize_t n = 0, at, face, count, found = 0
+    cdef const uint32_t[::1] rows
+    _check(fingerprints, 0)
+    _check(crowd, 0)
+    for rows in parts:
+        n += rows.shape[0]
+    if not n or not crowd.shape[0]:
+        return b""
+    cdef char *room = <char *> calloc(n, 4 * 8 + 2 * 4 + 2)
+    if room == NULL:
+        raise MemoryError
+    cdef uint64_t *prints = <uint64_t *> room
+    cdef uint32_t *chosen = <uint32_t *> (prints + 4 * n)
+    cdef uint8_t *is_kin = <uint8_t *> (chosen + 2 * n)
+    cdef uint8_t *near = is_kin + n
+    try:
+        n = 0
+        for rows in parts:
+            for at in range(rows.shape[0]):
+                if rows[at] >= fingerprints.shape[0]:
+                    raise IndexError("no such record")
+                chosen[n] = rows[at]
+                n += 1
+        count = _distinct(chosen, chosen + n, n)
+        for at in range(count):
+            memcpy(prints + 4 * at, &fingerprints[chosen[at], 0], 4 * sizeof(uint64_t))
+        for face in range(crowd.shape[0]):
+            if waypost_near(prints, count, &crowd[face, 0], near):
+                for at in range(count):
+                    is_kin[at] |= near[at]
+        for at in range(count):
+            if is_kin[at]:
+                chosen[found] = chosen[at]
+                found += 1
+        return PyBytes_FromStringAndSize(<char *> chosen, found * sizeof(uint32_t))
+    finally:
+        free(room)
+
+
+def held(const uint32_t[::1] rows, const uint32_t[::1] kin):
+    """One byte a row: whether it is among the kin, who stand in order."""
+    cdef Py_ssize_t n = kin.shape[0], at, low, high, middle
+    found = PyBytes_FromStringAndSize(NULL, rows.shape[0])
+    cdef uint8_t *is_held = <uint8_t *> PyBytes_AS_STRING(found)
+    for at in range(rows.shape[0]):
+        low, high = 0, n
+        while low < high:
+            middle = (low + high) // 2
+            if kin[middle] < rows[at]:
+                low = middle + 1
+            else:
+                high = middle
+        is_held[at] = low < n and kin[low] == rows[at]
+    return found
 
 
 cdef int _check(const uint64_t[:, ::1] fingerprints, Py_ssize_t least) except -1:

@@ -206,8 +206,8 @@ def _apart(columns: Fingerprints, others: Fingerprints) -> npt.NDArray[np.uint8]
     return apart
 
 
-def is_near_one(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
-    """Which of the first say the same as one of the others."""
+def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> npt.NDArray[np.bool_]:
+    """Which of the first say the same as any of the others."""
     columns, allowed = _columns(fingerprints)
     theirs, their_allowed = _columns(others)
     is_near = _apart(theirs, columns) <= np.minimum(their_allowed[:, None], allowed)

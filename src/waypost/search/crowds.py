@@ -20,9 +20,9 @@ from waypost.search.live import Live, Mask
 from waypost.search.segment import Rows
 
 try:
-    from waypost.compiled.bits import crowds, is_near_any
+    from waypost.compiled.bits import crowds, held, kin
 except ImportError:
-    from waypost.search.plain_bits import crowds, is_near_any
+    from waypost.search.plain_bits import crowds, held, kin
 
 DEEP: Final = 1024  # that are looked through behind a flood
 _SAMPLE: Final = 64
@@ -50,46 +50,27 @@ def _faces(prints: Fingerprints) -> list[list[int]]:
 
 def kin_of(findings: Sequence[Finding], crowd: Fingerprints) -> list[Rows]:
     """The rows of each segment that belong to the crowd, of all that was found, in order."""
-    kin = []
-    for finding in findings:
-        rows = _distinct(np.concatenate([each.rows for each in _signals(finding)]))
-        is_kin = is_near_any(finding.live.segment.arrays["fingerprint"][rows], crowd)
-        kin.append(rows[np.frombuffer(is_kin, dtype=np.bool_)])
-    return kin
+    return [
+        np.frombuffer(kin(finding.live.segment.arrays["fingerprint"], _rows(finding), crowd), dtype=np.uint32)
+        for finding in findings
+    ]
 
 
-def _distinct(rows: Rows) -> Rows:
-    """In order, each once. As `np.unique`, which loads what masked arrays need: the first question would wait for that."""
-    ordered = np.sort(rows)
-    is_first = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return ordered[is_first]
+def _rows(finding: Finding) -> list[Rows]:
+    return [each.rows for each in _signals(finding)]
 
 
 def is_flooded(findings: Sequence[Finding], kin: Sequence[Rows]) -> bool:
     """Whether the crowd is most of what any signal brought."""
     for found in zip(*map(_signals, findings), strict=True):
         brought = sum(len(each.rows) for each in found)
-        if (
-            2 * sum(int(np.count_nonzero(_held(each.rows, some))) for each, some in zip(found, kin, strict=True))
-            > brought
-        ):
+        if 2 * sum(held(each.rows, some).count(1) for each, some in zip(found, kin, strict=True)) > brought:
             return True
     return False
 
 
 def _signals(finding: Finding) -> tuple[Found, ...]:
     return (finding.by_words, finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
-
-
-def _held(rows: Rows, kin: Rows) -> Mask:
-    """Which of the rows are kin, who stand in order."""
-    if not len(kin):
-        return np.zeros(len(rows), dtype=np.bool_)
-    places = kin.searchsorted(rows)
-    places[places == len(kin)] = 0
-    held: Mask = kin[places] == rows
-    return held
 
 
 def thinned(findings: Sequence[Finding], kin: Sequence[Rows], kept: int) -> list[Finding]:
@@ -102,10 +83,10 @@ def thinned(findings: Sequence[Finding], kin: Sequence[Rows], kept: int) -> list
 
 
 def _thinned(findings: Sequence[Finding], found: Sequence[Found], kin: Sequence[Rows], kept: int) -> Sequence[Found]:
-    held = [_held(each.rows, some) for each, some in zip(found, kin, strict=True)]
-    if sum(map(np.count_nonzero, held)) <= kept:
+    flags = [held(each.rows, some) for each, some in zip(found, kin, strict=True)]
+    if sum(each.count(1) for each in flags) <= kept:
         return found
-    return _with_the_best(findings, found, held, kept)
+    return _with_the_best(findings, found, [np.frombuffer(each, dtype=np.bool_) for each in flags], kept)
 
 
 def _with_the_best(

@@ -9,27 +9,39 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from waypost.search.clusters import Fingerprints, Hashes, Kin, clusters, is_near_one
+from waypost.search.clusters import Fingerprints, Hashes, Kin, clusters, is_near_any
+from waypost.search.ordered import once
 from waypost.search.spreading import Ranked, Rules, spread
 
+Rows = npt.NDArray[np.uint32]
 
-def crowds(
-    marks: Hashes, fingerprints: Fingerprints, rows: npt.NDArray[np.uint32], sample: int, least: int
-) -> list[list[int]]:
+
+def crowds(marks: Hashes, fingerprints: Fingerprints, rows: Rows, sample: int, least: int) -> list[list[int]]:
     """Of a sample of the rows the clusters of at least so many, each by its rows in the order of the sample. The sample is by
     marks: no order of arrival can choose it."""
     chosen = rows[marks[rows].argsort(kind="stable")[:sample]]
     return [chosen[members].tolist() for members in clusters(fingerprints[chosen], least)]
 
 
-def is_near_any(fingerprints: Fingerprints, others: Fingerprints) -> bytes:
-    """One byte a fingerprint: whether it says the same as any of the others."""
-    return is_near_one(fingerprints, others).tobytes()
+def kin(fingerprints: Fingerprints, parts: Sequence[Rows], crowd: Fingerprints) -> bytes:
+    """Of the rows in all parts those that say the same as any of the crowd, each once and in order."""
+    rows = once(np.concatenate([*parts, np.zeros(0, dtype=np.uint32)]))
+    return rows[is_near_any(fingerprints[rows], crowd)].tobytes()
+
+
+def held(rows: Rows, kin: Rows) -> bytes:
+    """One byte a row: whether it is among the kin, who stand in order."""
+    if not len(kin):
+        return bytes(len(rows))
+    places = kin.searchsorted(rows)
+    places[places == len(kin)] = 0
+    is_held: npt.NDArray[np.bool_] = kin[places] == rows
+    return is_held.tobytes()
 
 
 def spread_places(
     scores: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.uint32],
+    rows: Rows,
     fingerprints: Fingerprints,
     owners: Hashes,
     since: npt.NDArray[np.float64],

@@ -43,8 +43,11 @@ def test_the_same_crowds_are_found(seed: int) -> None:
     rows = np.array(dice.sample(range(count), dice.randint(0, count)), dtype=np.uint32)
     given = (marks, prints, rows, dice.choice((1, 8, 64)), dice.choice((1, 2, 3, 8)))
     assert bits.crowds(*given) == plain_bits.crowds(*given)
-    others = prints[: dice.randint(0, 9)]
-    assert bits.is_near_any(prints, others) == plain_bits.is_near_any(prints, others)
+    parts = [rows, rows[::-2].copy(), rows[:0]][: dice.randint(0, 3)]
+    found = (prints, parts, prints[: dice.randint(0, 9)])
+    assert bits.kin(*found) == plain_bits.kin(*found)
+    kin = np.frombuffer(bits.kin(*found), dtype=np.uint32)
+    assert bits.held(rows, kin) == plain_bits.held(rows, kin)
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -71,7 +74,9 @@ def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(IndexError):
         bits.crowds(np.zeros(4, dtype=np.uint64), prints, far, 64, 8)  # fewer fingerprints than marks
     with pytest.raises(IndexError):
-        bits.is_near_any(np.zeros((3, 3), dtype=np.uint64), prints)
+        bits.kin(np.zeros((3, 3), dtype=np.uint64), [far], prints)
+    with pytest.raises(IndexError):
+        bits.kin(prints, [far], prints)
     few, all_three = np.zeros(2), np.arange(3, dtype=np.uint32)
     with pytest.raises(ValueError, match="as many"):
         bits.spread_places(np.zeros(3), all_three, prints, marks, few, SHARED, RULES, 10, 10)
