@@ -24,6 +24,7 @@ AGP_WINDOW: Final = 256  # messages of one conversation on their way, not yet ac
 AGP_QUEUE: Final = 256  # messages of one conversation that wait for a handler; then nothing more is read
 AGP_AT_ONCE: Final = 24  # messages that are verified, or signed, before others have a turn: as many as are acknowledged
 AGP_SHARED_FROM: Final = 4  # signatures that are shared with a second thread: to wake it takes as long as one of them
+AGP_SHARED_BYTES: Final = 64 * KIB  # to be signed, from which it is shared: hashing them takes longer than the curve
 AGP_ACK_IDS: Final = 128  # messages that one acknowledgement covers
 AGP_ACK_ENOUGH: Final = 24  # messages that wait for no others: its signature is a small part of theirs by then
 AGP_ACK_IDLE: Final = 8  # the same while nothing else is here to be read: the sender may wait for it

@@ -395,7 +395,8 @@ class Conversation:
     def _written(self, letters: Sequence[Letter]) -> Iterator[str]:
         now, signing_time = self._clock.now(), self._mail.signing_time
         return self.session.write_each(
-            [Unsigned(letter.id, letter.kind, letter.content, signing_time(letter, now)) for letter in letters]
+            [Unsigned(letter.id, letter.kind, letter.content, signing_time(letter, now)) for letter in letters],
+            second_hand.do,
         )
 
     async def _acknowledged(self, ids: tuple[str, ...]) -> None:

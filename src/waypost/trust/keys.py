@@ -72,6 +72,11 @@ class PublicKey:
             return known_keys.verify_each(self.spki[-ed25519.KEY_BYTES :], signed)
         return [self.verify(*each) for each in signed]
 
+    @property
+    def at_once(self) -> int:
+        """How many of them are verified in one step."""
+        return known_keys.at_once(self.spki[-ed25519.KEY_BYTES :]) if self.kind == "ed25519" else 1
+
     def find_algorithm(self, signature: bytes, data: bytes) -> str | None:
         """The algorithm by which this key signed `data`, of those that a key of its kind may use; None when it did not."""
         for name, check in algorithms.announced(self.kind, len(signature)):

@@ -64,6 +64,10 @@ class KnownKeys:
         held = _hold(key, known, signed)
         return [holds or ed25519.verify(key, *each) for holds, each in zip(held, signed, strict=True)]
 
+    def at_once(self, key: bytes) -> int:
+        """How many signatures of it are verified in one step."""
+        return limits.KNOWN_KEY_AT_ONCE if key in self._known else 1
+
     def _count(self, key: bytes) -> None:
         with self._lock:
             held = self._held.pop(key, 0) + 1

@@ -17,7 +17,7 @@ from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.wire.agp_frame import Frame, FrameBody, find_frame, find_plain, write_frame
-from waypost.wire.agp_signing import SigningKey, sign, sign_each, signing_input
+from waypost.wire.agp_signing import Sharing, SigningKey, sign, sign_each, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
 PROTOCOL: Final = "ADP/1.1"
@@ -184,7 +184,7 @@ class Unsigned(NamedTuple):
     at: float
 
 
-def write_each(key: SigningKey, sender: str, to: str, messages: Sequence[Unsigned]) -> Iterator[str]:
+def write_each(key: SigningKey, sender: str, to: str, messages: Sequence[Unsigned], sharing: Sharing) -> Iterator[str]:
     """The frames of messages that leave together, in their order; one that cannot be written is told in its turn."""
     covered: list[tuple[str, bytes]] = []
     fault: WaypostError | None = None
@@ -194,7 +194,7 @@ def write_each(key: SigningKey, sender: str, to: str, messages: Sequence[Unsigne
         except WaypostError as error:
             fault = error
             break
-    signatures = sign_each(key, [each for _, each in covered])
+    signatures = sign_each(key, [each for _, each in covered], sharing)
     for one, (timestamp, _), signature in zip(messages, covered, signatures, strict=fault is None):
         yield _written(one.id, sender, to, one.kind, timestamp, one.content, signature)
     if fault is not None:

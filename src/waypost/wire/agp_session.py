@@ -43,7 +43,7 @@ from waypost.wire.agp import (
 )
 from waypost.wire.agp_hello import Hello, Party, find_hello, hello_content, older_answer
 from waypost.wire.agp_replay import ReplayMemory
-from waypost.wire.agp_signing import VerifyingKey, find_signature, verify
+from waypost.wire.agp_signing import Sharing, VerifyingKey, find_signature, verify
 from waypost.wire.agp_states import Event, State, find_next
 
 
@@ -51,6 +51,9 @@ class PeerKey(VerifyingKey, Protocol):
     def fingerprint(self) -> str | None: ...
 
     def verify_each(self, signed: Sequence[tuple[bytes, bytes]]) -> list[bool]: ...
+
+    @property
+    def at_once(self) -> int: ...
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -83,11 +86,10 @@ class Controlled(msgspec.Struct, frozen=True):
 
 Incoming: TypeAlias = Called | Opened | Said | Acknowledged | Controlled
 Signed: TypeAlias = tuple[bytes, bytes]  # a signature, and what it is over
-Together: TypeAlias = Sequence[Signed]  # so many as are verified quickest in one step
+Together: TypeAlias = Sequence[Signed]  # so many as are verified in one step
 Judging: TypeAlias = Callable[
     [Callable[[Together], list[bool]], Sequence[Together]], Sequence[list[bool]]
 ]  # as `map`, in whatever order
-_TOGETHER = 4
 
 
 class Draws(Protocol):
@@ -142,11 +144,11 @@ class AgpSession:
             content=content,
         )
 
-    def write_each(self, messages: Sequence[Unsigned]) -> Iterator[str]:
+    def write_each(self, messages: Sequence[Unsigned], sharing: Sharing) -> Iterator[str]:
         """Frames of messages that leave together: each as `write` makes it, and all of them signed before the first."""
         if self.peer is None:
             raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
-        return write_each(self.me.key, self.me.agent, self.peer, messages)
+        return write_each(self.me.key, self.me.agent, self.peer, messages, sharing)
 
     def acknowledge(self, ids: tuple[str, ...], now: float) -> str:
         return self.write("ack", Content(text=" ".join(ids), reply_to=ids[-1]), now)
@@ -192,7 +194,8 @@ class AgpSession:
         """What frames mean that came together in an open session: the same as of one after the other, and a fault is raised in
         its turn. But their signatures are judged before the first of them comes out."""
         messages, signed, fault = self._read_all(frames, now)
-        some = [signed[at : at + _TOGETHER] for at in range(0, len(signed), _TOGETHER)]
+        together = 1 if self.peer_key is None else self.peer_key.at_once
+        some = [signed[at : at + together] for at in range(0, len(signed), together)]
         held = chain.from_iterable(judging(self._hold, some))
         for message, holds in zip(messages, held, strict=True):
             if not holds:

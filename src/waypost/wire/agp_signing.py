@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
+from waypost import limits
 from waypost.errors import InvalidDocument
 
 PREFIX = "ed25519:"
@@ -27,6 +28,11 @@ class SigningKey(Protocol):
     def sign(self, data: bytes) -> bytes: ...
 
     def sign_each(self, texts: Sequence[bytes]) -> list[bytes]: ...
+
+
+Sharing: TypeAlias = Callable[
+    [Callable[[bytes], bytes], Sequence[bytes]], Sequence[bytes]
+]  # as `map`, in whatever order
 
 
 class VerifyingKey(Protocol):
@@ -62,9 +68,11 @@ def sign(key: SigningKey, covered: bytes) -> str:
     return _written(key.sign(covered))
 
 
-def sign_each(key: SigningKey, covered: Sequence[bytes]) -> list[str]:
-    """The same of several messages that leave together."""
-    return [_written(signature) for signature in key.sign_each(covered)]
+def sign_each(key: SigningKey, covered: Sequence[bytes], sharing: Sharing) -> list[str]:
+    """The same of several messages that leave together. Long ones are shared with whoever helps: they are hashed twice."""
+    is_long = sum(map(len, covered)) >= limits.AGP_SHARED_BYTES
+    signatures = sharing(key.sign, covered) if is_long else key.sign_each(covered)
+    return [_written(signature) for signature in signatures]
 
 
 def _written(signature: bytes) -> str:
