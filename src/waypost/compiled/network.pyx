@@ -360,7 +360,7 @@ cdef class Layers:
     def keep(self, const int64_t[::1] numbers):
         cdef long m = numbers.shape[0], i, missing
         cdef int32_t[::1] slots
-        if 2 * m >= self.capacity + 1:
+        if 2 * m > self.capacity:
             raise ValueError("more pieces at once than can be kept")
         self._check(numbers)
         made = np.empty(m, np.int32)

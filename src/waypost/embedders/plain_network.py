@@ -60,7 +60,7 @@ class Layers:
 
     def keep(self, numbers: I64) -> I32:
         """Where the row of each piece is kept; those that were not are made. When it is full, the oldest make room."""
-        if 2 * len(numbers) >= len(self._rows):
+        if 2 * len(numbers) > len(self._rows) - 1:
             raise ValueError("more pieces at once than can be kept")
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table):
             raise IndexError("no such piece")
@@ -223,7 +223,7 @@ def _stepped(x: F32) -> tuple[npt.NDArray[np.float64], F32]:
 
 def sums(x: F32) -> F32:
     """Of each row, in lanes that are added up one after the other, then pairwise."""
-    lanes = np.add.accumulate(x.reshape(len(x), -1, _LANES), 1)[:, -1]
+    lanes = np.add.accumulate(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1)[:, -1]
     while lanes.shape[1] > 1:
         half = lanes.shape[1] // 2
         lanes = lanes[:, :half] + lanes[:, half:]

@@ -1,0 +1,157 @@
+"""The compiled passes of the network give what their twins give, to the last digit, and refuse what is not there."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.vectors import ODD, SENTENCES, model
+from waypost.embedders import fitted, plain_means, plain_network, plain_pieces, whole
+from waypost.embedders.copies import Arrays
+from waypost.embedders.sentencepiece import Vocabulary
+from waypost.search.taxonomy import standard_outline
+
+network = pytest.importorskip("waypost.compiled.network")
+pieces = pytest.importorskip("waypost.compiled.pieces")
+
+_KEPT = 60  # rows: few, so that some make room for others
+
+
+@cache
+def layers() -> Arrays:
+    return whole.layers_of(model(), fitted.projection(fitted.NETWORK))
+
+
+def made(kind: Any, arrays: Arrays | None = None, capacity: int = _KEPT) -> Any:
+    return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, capacity)
+
+
+def lines(seed: int, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[int]]:
+    dice = random.Random(seed)
+    sizes = [dice.randint(2, 9) for _ in range(dice.randint(1, most))]
+    common = [dice.randrange(3, 128_000) for _ in range(20)]
+    return np.array([dice.choice(common) for _ in range(sum(sizes))]), sizes
+
+
+def groups_of(sizes: list[int]) -> list[tuple[int, int, int, int]]:
+    ends = np.cumsum(sizes).tolist()
+    whole_ones = [(end - size, end - size + 1, end - 1, end - 1) for end, size in zip(ends, sizes, strict=True)]
+    return [*whole_ones, (0, 1, 1, sizes[0] - 1), (0, 1, 2, sizes[0] - 1)]
+
+
+def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
+    quick, plain = made(network), made(plain_network)
+    for seed in range(25):
+        numbers, sizes = lines(seed, 3)
+        slots, wanted_slots = quick.keep(numbers), plain.keep(numbers)
+        assert np.array_equal(slots, wanted_slots)
+        line, wanted_line = quick.line(slots, sizes), plain.line(slots, sizes)
+        assert np.array_equal(line, wanted_line)
+        hidden, wanted_hidden = quick.hidden(line, sizes), plain.hidden(line, sizes)
+        assert np.array_equal(hidden, wanted_hidden)
+        bent = quick.bent(numbers, hidden, groups_of(sizes))
+        assert np.array_equal(bent, plain.bent(numbers, hidden, groups_of(sizes)))
+        assert np.array_equal(quick.carried(np.tanh(bent)), plain.carried(np.tanh(bent)))
+
+
+def test_a_network_without_a_projection_has_the_digits_of_its_twin() -> None:
+    arrays = {name: array for name, array in layers().items() if not name.startswith("carry.")}
+    x = np.random.default_rng(1).normal(size=(5, 512)).astype(np.float32)
+    assert np.array_equal(made(network, arrays).carried(x), made(plain_network, arrays).carried(x))
+    assert made(network, arrays).dims == made(plain_network, arrays).dims == 512
+
+
+def test_nothing_in_is_nothing_out() -> None:
+    none = np.empty(0, np.int64)
+    for each in (made(network), made(plain_network)):
+        slots = each.keep(none)
+        hidden = each.hidden(each.line(slots, [0]), [0])
+        assert each.carried(each.bent(none, hidden, [])).shape == (0, fitted.DIMS)
+
+
+def test_numbers_that_overflow_a_sum_do_not_exist() -> None:
+    for name, array in layers().items():
+        if name.endswith(".numbers"):
+            most = whole.BYTE if name.startswith("project") else whole.MOST
+            assert np.abs(array.astype(np.int64)).sum(1).max() * most < 2**31, name
+
+
+@pytest.mark.parametrize("kind", [network, plain_network])
+def test_a_piece_a_row_or_a_place_that_is_not_there_is_refused(kind: Any) -> None:
+    each = made(kind)
+    numbers = np.array([1, 5, 2])
+    line = each.line(each.keep(numbers), [3])
+    for bad in ([-1], [len(model().table)], [2**40]):
+        with pytest.raises(IndexError):
+            each.keep(np.array(bad))
+        with pytest.raises(IndexError):
+            each.bent(np.array(bad), line[:1], [(0, 0, 0, 0)])
+    for slot in (-1, 0, _KEPT + 1, 2**31 - 1):
+        with pytest.raises(IndexError):
+            each.line(np.array([slot], np.int32), [1])
+    for sizes in ([2], [4], [-1, 4], [2**40]):
+        with pytest.raises(IndexError):
+            each.hidden(line, sizes)
+    for group in ((0, 1, 4, 2), (3, 1, 2, 2), (0, 2, 1, 2), (0, -1, 2, 2), (0, 1, 2, 3)):
+        with pytest.raises(IndexError):
+            each.bent(numbers, line, [group])
+    with pytest.raises(IndexError):
+        each.bent(numbers[:2], line, [(0, 1, 1, 1)])
+    with pytest.raises(ValueError, match="at once"):
+        each.keep(np.arange(_KEPT))
+
+
+@pytest.mark.parametrize(
+    "name", ["project.numbers", "second5.steps", "gain", "first.bias", "d2.numbers", "carry.numbers"]
+)
+def test_layers_of_another_shape_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        made(network, {**layers(), name: layers()[name][:-16].copy()})
+
+
+def test_means_have_the_digits_of_their_twin_and_refuse_what_is_not_there() -> None:
+    noise = np.random.default_rng(2)
+    codes, scales = noise.integers(-127, 128, (128_000, 256), np.int8), noise.random(128_000, np.float32)
+    quick, plain = (kind.Means(codes, scales) for kind in (network, plain_means))
+    for seed in range(40):
+        numbers, _ = lines(seed, 5)
+        runs = [(0, len(numbers)), (0, 0), (1, 2), (len(numbers) // 2, len(numbers))]
+        assert np.array_equal(quick.sums(numbers, runs), plain.sums(numbers, runs))
+    for each in (quick, plain):
+        for bad, run in (([-1], (0, 1)), ([2**40], (0, 1)), ([5], (0, 2)), ([5], (-1, 1)), ([5], (1, 0))):
+            with pytest.raises(IndexError):
+                each.sums(np.array(bad), [run])
+
+
+def test_texts_are_cut_as_by_the_twin() -> None:
+    quick, plain = pieces.Tokenizer(model().vocabulary), plain_pieces.Tokenizer(model().vocabulary)
+    texts = [*ODD, *(text for some in SENTENCES.values() for text in some), *standard_outline().splitlines()[:300]]
+    dice = random.Random(3)
+    for _ in range(400):
+        ranges = [(32, 127), (0x20, 0x600), (0x3000, 0x9FFF), (1, 0x10FFFF)]
+        texts.append("".join(chr(dice.randrange(*dice.choice(ranges))) for _ in range(dice.randrange(30))))
+    for text in texts:
+        assert quick.encode(text, 256) == plain.encode(text, 256), text
+
+
+@pytest.mark.parametrize(
+    "charsmap",
+    [b"\x00\x00\x00\x00", b"\x04\x00\x00\x00\xff\xff\xff\xff", b"\x08\x00\x00\x00" + b"\x01\x06\x00\x00" * 2 + b"x"],
+)
+def test_a_damaged_character_map_is_an_error(charsmap: bytes) -> None:
+    damaged = Vocabulary(["a", "b"], np.array([-1.0, -2.0], np.float32), charsmap)
+    with pytest.raises((IndexError, ValueError)):
+        pieces.Tokenizer(damaged).encode("a\u00e9", 10)
+
+
+def test_a_part_is_found_where_the_twin_finds_it() -> None:
+    dice = random.Random(4)
+    for _ in range(300):
+        whole_one = [dice.randrange(3) for _ in range(dice.randrange(12))]
+        part = [dice.randrange(3) for _ in range(dice.randrange(4))]
+        most = dice.randrange(14)
+        assert pieces.run_of(part, whole_one, most) == plain_pieces.run_of(part, whole_one, most)
