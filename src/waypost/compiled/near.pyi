@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 class Near:
-    def __init__(self, twin: Any, rules: Any) -> None: ...
+    def __init__(self, twin: Any) -> None: ...
     def nearest(
         self,
         queries: npt.NDArray[np.float32],

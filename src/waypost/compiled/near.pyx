@@ -293,8 +293,8 @@ cdef class Near:
     cdef double _grid
     cdef bint _is_filed
 
-    def __init__(self, twin, rules):
-        arrays, landmarks = twin.arrays, twin.landmarks
+    def __init__(self, twin):
+        arrays, landmarks, rules = twin.arrays, twin.landmarks, twin.rules
         self._twin, self._landmarks, self._rooms = twin, landmarks, []
         self._scan_rows, self._grid, self._measured = rules.scan_rows, rules.grid, rules.measured
         self._shortlist, self._rough, self._heavier = rules.shortlist, rules.rough, rules.heavier

@@ -29,7 +29,7 @@ _STRIDE: Final = 512  # rows of float32 that stay in the cache between conversio
 
 
 class Rules(NamedTuple):
-    """What the compiled twin is told."""
+    """How far is looked; the compiled twin is told by these too."""
 
     scan_rows: int = SCAN_ROWS
     grid: float = GRID
@@ -39,17 +39,21 @@ class Rules(NamedTuple):
     heavier: int = HEAVIER
 
 
+RULES: Final = Rules()
+
+
 class Near:
     """Vector i stands at codes[i], ordered by row, then by place; its arrays may be memory maps."""
 
     __slots__ = (
         "_codes", "_is_filed", "_list_starts", "_lists", "_members", "_places", "_row_count", "_row_starts", "_rows",
-        "_scales", "_signs", "_spots", "arrays", "landmarks",
+        "_scales", "_signs", "_spots", "arrays", "landmarks", "rules",
     )  # fmt: skip
 
-    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], landmarks: Landmarks) -> None:
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], landmarks: Landmarks, rules: Rules = RULES) -> None:
         self.arrays = arrays
         self.landmarks = landmarks
+        self.rules = rules
         self._codes = arrays["codes"]
         self._scales = arrays["scales"]
         self._places = arrays["places"]
@@ -72,9 +76,9 @@ class Near:
         With `probes`, only vectors in that many lists closest to each query count; None looks at all.
         """
         count = self._row_count if mask is None else int(np.count_nonzero(mask))
-        few = self._vectors_of(np.flatnonzero(mask)) if mask is not None and count <= SCAN_ROWS else None
+        few = self._vectors_of(np.flatnonzero(mask)) if mask is not None and count <= self.rules.scan_rows else None
         shown = None if count == self._row_count else mask
-        size = max(_SHORTLIST, 2 * k)
+        size = max(self.rules.shortlist, 2 * k)
         while True:
             found = [self._shortlist(query, shown, few, size, probes) for query in queries]
             ids = once(np.concatenate([part for part, _ in found])) if len(found) > 1 else found[0][0]
@@ -131,7 +135,9 @@ class Near:
         sketch = self.sketch(query)
         if probes is None:
             return (
-                self._among_all(sketch, mask, size) if few is None else self._among(sketch, few, few, size, _MEASURED)
+                self._among_all(sketch, mask, size)
+                if few is None
+                else self._among(sketch, few, few, size, self.rules.measured)
             )
         lists = self.landmarks.closest(query, probes)
         if self._is_filed and few is None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.centroids import F32, Landmarks
-from waypost.search.plain_near import SCAN_ROWS, Rules
+from waypost.search.plain_near import SCAN_ROWS
 from waypost.search.plain_near import Near as PlainNear
 from waypost.search.sketch import Mask
 
@@ -75,7 +75,7 @@ class Block:
         if len(list_starts) and len(list_starts) != self._landmarks.lists + 1:
             raise ValueError("these vectors were filed under other landmarks")
         plain = PlainNear(typed, self._landmarks)
-        self._near = plain if Near is None else Near(plain, Rules())
+        self._near = plain if Near is None else Near(plain)
 
     @property
     def size(self) -> int:

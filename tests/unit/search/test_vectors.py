@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.search.centroids import Landmarks, train
+from waypost.search.plain_near import GRID
 from waypost.search.vectors import GONE, PROBES, SCAN_ROWS, Block, reach
 
 DIMS = 16
@@ -21,7 +22,12 @@ F32 = npt.NDArray[np.float32]
 
 def unit(chance: np.random.RandomState, count: int, dims: int = DIMS) -> F32:
     made = chance.standard_normal((count, dims)).astype(np.float32)
-    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
+    return on_grid(made / np.linalg.norm(made, axis=1, keepdims=True))
+
+
+def on_grid(vectors: F32) -> F32:
+    """As vectors of questions are, so that compiled code looks for them where there is any."""
+    return np.asarray(np.rint(vectors * GRID) / GRID, np.float32)
 
 
 THEMES = unit(np.random.RandomState(0), 200)
@@ -29,7 +35,7 @@ THEMES = unit(np.random.RandomState(0), 200)
 
 def clustered(chance: np.random.RandomState, count: int, spread: float = 0.6) -> F32:
     made = THEMES[chance.randint(len(THEMES), size=count)] + spread * unit(chance, count)
-    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
+    return on_grid(made / np.linalg.norm(made, axis=1, keepdims=True))
 
 
 LANDMARKS = train(clustered(np.random.RandomState(3), 2_000, 0.7), lists=256, seed=1)
