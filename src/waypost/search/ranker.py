@@ -41,6 +41,7 @@ from waypost.search.fusion import Names, Weights
 from waypost.search.index import GiveWay, Index, to_nobody
 from waypost.search.language import UNKNOWN, language_of
 from waypost.search.live import Live, Mask
+from waypost.search.plain_near import GRID
 from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.recent import HOUR, Recent, key_of
@@ -64,7 +65,6 @@ _NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJE
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
-_GRID: Final = 4096.0  # steps of a query's vector: with codes up to 127 in 1024 dimensions, sums stay below 2**24
 _NOISE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
 _FRESH_HALF_LIFE: Final = 182 * 86_400.0
 _FRESH: Final = 0.01  # of the fused score: parts near equals
@@ -244,7 +244,7 @@ def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
         made = embedder.encode_parts(units[0], units[1:])
     else:
         made = embedder.encode(units)
-    return np.asarray(np.rint(made * _GRID) / _GRID, dtype=np.float32)
+    return np.asarray(np.rint(made * GRID) / GRID, dtype=np.float32)
 
 
 class _Moment(NamedTuple):
