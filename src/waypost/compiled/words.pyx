@@ -7,7 +7,7 @@ The arrays may be mapped from a file that was damaged after it was checked: ever
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -27,6 +27,7 @@ DEF MOST_UNITS = 64
 DEF ARRAYS = 18  # of a segment that are read here
 DEF SLOTS = 512  # of the little table from a term to its place in the question: at most half of them are taken
 DEF BUCKETS = 1024
+DEF BLOCK = 16384  # rows whose sums are made together: as many as a near cache holds
 DEF FEW = 2048  # figures of one bucket that are looked at apart from the others
 DEF SAMPLE = 2048  # figures that tell roughly where the best begin
 DEF MARGIN = 3  # of the rows wanted, so many are looked for
@@ -53,29 +54,26 @@ cdef struct Chosen:
 
 
 cdef class Scratch:
-    """Room for the sums of one segment: zeroing it anew for each question would cost more than the question."""
+    """Room for the sums of one question: making it anew for each would cost more than the question."""
 
     cdef Py_ssize_t size
-    cdef float *totals  # zeros between two questions
+    cdef float totals[BLOCK]  # zeros between two blocks
     cdef uint32_t *rows  # that were touched
     cdef uint32_t *bits  # of their figures, which are positive: as whole numbers these have the same order
 
     def __dealloc__(self):
-        free(self.totals)
         free(self.rows)
         free(self.bits)
 
     cdef int need(self, Py_ssize_t count) except -1:
         if count <= self.size:
             return 0
-        free(self.totals)
         free(self.rows)
         free(self.bits)
         self.size = 0
-        self.totals = <float *> calloc(count + 1, sizeof(float))
         self.rows = <uint32_t *> malloc((count + 1) * sizeof(uint32_t))
         self.bits = <uint32_t *> malloc((count + 1) * sizeof(uint32_t))
-        if not (self.totals and self.rows and self.bits):
+        if not (self.rows and self.bits):
             raise MemoryError
         self.size = count
         return 0
@@ -187,12 +185,31 @@ cdef uint32_t nth_largest(const uint32_t *bits, Py_ssize_t count, Py_ssize_t wan
             bits, count = few, taken
 
 
-cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
-    """How many are left, in front, when those go that cannot be among the best `limit`. A sample proposes where to cut."""
-    cdef uint32_t sample[SAMPLE]
+cdef Py_ssize_t reaching(const uint32_t *bits, Py_ssize_t count, float least) noexcept nogil:
+    """How many figures are not less than one that is positive."""
+    cdef int32_t cut = <int32_t> bits_of(least)
+    cdef Py_ssize_t at, found = 0
+    for at in range(count):
+        found += <int32_t> bits[at] >= cut
+    return found
+
+
+cdef Py_ssize_t kept(uint32_t *rows, uint32_t *bits, Py_ssize_t count, uint32_t least) noexcept nogil:
+    """How many are left, in front, when those go that have less."""
     cdef uint32_t value
-    cdef Py_ssize_t at, wanted, step = max(<Py_ssize_t> 16, count // SAMPLE + 1), taken = 0, found = 0
-    cdef int32_t cut
+    cdef Py_ssize_t at, found = 0
+    for at in range(count):
+        value = bits[at]
+        rows[found], bits[found] = rows[at], value
+        found += value >= least
+    return found
+
+
+cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ssize_t limit) noexcept nogil:
+    """How many are left when those go that cannot be among the best `limit`. A sample proposes where to cut."""
+    cdef uint32_t sample[SAMPLE]
+    cdef Py_ssize_t at, wanted, step = max(<Py_ssize_t> 16, count // SAMPLE + 1), taken = 0
+    cdef uint32_t cut
     wanted = MARGIN * limit // step + 2
     if count <= 2 * step * wanted:
         return count
@@ -201,17 +218,8 @@ cdef Py_ssize_t narrowed(uint32_t *rows, uint32_t *bits, Py_ssize_t count, Py_ss
         taken += sample[taken] != 0
     if taken < wanted:
         return count
-    cut = <int32_t> nth_largest(sample, taken, wanted)
-    for at in range(count):
-        found += <int32_t> bits[at] >= cut
-    if found < limit:
-        return count
-    found = 0
-    for at in range(count):
-        value = bits[at]
-        rows[found], bits[found] = rows[at], value
-        found += <int32_t> value >= cut
-    return found
+    cut = nth_largest(sample, taken, wanted)
+    return kept(rows, bits, count, cut) if reaching(bits, count, figure_of(cut)) >= limit else count
 
 
 cdef void in_order(uint64_t *pairs, uint64_t *room, Py_ssize_t count, uint32_t most) noexcept nogil:
@@ -516,7 +524,7 @@ cdef class Table:
         if by_row:
             return self._by_row(chosen, scratch, seen)
         if admitted < self._gather or work <= self._prune_from:
-            return self._by_term(chosen, scratch, seen)
+            return self._by_term(chosen, chosen.count, scratch, seen)
         return self._pruned(chosen, scratch, seen, limit, work)
 
     cdef Py_ssize_t _by_row(self, const Chosen *chosen, Scratch scratch, const uint8_t *seen) noexcept nogil:
@@ -568,134 +576,117 @@ cdef class Table:
                 figure += <float> impacts[at] * chosen.weight[at]
         return figure
 
-    cdef Py_ssize_t _by_term(self, const Chosen *chosen, Scratch scratch, const uint8_t *seen) noexcept nogil:
-        cdef Py_ssize_t touched = 0
-        cdef int at
-        cdef bint is_sound = True
-        for at in range(chosen.count):
-            is_sound = self._add(chosen, at, scratch, &touched)
-            if not is_sound:
-                break
-        self._take_figures(scratch, touched, seen)
-        return touched if is_sound else -1
+    cdef Py_ssize_t _by_term(
+        self, const Chosen *chosen, int terms, Scratch scratch, const uint8_t *seen
+    ) noexcept nogil:
+        """By the first terms: the sums of a block of rows, then of the next. Each term's rows stand in order."""
+        cdef int64_t spots[MOST_TERMS]
+        cdef Py_ssize_t first, at, touched = 0
+        cdef int term
+        memcpy(spots, chosen.start, terms * sizeof(int64_t))
+        for first in range(0, self._count, BLOCK):
+            touched = self._by_block(chosen, terms, scratch, spots, first, touched)
+            if touched < 0:
+                return -1
+        for term in range(terms):
+            if spots[term] != chosen.stop[term]:
+                return -1
+        if seen != NULL:
+            for at in range(touched):
+                scratch.bits[at] = scratch.bits[at] if seen[scratch.rows[at]] else 0
+        return touched
 
-    cdef bint _add(self, const Chosen *chosen, int at, Scratch scratch, Py_ssize_t *touched) noexcept nogil:
-        """The figures of one term. A row whose sum was nothing is touched for the first time."""
-        cdef float *totals = scratch.totals
-        cdef uint32_t *rows = scratch.rows
-        cdef const uint32_t *holders = self._term_rows
-        cdef const uint8_t *impacts = self._impacts
-        cdef float weight = chosen.weight[at], before
-        cdef Py_ssize_t count = self._count, found = touched[0]
-        cdef int64_t spot
-        cdef uint32_t row
-        cdef bint is_sound = True
-        for spot in range(chosen.start[at], chosen.stop[at]):
-            row = holders[spot]
-            if row >= count or found > count:
-                is_sound = False
-                break
-            before = totals[row]
-            rows[found] = row
-            found += bits_of(before) == 0  # without a jump, which nobody could foresee
-            totals[row] = before + <float> impacts[spot] * weight
-        touched[0] = min(found, count)
-        return is_sound
-
-    cdef void _take_figures(self, Scratch scratch, Py_ssize_t touched, const uint8_t *seen) noexcept nogil:
-        """From the sums, which are zeros again, to the bits of those that are seen."""
-        cdef Py_ssize_t at
-        cdef uint32_t row
+    cdef Py_ssize_t _by_block(
+        self, const Chosen *chosen, int terms, Scratch scratch, int64_t *spots, Py_ssize_t first, Py_ssize_t touched
+    ) noexcept nogil:
+        """A row whose sum was nothing is touched for the first time."""
         cdef float *totals = scratch.totals
         cdef uint32_t *rows = scratch.rows
         cdef uint32_t *bits = scratch.bits
-        for at in range(touched):
+        cdef const uint32_t *holders = self._term_rows
+        cdef const uint8_t *impacts = self._impacts
+        cdef uint32_t row, size = <uint32_t> min(<Py_ssize_t> BLOCK, self._count - first), base = <uint32_t> first
+        cdef Py_ssize_t at, found = touched, room = self._count
+        cdef int64_t spot, stop
+        cdef float weight, before
+        cdef int term
+        for term in range(terms):
+            spot, stop, weight = spots[term], chosen.stop[term], chosen.weight[term]
+            while spot < stop:
+                row = holders[spot] - base
+                if row >= size or found > room:  # also one before the block, which has come round
+                    break
+                before = totals[row]
+                rows[found] = row
+                found += bits_of(before) == 0  # without a jump, which nobody could foresee
+                totals[row] = before + <float> impacts[spot] * weight
+                spot += 1
+            spots[term] = spot
+        for at in range(touched, min(found, room)):
             row = rows[at]
-            bits[at] = bits_of(totals[row])
+            bits[at], rows[at] = bits_of(totals[row]), row + base
             totals[row] = 0
-        if seen != NULL:
-            for at in range(touched):
-                bits[at] = bits[at] if seen[rows[at]] else 0
+        return found if found <= room else -1
 
     cdef Py_ssize_t _pruned(
         self, const Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t limit, int64_t left
     ) noexcept nogil:
-        """The same, until what is left cannot lift a row that was not touched."""
-        cdef Py_ssize_t touched = 0
+        """The same, but for rows that cannot be among the best when what is left cannot lift a row that was not touched."""
+        cdef Py_ssize_t touched
         cdef int at
         cdef double rest = 0, taken = 0, try_below = 0.5
         cdef float cut
-        cdef bint is_sound = True
         for at in range(chosen.count):
             rest += chosen.bound[at]
         for at in range(chosen.count):
             if left > self._prune_from and rest < try_below * taken:
                 try_below = rest / taken / 2  # looking costs a pass over what was touched
-                cut = self._cut(chosen, at, scratch, touched, seen, limit)
-                if cut > 0 and self._is_worth(scratch, touched, seen, cut, chosen.count - at, left):
-                    return self._settled(chosen, at, scratch, touched, seen, cut)
-            is_sound = self._add(chosen, at, scratch, &touched)
-            if not is_sound:
-                break
+                touched = self._by_term(chosen, at, scratch, seen)
+                if touched < 0:
+                    return -1
+                cut = self._cut(chosen, at, scratch, touched, limit)
+                if cut > 0 and reaching(scratch.bits, touched, cut) * (chosen.count - at) * self._look_up < left:
+                    return self._settled(chosen, at, scratch, touched, cut)
             left -= chosen.stop[at] - chosen.start[at]
             rest, taken = rest - chosen.bound[at], taken + chosen.bound[at]
-        self._take_figures(scratch, touched, seen)
-        return touched if is_sound else -1
+        return self._by_term(chosen, chosen.count, scratch, seen)
 
     cdef float _cut(
-        self,
-        const Chosen *chosen,
-        int at,
-        Scratch scratch,
-        Py_ssize_t touched,
-        const uint8_t *seen,
-        Py_ssize_t limit,
+        self, const Chosen *chosen, int at, Scratch scratch, Py_ssize_t touched, Py_ssize_t limit
     ) noexcept nogil:
         """What a row has to have to be among the best in the end, when no untouched one can be; else 0."""
         cdef double left = 0
-        cdef float rest, total
-        cdef Py_ssize_t place, likely = 0
-        cdef uint32_t row
-        for place in range(at, chosen.count):
-            left += chosen.bound[place]
+        cdef float rest
+        cdef int term
+        for term in range(at, chosen.count):
+            left += chosen.bound[term]
         rest = <float> left
-        for place in range(touched):
-            row = scratch.rows[place]
-            total = scratch.totals[row]
-            # A row with less can be passed by one that nobody has touched.
-            scratch.bits[place] = bits_of(total) if total > rest and (seen == NULL or seen[row]) else 0
-            likely += scratch.bits[place] != 0
-        return figure_of(nth_largest(scratch.bits, touched, limit)) - rest if likely >= limit else 0
-
-    cdef bint _is_worth(
-        self, Scratch scratch, Py_ssize_t touched, const uint8_t *seen, float cut, int terms, int64_t left
-    ) noexcept nogil:
-        cdef Py_ssize_t place, settled = 0
-        cdef uint32_t row
-        for place in range(touched):
-            row = scratch.rows[place]
-            settled += scratch.totals[row] >= cut and (seen == NULL or seen[row] != 0)
-        return settled * terms * self._look_up < left
+        # A row with no more than the rest can be passed by one that nobody has touched.
+        if reaching(scratch.bits, touched, figure_of(bits_of(rest) + 1)) < limit:
+            return 0
+        return figure_of(nth_largest(scratch.bits, touched, limit)) - rest
 
     cdef Py_ssize_t _settled(
-        self, const Chosen *chosen, int first, Scratch scratch, Py_ssize_t touched, const uint8_t *seen, float cut
+        self, const Chosen *chosen, int first, Scratch scratch, Py_ssize_t touched, float cut
     ) noexcept nogil:
         """Only rows that may still be among the best are looked up in what is left."""
         cdef Places places
-        cdef Py_ssize_t place
+        cdef Py_ssize_t at, found = kept(scratch.rows, scratch.bits, touched, bits_of(cut))
         cdef uint32_t row
-        cdef float total
-        cdef bint is_sound = True
         self._put_from(chosen, first, &places)
-        for place in range(touched):
-            row = scratch.rows[place]
-            total = scratch.totals[row]
-            scratch.totals[row], scratch.bits[place] = 0, 0
-            if total >= cut and (seen == NULL or seen[row]):
-                is_sound = is_sound and self._is_sound(row)
-                if is_sound:
-                    scratch.bits[place] = bits_of(total + self._added(chosen, &places, row))
-        return touched if is_sound else -1
+        for at in range(found):
+            if at + 2 * AHEAD < found:
+                waypost_ahead(self._row_starts + scratch.rows[at + 2 * AHEAD])
+            if at + AHEAD < found:
+                row = scratch.rows[at + AHEAD]
+                waypost_ahead(self._row_terms + self._row_starts[row])
+                waypost_ahead(self._row_terms + self._row_starts[row] + 16)
+                waypost_ahead(self._row_terms + self._row_starts[row] + 32)
+            row = scratch.rows[at]
+            if not self._is_sound(row):
+                return -1
+            scratch.bits[at] = bits_of(figure_of(scratch.bits[at]) + self._added(chosen, &places, row))
+        return found
 
     cdef object _largest(self, Scratch scratch, Py_ssize_t touched, Py_ssize_t limit):
         """The best. Among those that tie with the last, the marks decide: a common word has many equals."""
