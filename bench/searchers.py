@@ -48,7 +48,11 @@ def settle(ranker: Ranker, revision: int = 1) -> None:
 
 
 def ask(ranker: Ranker, text: str, limit: int = 10) -> list[Hit]:
-    return list(ranker.rank(Query(text=text, limit=limit), PUBLIC, alive=_all_alive, now=NOW).hits)
+    return _asked(ranker, Query(text=text, limit=limit))
+
+
+def _asked(ranker: Ranker, query: Query) -> list[Hit]:
+    return list(ranker.rank(query, PUBLIC, alive=_all_alive, now=NOW).hits)
 
 
 def _all_alive(_: str) -> bool:
@@ -71,6 +75,11 @@ class InProcess:
 
     def find(self, text: str, limit: int = 10) -> list[Hit]:
         return ask(self.ranker, text, limit)
+
+    def found(self, text: str, limit: int = 10) -> tuple[Query, list[Hit]]:
+        """With what evidence is told from."""
+        query = Query(text=text, limit=limit, include_evidence=True)
+        return query, _asked(self.ranker, query)
 
     def close(self) -> None:
         self.ranker.close()

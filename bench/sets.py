@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -63,6 +63,12 @@ def registration(
         bindings=(Binding(protocol="https", endpoint=f"{chosen}/invoke"),),
     )
     return registered(record, owner or f"owner-of-{chosen}", created_at)
+
+
+def made(document: Mapping[str, Any]) -> Registration:
+    """An agent of a profile document of `bench.corpus`."""
+    row = {**document, "examples": [each["text"] for each in document["examples"]]}
+    return registration("made", {**row, "id": document["id"].removeprefix(f"{ORIGIN}/")})
 
 
 def registered(record: AgentRecord, owner: str, created_at: float = 0.0) -> Registration:

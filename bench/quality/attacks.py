@@ -85,10 +85,20 @@ def repeating_in_examples(agent: Registration, words: Iterable[str]) -> Registra
 
 
 def hiding(agent: Registration, words: Iterable[str]) -> Registration:
-    """Words in places that a reader does not see: a comment, an invisible element, between characters without width."""
+    """Words in places that a reader does not see: a comment, an invisible element."""
     listed = " ".join(words)
-    hidden = f"<!-- {listed} --><span style='display:none'>{listed}</span>{_ZERO_WIDTH}{_ZERO_WIDTH.join(listed)}"
+    hidden = f"<!-- {listed} --><span style='display:none'>{listed}</span>"
     return _changed(agent, description=f"{agent.record.description} {hidden}")
+
+
+def listing(agent: Registration, words: Iterable[str]) -> Registration:
+    """The words said once, openly and in a row: the honest measure for whoever disguises such a row."""
+    return _changed(agent, description=f"{agent.record.description} {' '.join(words)}")
+
+
+def disguising(agent: Registration, words: Iterable[str]) -> Registration:
+    """The same row with characters without width between its letters: a reader sees the words, a filter may not."""
+    return _changed(agent, description=f"{agent.record.description} {_ZERO_WIDTH}{_ZERO_WIDTH.join(' '.join(words))}")
 
 
 def _changed(agent: Registration, **changes: object) -> Registration:

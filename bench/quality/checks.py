@@ -13,11 +13,14 @@ from typing import Any
 
 import msgspec
 
+from bench.corpus import documents
 from bench.measures import auc, mean, ndcg, reciprocal_rank
 from bench.quality import attacks
-from bench.searchers import InProcess, MakeRanker, OverHttp, settle
-from bench.sets import DATA, Question, agent_id, haystack, public_set, registration, rows, sampled
+from bench.searchers import NOW, InProcess, MakeRanker, OverHttp, settle
+from bench.sets import DATA, Question, agent_id, haystack, made, public_set, registration, rows, sampled
+from waypost.model.query import Hit, Query
 from waypost.model.registration import Registration
+from waypost.search.evidence import explain
 
 Figures = dict[str, float]
 _DEEP = 100  # as far as a question may look
@@ -147,6 +150,41 @@ def eight_skills(agents: Sequence[Registration]) -> Figures:
     }
 
 
+def many_skills(make: MakeRanker, agents: Sequence[Registration]) -> Figures:
+    """Agents with eight unrelated skills each, asked for every one of them in other words. Nothing was fitted to them."""
+    held = list(rows("skills.jsonl"))
+    planted = [registration("checks", {**row, "examples": [example for example, _ in row["skills"]]}) for row in held]
+    searcher = loaded(make, (*agents, *planted))
+    asked = [
+        (agent, example, searcher.found(text, _DEEP))
+        for agent, row in zip(planted, held, strict=True)
+        for example, text in row["skills"]
+    ]
+    searcher.close()
+    return {
+        "first": share(bool(hits) and hits[0].id == agent.id for agent, _, (_, hits) in asked),
+        "in_top5": share(agent.id in [hit.id for hit in hits[:5]] for agent, _, (_, hits) in asked),
+        "example_named": share(_tells(agent, example, *found) for agent, example, found in asked),
+    }
+
+
+def _tells(agent: Registration, example: str, query: Query, hits: Sequence[Hit]) -> bool:
+    near = [hit.near for hit in hits if hit.id == agent.id]
+    told = explain(query, agent.record, NOW, near[0]).matched_examples if near else ()
+    return bool(told) and told[0].text == example
+
+
+def _many_skills(make: MakeRanker, *, quick: bool) -> dict[str, Figures]:
+    if quick:
+        return {"among MetaTool's": many_skills(make, public_set("metatool").agents)}
+    real = [agent for agent in haystack() if agent.id.startswith(agent_id("servers", ""))]
+    return {
+        "among real servers": many_skills(make, real),
+        "among 10,000 made agents": many_skills(make, [*map(made, documents(10_000))]),
+        "in the haystack": many_skills(make, haystack()),
+    }
+
+
 def _names(found: list[dict[str, Any]], agent: str, example: str) -> bool:
     told = [each["matched_examples"] for each in found if each["id"] == agent]
     return bool(told and told[0]) and told[0][0]["text"] == example
@@ -241,6 +279,7 @@ def _attempts(agent: Registration, words: list[str]) -> list[tuple[str, Registra
         ("ten words 20 times", once, attacks.repeating(agent, said)),
         ("ten words in every example", once, attacks.repeating_in_examples(agent, said)),
         ("ten words that nobody sees", agent, attacks.hiding(agent, said)),
+        ("ten words in disguise", attacks.listing(agent, said), attacks.disguising(agent, said)),
     ]
 
 
@@ -285,6 +324,7 @@ def all_checks(make: MakeRanker, *, quick: bool = False) -> dict[str, Any]:
         "languages": languages(make),
         "clones": clones(make, targets=2 if quick else 8, count=20 if quick else 200),
         "eight skills": eight_skills(public_set("metatool").agents if quick else haystack()),
+        "many skills": _many_skills(make, quick=quick),
         "no good agent": no_good_agent(make, questions=few),
         "cheats": cheats(make, agents=1 if quick else 6),
         "one owner": one_owner(make, few),

@@ -35,11 +35,14 @@ GOALS: tuple[tuple[str, Path_, float, bool], ...] = (  # text, figure, bound, at
     ("200 variants of its rival", ("checks", "clones", "rival", "kept_in_top5"), 95, True),
     ("eight skills: first for each", ("checks", "eight skills", "first"), 100, True),
     ("eight skills: the example is named", ("checks", "eight skills", "example_named"), 100, True),
+    ("112 skills in other words, among real servers: first", ("checks", "many skills", "among real servers", "first"), 90, True),
+    ("the same: the example is named", ("checks", "many skills", "among real servers", "example_named"), 98, True),
     ("31 added tags: questions on which they pay", ("checks", "cheats", "31 tags that people ask for", "raised"), 0, False),
     ("ten words 3 times: pay more than once", ("checks", "cheats", "ten words 3 times", "raised"), 0, False),
     ("ten words 20 times: pay more than once", ("checks", "cheats", "ten words 20 times", "raised"), 0, False),
     ("ten words in every example: pay more than once", ("checks", "cheats", "ten words in every example", "raised"), 0, False),
     ("ten words that nobody sees: pay", ("checks", "cheats", "ten words that nobody sees", "raised"), 0, False),
+    ("ten words in disguise: pay more than openly", ("checks", "cheats", "ten words in disguise", "raised"), 0, False),
 )  # fmt: skip
 
 
