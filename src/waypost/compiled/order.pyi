@@ -1,9 +1,15 @@
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from waypost.search.candidates import Signals
 from waypost.search.fusion import Names, Weights
 
+def chosen(
+    signals: Sequence[tuple[Sequence[tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]], int]],
+    marks: Sequence[npt.NDArray[np.uint64]],
+) -> list[bytes]: ...
 def fused(
     signals: Signals, names: Names, weights: Weights, mass: float, foreign: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float32]: ...

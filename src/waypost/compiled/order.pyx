@@ -9,7 +9,46 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport exp, pow, rint
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
+
+
+# --- Sorting --------------------------------------------------------------------------------------
+
+
+cdef struct Standing:
+    double step  # of the score: more is better
+    uint64_t mark  # parts equals
+    uint64_t at
+
+
+cdef inline bint _is_before(const Standing *one, const Standing *other) noexcept nogil:
+    return one.step > other.step or (one.step == other.step and one.mark < other.mark)
+
+
+cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
+    """By merging: whoever stood first stays before its equals."""
+    cdef Py_ssize_t half = n // 2, left = 0, right = half, at
+    cdef Standing one
+    if n <= 8:
+        for right in range(1, n):
+            one, at = all[right], right
+            while at > 0 and _is_before(&one, all + at - 1):
+                all[at] = all[at - 1]
+                at -= 1
+            all[at] = one
+        return
+    _sort(all, room, half)
+    _sort(all + half, room, n - half)
+    memcpy(room, all, half * sizeof(Standing))
+    for at in range(n):
+        if left == half:
+            return
+        if right < n and _is_before(all + right, room + left):
+            all[at] = all[right]
+            right += 1
+        else:
+            all[at] = room[left]
+            left += 1
 
 
 # --- From signals to scores -----------------------------------------------------------------------
@@ -164,43 +203,129 @@ def logistic(const float[::1] figures, const float[::1] lift, double middle, dou
     return made
 
 
-# --- Order, and ids -------------------------------------------------------------------------------
+# --- Candidates -----------------------------------------------------------------------------------
 
 
-cdef struct Standing:
-    double step  # of the score: more is better
-    uint64_t mark  # parts equals
-    Py_ssize_t at
+def chosen(signals, marks):
+    """For each segment the rows, each once and in order, that are among the best of all segments together by any signal: what
+    it found in each of them, rows with figures, and how many of these are kept. Among equals the marks decide."""
+    cdef Py_ssize_t total = 0, taken = 0
+    for found, _ in signals:
+        for rows, _ in found:
+            total += len(rows)
+    cdef Standing *room = <Standing *> malloc((2 * total + 1) * (sizeof(Standing) + sizeof(uint64_t)))
+    if room == NULL:
+        raise MemoryError
+    cdef uint64_t *kept = <uint64_t *> (room + 2 * total)
+    try:
+        for found, count in signals:
+            taken += _best(room, kept + taken, found, marks, count)
+        return _by_segment(_in_order(kept, kept + total, taken), taken, <uint32_t *> room, len(marks))
+    finally:
+        free(room)
 
 
-cdef inline bint _is_before(const Standing *one, const Standing *other) noexcept nogil:
-    return one.step > other.step or (one.step == other.step and one.mark < other.mark)
-
-
-cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
-    """By merging: whoever stood first stays before its equals."""
-    cdef Py_ssize_t half = n // 2, left = 0, right = half, at
-    cdef Standing one
-    if n <= 8:
-        for right in range(1, n):
-            one, at = all[right], right
-            while at > 0 and _is_before(&one, all + at - 1):
-                all[at] = all[at - 1]
-                at -= 1
-            all[at] = one
-        return
-    _sort(all, room, half)
-    _sort(all + half, room, n - half)
-    memcpy(room, all, half * sizeof(Standing))
+cdef Py_ssize_t _best(Standing *room, uint64_t *kept, found, marks, Py_ssize_t count) except -1:
+    """Of what one signal found, its best: the number of the segment, then the row. How many they are."""
+    cdef const uint32_t[::1] rows
+    cdef const float[::1] figures
+    cdef const uint64_t[::1] mark
+    cdef Py_ssize_t n = 0, at, segment
+    if len(found) != len(marks) or count < 1:
+        raise ValueError("as many of each")
+    for segment in range(len(marks)):
+        rows = found[segment][0]
+        if not rows.shape[0]:
+            continue
+        figures, mark = found[segment][1], marks[segment]
+        if figures.shape[0] != rows.shape[0]:
+            raise ValueError("as many of each")
+        for at in range(rows.shape[0]):
+            if rows[at] >= mark.shape[0]:
+                raise IndexError("no such row")
+            room[n].step, room[n].mark, room[n].at = figures[at], mark[rows[at]], <uint64_t> segment << 32 | rows[at]
+            n += 1
+    if n > count:
+        _put_first(room, n, count)
+        n = count
     for at in range(n):
-        if left == half:
-            return
-        if right < n and _is_before(all + right, room + left):
-            all[at] = all[right]
-            right += 1
+        kept[at] = room[at].at
+    return n
+
+
+cdef void _put_first(Standing *all, Py_ssize_t n, Py_ssize_t count) noexcept nogil:
+    """The best so many before the others, in no order: each turn parts those that may lie on both sides of the border."""
+    cdef Py_ssize_t first = 0, last = n - 1, left, right
+    cdef Standing middle
+    while first < last and first < count <= last:
+        middle = _middle(all[first], all[(first + last) // 2], all[last])
+        left, right = first, last
+        while left <= right:
+            while _is_before(all + left, &middle):
+                left += 1
+            while _is_before(&middle, all + right):
+                right -= 1
+            if left <= right:
+                all[left], all[right] = all[right], all[left]
+                left += 1
+                right -= 1
+        if count <= right + 1:
+            last = right
+        elif count > left:
+            first = left
         else:
-            all[at] = room[left]
-            left += 1
+            return
+
+
+cdef Standing _middle(Standing one, Standing two, Standing three) noexcept nogil:
+    if _is_before(&two, &one):
+        one, two = two, one
+    if _is_before(&three, &two):
+        two = one if _is_before(&three, &one) else three
+    return two
+
+
+cdef uint64_t *_in_order(uint64_t *keys, uint64_t *room, Py_ssize_t n) noexcept nogil:
+    """The keys in order, byte by byte, in the one place or in the other."""
+    cdef Py_ssize_t[256] ends
+    cdef Py_ssize_t at, end
+    cdef uint64_t most = 0
+    cdef int shift = 0
+    for at in range(n):
+        most |= keys[at]
+    while most >> shift:
+        memset(ends, 0, sizeof(ends))
+        for at in range(n):
+            ends[keys[at] >> shift & 0xFF] += 1
+        end = n
+        for at in range(255, -1, -1):
+            end -= ends[at]
+            ends[at] = end
+        for at in range(n):
+            room[ends[keys[at] >> shift & 0xFF]] = keys[at]
+            ends[keys[at] >> shift & 0xFF] += 1
+        keys, room = room, keys
+        shift += 8
+        if shift == 64:
+            break
+    return keys
+
+
+cdef list _by_segment(const uint64_t *keys, Py_ssize_t n, uint32_t *rows, Py_ssize_t segments):
+    cdef Py_ssize_t at = 0, count, segment
+    found = []
+    for segment in range(segments):
+        count = 0
+        while at < n and keys[at] >> 32 == <uint64_t> segment:
+            if not count or rows[count - 1] != <uint32_t> keys[at]:
+                rows[count] = <uint32_t> keys[at]
+                count += 1
+            at += 1
+        found.append(PyBytes_FromStringAndSize(<char *> rows, count * sizeof(uint32_t)))
+    return found
+
+
+# --- Order, and ids -------------------------------------------------------------------------------
 
 
 def ordered(
@@ -225,10 +350,10 @@ def ordered(
         raise MemoryError
     for at in range(n):
         all[at].step = rint(_worthy(scores[at], worth[at], deprecated[at], kept) * grid)
-        all[at].mark, all[at].at = marks[at], at
+        all[at].mark, all[at].at = marks[at], <uint64_t> at
     _sort(all, all + n, n)
     for at in range(n):
-        place[at] = all[at].at
+        place[at] = <Py_ssize_t> all[at].at
         figure[at] = _worthy(scores[place[at]], worth[place[at]], deprecated[place[at]], kept)
     free(all)
     return places, figures

@@ -18,6 +18,11 @@ from waypost.search.postings import Weighted
 from waypost.search.segment import Rows
 from waypost.search.vectors import reach
 
+try:
+    from waypost.compiled.order import chosen
+except ImportError:
+    from waypost.search.plain_order import chosen
+
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
@@ -143,53 +148,17 @@ def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> 
 def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
     """The rows of each segment that are among the best of all segments together by any signal: how records are spread over
     segments must not show."""
-    kept: list[list[Rows]] = [[] for _ in findings]
+    if not findings:
+        return []
+    lexical, near = max(LEXICAL, wanted), max(VECTOR, wanted)
     signals = [
-        ([finding.by_words for finding in findings], LEXICAL),
-        ([finding.by_words_in_use for finding in findings], LEXICAL),
-        ([finding.by_tags for finding in findings], LEXICAL),
-        *((list(found), VECTOR) for found in zip(*(finding.by_vectors for finding in findings), strict=True)),
+        ([finding.by_words for finding in findings], lexical),
+        ([finding.by_words_in_use for finding in findings], lexical),
+        ([finding.by_tags for finding in findings], lexical),
+        *((found, near) for found in zip(*(finding.by_vectors for finding in findings), strict=True)),
     ]
-    for found, count in signals:
-        for number, rows in enumerate(_best(findings, found, max(count, wanted)) if any(map(_has_any, found)) else ()):
-            if len(rows):
-                kept[number].append(rows)
-    return [_once(rows) if rows else _NOTHING.rows for rows in kept]
-
-
-def _once(parts: Sequence[Rows]) -> Rows:
-    """Each once, in order. Of a few hundred, quicker than by hashing. None comes twice in one part."""
-    rows = np.concatenate(parts)
-    rows.sort()
-    if len(parts) == 1:
-        return rows
-    first = np.ones(len(rows), dtype=np.bool_)
-    np.not_equal(rows[1:], rows[:-1], out=first[1:])
-    return rows[first]
-
-
-def _has_any(found: Found) -> bool:
-    return len(found.rows) > 0
-
-
-def _best(findings: Sequence[Finding], found: Sequence[Found], count: int) -> list[Rows]:
-    if sum(len(each.rows) for each in found) <= count:
-        return [each.rows for each in found]
-    figures = np.concatenate([each.figures for each in found])
-    floor = np.partition(figures, len(figures) - count)[len(figures) - count]
-    is_kept = figures >= floor
-    if np.count_nonzero(is_kept) > count:  # among those that tie with the last, the marks decide
-        level = np.flatnonzero(figures == floor)
-        marks = [
-            finding.live.segment.mark[each.rows[each.figures == floor]]
-            for finding, each in zip(findings, found, strict=True)
-        ]
-        over = int(np.count_nonzero(is_kept)) - count
-        is_kept[level[np.argsort(np.concatenate(marks))[len(level) - over :]]] = False
-    if len(found) == 1:
-        return [found[0].rows[is_kept]]
-    ends = np.cumsum([len(each.rows) for each in found])[:-1]
-    return [each.rows[kept] for each, kept in zip(found, np.split(is_kept, ends), strict=True)]
+    marks = [finding.live.segment.mark for finding in findings]
+    return [np.frombuffer(rows, dtype=np.uint32) for rows in chosen(signals, marks)]
 
 
 _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))

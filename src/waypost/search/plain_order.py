@@ -5,10 +5,38 @@ Powers are those of Python's own mathematics, one by one: numpy has its own on s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, inf
 
 import numpy as np
 import numpy.typing as npt
+
+from waypost.search.ordered import once
+
+Rows = npt.NDArray[np.uint32]
+Marks = npt.NDArray[np.uint64]
+Found = tuple[Rows, npt.NDArray[np.float32]]
+
+
+def chosen(signals: Sequence[tuple[Sequence[Found], int]], marks: Sequence[Marks]) -> list[bytes]:
+    """For each segment the rows, each once and in order, that are among the best of all segments together by any signal: what
+    it found in each of them, rows with figures, and how many of these are kept. Among equals the marks decide."""
+    kept: list[list[Rows]] = [[np.zeros(0, dtype=np.uint32)] for _ in marks]
+    for found, count in signals:
+        for some, rows in zip(kept, _best(found, marks, count), strict=True):
+            some.append(rows)
+    return [once(np.concatenate(rows)).tobytes() for rows in kept]
+
+
+def _best(found: Sequence[Found], marks: Sequence[Marks], count: int) -> list[Rows]:
+    figures = np.concatenate([some for _, some in found])
+    if len(figures) <= count:
+        return [rows for rows, _ in found]
+    all_marks = np.concatenate([mark[rows] for (rows, _), mark in zip(found, marks, strict=True)])
+    is_kept = np.zeros(len(figures), dtype=np.bool_)
+    is_kept[np.lexsort((all_marks, -figures))[:count]] = True
+    ends = np.cumsum([len(rows) for rows, _ in found])[:-1]
+    return [rows[kept] for (rows, _), kept in zip(found, np.split(is_kept, ends), strict=True)]
 
 
 def faded(
@@ -37,7 +65,7 @@ def ordered(
     scores: npt.NDArray[np.float64],
     worth: npt.NDArray[np.float32],
     deprecated: npt.NDArray[np.uint8],
-    marks: npt.NDArray[np.uint64],
+    marks: Marks,
     kept: float,
     grid: float,
 ) -> tuple[bytes, bytes]:

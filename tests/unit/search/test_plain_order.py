@@ -60,6 +60,29 @@ def test_signals_of_unlike_length_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
+def test_the_same_candidates_are_chosen(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    sizes = [int(size) for size in noise.choice([0, 1, 5, 60, 300], 1 + seed % 3)]
+    marks = [noise.integers(0, 2**63, size).astype(np.uint64) for size in sizes]
+    signals = []
+    for _ in range(seed % 5):
+        rows = [noise.permutation(size)[: noise.integers(0, size + 1)].astype(np.uint32) for size in sizes]
+        figures = [noise.random(len(some)).round(int(noise.choice([1, 9]))).astype(np.float32) for some in rows]
+        signals.append(([*zip(rows, figures, strict=True)], int(noise.choice([1, 30, 64, 1000]))))
+    assert order.chosen(signals, marks) == plain_order.chosen(signals, marks)
+
+
+def test_candidates_that_are_not_there_are_refused() -> None:
+    marks, figures = [np.zeros(3, dtype=np.uint64)], np.zeros(1, dtype=np.float32)
+    with pytest.raises(IndexError):
+        order.chosen([([(np.array([3], dtype=np.uint32), figures)], 9)], marks)
+    with pytest.raises(ValueError, match="as many"):
+        order.chosen([([(np.zeros(2, dtype=np.uint32), figures)], 9)], marks)
+    with pytest.raises(ValueError, match="as many"):
+        order.chosen([([], 9)], marks)
+
+
+@pytest.mark.parametrize("seed", range(100))
 def test_candidates_stand_in_the_same_order_to_the_last_digit(seed: int) -> None:
     noise = np.random.default_rng(seed)
     count = (0, 1, 2, 8, 9, 130, 400, 1300)[seed % 8]
