@@ -28,7 +28,6 @@ _DISTINCT_SHARE: Final = 0.25  # of the terms of a text: with fewer, it is repet
 _LEAST_REPEATED: Final = 24  # terms: less is soon said
 _REPEATED_WHOLE: Final = 0.9  # what such a text costs the record: a vector hears what is said often
 _SUBJECT: Final = 6  # terms that half of the examples may share: those that name what all of them are about
-_SHARED_WHOLE: Final = 0.8  # what a list of keywords that goes along with every example costs the record
 _LEAST: Final = 0.1
 _LIST_WORDS: Final = 64  # shorter ones may well be a plain list of features
 _LIST_SHARE: Final = 0.1  # of short or function words; prose in any language we know has three times as many
@@ -205,8 +204,7 @@ def damping(fields: Fields) -> Damping:
 
 def _whole_weight(fields: Fields, terms: list[str], tags: float) -> float:
     weight = _STUFFED_WHOLE if tags == 0.0 else 1.0
-    weight *= _REPEATED_WHOLE if _is_repeated(terms) else 1.0
-    return weight * _SHARED_WHOLE if fields.shared else weight
+    return weight * (_REPEATED_WHOLE if fields.shared or _is_repeated(terms) else 1.0)
 
 
 def _is_repeated(terms: list[str]) -> bool:

@@ -60,6 +60,12 @@ def test_clones_and_cheats_leave_no_trace_in_the_corpus() -> None:
     assert all(figures["of"] == 50 for figures in cheated.values())
 
 
+def test_agents_of_eight_skills_are_mostly_first_for_each_and_the_example_is_named() -> None:
+    found = checks.many_skills(default_ranker, public_set("metatool").agents)
+    assert found["first"] >= 85
+    assert found["example_named"] >= 98
+
+
 def test_measures_agree_with_what_is_worked_out_by_hand() -> None:
     assert ndcg(["b", "a"], {"a"}) == pytest.approx(0.6309, abs=1e-4)
     assert recall(["a", "x", "y", "z", "w", "b"], {"a", "b"}) == 0.5

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from waypost.model.record import AgentRecord, Example
-from waypost.search.document import hash_of, impacts_of
+from waypost.search.document import embedded_texts, hash_of, impacts_of
 from waypost.search.honesty import Damping, Fields, damping, fields_of, unrepeated
 from waypost.search.lint import flags, is_suspicious
 
@@ -133,6 +133,42 @@ def test_four_kilobytes_of_keywords_are_not_prose() -> None:
 )
 def test_prose_in_other_languages_is_prose(text: str) -> None:
     assert weights(text).description == 1.0
+
+
+QUESTIONS = (
+    "Will it rain in Bergen on Sunday?",
+    "How cold was last winter in the Alps?",
+    "Warn me of storms along the coast.",
+    "When does the sun rise over Kyoto tomorrow?",
+    "Which week is driest for a harvest near Lyon?",
+)
+
+
+def test_a_list_of_words_in_every_example_weighs_no_more_than_said_once() -> None:
+    """R3."""
+    said = " ".join(UNRELATED[:10])
+    once = fields_of(record(PROSE, (), f"{said} {QUESTIONS[0]}", *QUESTIONS[1:]))
+    often = fields_of(record(PROSE, (), *(f"{said} {text} {said}" for text in QUESTIONS)))
+    quiet, loud = (impacts_of(fields, damping(fields))[0] for fields in (once, often))
+    assert len(often.shared) == 10
+    assert once.shared == frozenset()
+    assert all(loud[key] <= quiet[key] for key in map(hash_of, often.shared))
+    assert damping(often).whole < damping(once).whole == 1.0
+
+
+def test_a_vector_hears_no_list_of_words_that_goes_along_with_every_example() -> None:
+    """R3."""
+    said = " ".join(UNRELATED[:10])
+    stuffed = record(PROSE, (), *(f"{said} {text} {said}" for text in QUESTIONS))
+    assert embedded_texts(stuffed) == embedded_texts(record(PROSE, (), *QUESTIONS))
+
+
+def test_examples_of_one_subject_share_the_words_that_name_it() -> None:
+    cities = ("Oslo", "Lima", "Rome", "Perth")
+    alike = record(PROSE, (), *(f"Show me the hourly weather forecast of {city} by radar" for city in cities))
+    assert fields_of(alike).shared == frozenset()
+    assert embedded_texts(alike)[1:] == tuple(example.text for example in alike.examples)
+    assert damping(fields_of(alike)) == Damping()
 
 
 def test_an_example_repeated_counts_once() -> None:

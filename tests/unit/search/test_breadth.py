@@ -1,0 +1,65 @@
+"""Many skills are told from one that is told in many ways, by the vectors of the examples alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from waypost.search.breadth import BELIEVED, FEWEST, many_sided
+from waypost.search.vectors import Block
+
+DIMS = 64
+F32 = npt.NDArray[np.float32]
+DIRECTIONS = np.eye(DIMS, dtype=np.float32)
+
+
+def block(*agents: F32) -> Block:
+    """Of agents by the vectors of their examples; each has one for the whole before them."""
+    made = [np.vstack((DIRECTIONS[:1], examples)) for examples in agents]
+    sizes = [len(each) for each in made]
+    places = np.concatenate([np.arange(size, dtype=np.uint16) for size in sizes])
+    rows = np.repeat(np.arange(len(made), dtype=np.uint32), sizes)
+    return Block.build(np.concatenate(made), rows, places, len(made), None)
+
+
+def unrelated(count: int) -> F32:
+    return DIRECTIONS[1 : count + 1]
+
+
+def akin(count: int) -> F32:
+    """So many that have more in common than each has of its own."""
+    made = DIRECTIONS[1] + 0.7 * DIRECTIONS[2 : count + 2]
+    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), dtype=np.float32)
+
+
+def sides(*agents: F32) -> list[float]:
+    found: list[float] = many_sided(block(*agents).arrays, np.arange(len(agents), dtype=np.uint32)).tolist()
+    return found
+
+
+def test_unrelated_examples_are_skills_and_those_of_one_kind_are_one() -> None:
+    assert sides(unrelated(8), akin(8), np.repeat(unrelated(1), 8, axis=0)) == [1.0, 0.0, 0.0]
+
+
+def test_few_examples_tell_nothing() -> None:
+    assert sides(unrelated(FEWEST - 1), unrelated(FEWEST), unrelated(1)) == [0.0, 1.0, 0.0]
+    assert sides(DIRECTIONS[:0], unrelated(3)) == [0.0, 0.0]
+
+
+def test_whoever_claims_very_many_skills_is_believed_less_in_each() -> None:
+    assert sides(unrelated(int(BELIEVED)), unrelated(2 * int(BELIEVED))) == [1.0, 0.5]
+
+
+def test_what_is_found_of_an_agent_does_not_depend_on_who_else_is_looked_at() -> None:
+    chance = np.random.RandomState(4)
+    agents = [chance.standard_normal((count, DIMS)).astype(np.float32) + 0.6 for count in range(1, 30)]
+    arrays = block(*(each / np.linalg.norm(each, axis=1, keepdims=True) for each in agents)).arrays
+    rows = np.arange(len(agents), dtype=np.uint32)
+    together = many_sided(arrays, rows)
+    assert [float(many_sided(arrays, rows[at : at + 1])[0]) for at in range(len(rows))] == together.tolist()
+    assert many_sided(arrays, rows[::-1]).tolist() == together[::-1].tolist()
+    assert len(set(together.tolist())) > 2
+
+
+def test_nobody_is_no_trouble() -> None:
+    assert many_sided(block(unrelated(8)).arrays, np.zeros(0, dtype=np.uint32)).tolist() == []
