@@ -30,7 +30,7 @@ class _Product:
 
     def __init__(self, arrays: Arrays, name: str) -> None:
         found = layer(arrays, name)
-        self._numbers = found.numbers.T.astype(np.float64)
+        self._numbers = np.ascontiguousarray(found.numbers.T, np.float64)
         self._steps = found.steps
 
     def __call__(self, rows: npt.NDArray[np.float64], steps: Step) -> F32:
@@ -223,7 +223,7 @@ def _stepped(x: F32) -> tuple[npt.NDArray[np.float64], F32]:
 
 def sums(x: F32) -> F32:
     """Of each row, in lanes that are added up one after the other, then pairwise."""
-    lanes = np.add.accumulate(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1)[:, -1]
+    lanes = np.add.reduce(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1)
     while lanes.shape[1] > 1:
         half = lanes.shape[1] // 2
         lanes = lanes[:, :half] + lanes[:, half:]
@@ -231,5 +231,5 @@ def sums(x: F32) -> F32:
 
 
 def in_order(rows: F32) -> F32:
-    """Their sum, one after the other."""
-    return np.asarray(np.add.accumulate(rows, 0)[-1])
+    """Their sum, one after the other; numpy would add up a single column otherwise."""
+    return np.asarray(np.add.reduce(rows, 0) if rows.ndim > 1 else np.add.accumulate(rows)[-1])
