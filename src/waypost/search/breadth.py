@@ -19,7 +19,7 @@ FEWEST: Final = 6  # examples: fewer do not tell many skills from one that is to
 BELIEVED: Final = 12.0  # examples: whoever claims more skills is believed less in each
 ONE: Final = 2.5  # breadth up to which an agent is of one piece
 MANY: Final = 3.5  # and from which on it is of many
-_GRID: Final = 4096.0  # steps of a vector: sums of whole numbers are the same in any order
+_GRID: Final = 2.0**17  # of the scale of a vector, which is 1/127 at most; its codes are 127 at most, and 32 are added
 
 
 def many_sided(arrays: Mapping[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.uint32]) -> F32:
@@ -38,11 +38,13 @@ def many_sided(arrays: Mapping[str, npt.NDArray[np.generic]], rows: npt.NDArray[
 def _breadths(
     arrays: Mapping[str, npt.NDArray[np.generic]], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.float64]:
-    """Of runs of vectors."""
-    ends = counts.cumsum()
-    firsts = ends - counts
-    ids = np.repeat(starts - firsts, counts) + np.arange(int(ends[-1]))
-    steps = np.asarray(arrays["scales"][ids], dtype=np.float64) * _GRID
-    sums = np.add.reduceat(np.rint(np.asarray(arrays["codes"][ids], dtype=np.float64) * steps[:, None]), firsts, axis=0)
-    squares: npt.NDArray[np.float64] = np.maximum((sums * sums).sum(axis=1), 1.0) / (_GRID * _GRID)
-    return counts * counts / squares
+    """Of runs of vectors. Sums of whole numbers below 2**24: the same in any order."""
+    scales, codes = np.asarray(arrays["scales"], np.float32), np.asarray(arrays["codes"], np.int8)
+    found = np.ones(len(starts))
+    for count in set(counts.tolist()):
+        here = np.flatnonzero(counts == count)
+        ids = starts[here, None] + np.arange(count)
+        steps = np.rint(scales.take(ids) * np.float32(_GRID))
+        sums = np.matmul(steps[:, None, :], codes.take(ids, axis=0).astype(np.float32))[:, 0].astype(np.float64)
+        found[here] = count * count / np.maximum((sums * sums).sum(axis=1) / _GRID**2, 1e-9)
+    return found
