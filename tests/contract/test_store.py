@@ -29,7 +29,7 @@ from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
 from waypost.model.audit import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, brief_of
 from waypost.model.verdict import Verdict
 from waypost.registry.decisions import entry_of
 from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
@@ -512,6 +512,14 @@ async def test_documents_are_left_out_when_they_are_not_asked_for(store: Store) 
     whole = await everything(store)
     assert await store.fetch(sorted(whole), sources=False) == {key: bare(value) for key, value in whole.items()}
     assert await store.fetch(["agent-1"], sources=False) == {"agent-1": bare(whole["agent-1"])}
+
+
+async def test_what_is_told_in_short_is_what_whole_registrations_say(store: Store) -> None:
+    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
+    whole = await everything(store)
+    assert await store.briefs([*sorted(whole), "nobody"]) == {key: brief_of(value) for key, value in whole.items()}
+    assert await store.briefs(["agent-1"]) == {"agent-1": brief_of(whole["agent-1"])}
+    assert await store.briefs([]) == {}
 
 
 async def test_a_scan_of_some_ids_leaves_missing_ones_out(store: Store) -> None:

@@ -67,6 +67,42 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.status or "active"
 
 
+class BriefBinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A binding without what only its publisher knows of."""
+
+    protocol: str
+    endpoint: str
+    media_types: tuple[str, ...] = ()
+    interaction_model: str | None = None
+    priority: int | None = None
+
+
+class BriefRecord(msgspec.Struct, frozen=True, gc=False):
+    """What a record says in short. A whole one, as it is kept, can be read as one of these: the rest is passed over."""
+
+    id: str
+    name: str
+    description: str
+    bindings: tuple[BriefBinding, ...] = ()
+    tags: tuple[str, ...] = ()
+    status: str | None = None
+    updated_at: str | None = None
+
+    @property
+    def effective_status(self) -> str:
+        return self.status or "active"
+
+
+def brief_record(record: AgentRecord) -> BriefRecord:
+    bindings = tuple(
+        BriefBinding(each.protocol, each.endpoint, each.media_types, each.interaction_model, each.priority)
+        for each in record.bindings
+    )
+    return BriefRecord(
+        record.id, record.name, record.description, bindings, record.tags, record.status, record.updated_at
+    )
+
+
 def protocols_of(record: AgentRecord) -> tuple[str, ...]:
     """The protocols an agent is found by: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
     own = [fold(binding.protocol) for binding in record.bindings]

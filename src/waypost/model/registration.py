@@ -8,7 +8,7 @@ import msgspec
 
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
-from waypost.model.record import AgentRecord
+from waypost.model.record import AgentRecord, BriefRecord, brief_record
 from waypost.model.verdict import Level, Verdict
 
 TRUST_FACT = "trust"
@@ -76,6 +76,17 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             if source.dialect == dialect:
                 return source
         return None
+
+
+class Brief(msgspec.Struct, frozen=True, gc=False):
+    """As much of a registration as an answer with many agents shows of each. The entry tells the rest."""
+
+    record: BriefRecord
+    etag: str
+
+
+def brief_of(registration: Registration) -> Brief:
+    return Brief(brief_record(registration.record), registration.etag)
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:

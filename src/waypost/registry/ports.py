@@ -16,7 +16,7 @@ from waypost.errors import WaypostError
 from waypost.model.events import Event, EventType
 from waypost.model.history import Version
 from waypost.model.query import Query, Ranking
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Brief, Entry, Registration
 from waypost.trust.merkle import Span
 
 
@@ -176,6 +176,10 @@ class Store(Protocol):
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
         """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out:
         each source is there, with an empty document."""
+        ...
+
+    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+        """The same in short: the short way for answers that show many agents."""
         ...
 
     async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:

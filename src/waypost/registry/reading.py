@@ -10,7 +10,7 @@ import msgspec
 from waypost import limits
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Overview, Suggestions
-from waypost.model.registration import Entry, Registration, Source, verdicts_of
+from waypost.model.registration import Brief, Entry, Registration, Source, verdicts_of
 from waypost.model.verdict import UNCHECKED, summary
 from waypost.registry.catalogue import LISTED, NOBODY, Catalogue, Position, position_of
 from waypost.registry.changes import ChangeLog, WatchItem
@@ -63,6 +63,15 @@ class Reading:
             return None
         found = await self.store.document(entry.id, dialect)
         return found[1] if found is not None and found[0] == entry.etag else None
+
+    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+        """What stands in the store of these, in short, where it is what their entries are of."""
+        found = await self.store.briefs([entry.id for entry in entries])
+        return {
+            entry.id: brief
+            for entry in entries
+            if (brief := found.get(entry.id)) is not None and brief.etag == entry.etag
+        }
 
     async def registrations(self, ids: Sequence[str], *, sources: bool = True) -> list[Registration]:
         """Registrations in the order of `ids`; those that are gone are left out. Without their sources they are cheaper to

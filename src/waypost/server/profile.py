@@ -9,16 +9,16 @@ from waypost.errors import InvalidDocument, InvalidRequest
 from waypost.model.json import JsonObject, kind_of, parse_object
 from waypost.model.names import fold_tag, slug
 from waypost.model.principal import Principal, audience
-from waypost.model.query import FACETS, Query, Ranking
+from waypost.model.query import FACETS, Query
 from waypost.model.record import LISTED
 from waypost.registry.constraints import SUPPORTED
 from waypost.registry.engine import Registry
-from waypost.registry.finding import Search
 from waypost.registry.publication import Publication
 from waypost.server.asgi import AnyResponse, Response, json_response
 from waypost.server.own import PAGING, WRITE_HEADERS, OwnFace, answer_with, list_answer, written
 from waypost.server.plain_question import find_plain_question
-from waypost.server.profile_answer import ResponseWriter, answered
+from waypost.server.profile_answer import answered
+from waypost.server.profile_candidates import CandidateWriter
 from waypost.server.reading import read_if_match, read_limit, read_texts, read_visibility
 from waypost.server.routes import Body, Call, Route
 from waypost.server.shapes import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
@@ -31,7 +31,7 @@ class ProfileFace:
     def __init__(self, registry: Registry, own: OwnFace) -> None:
         self._registry = registry
         self._own = own
-        self._written = ResponseWriter(registry.catalogue)
+        self._written = CandidateWriter(registry)
 
     def routes(self) -> list[Route]:
         return [
@@ -162,29 +162,13 @@ class ProfileFace:
         search, ranking = await self._registry.ranked(query, principal)
         redact = query.detail == "full" and principal.is_anonymous
         if search.is_plain:
-            told = await self._shown(search, ranking, query, redact=redact)
-            if told:
-                candidates, scores = zip(*told, strict=True)
-                return answered(search.outline(ranking), notes, request_id, candidates, scores, redact=redact)
+            shown, scores = await self._written.plain(search, ranking, query, redact=redact)
+            if shown:
+                return answered(search.outline(ranking), notes, request_id, shown, scores, redact=redact)
         findings = await self._registry.told(search, ranking)
-        written = self._written.candidates(findings, query, redact=redact)
-        scores = tuple(candidate.score for candidate in findings.candidates)
-        return answered(findings, notes, request_id, written, scores, redact=redact)
-
-    async def _shown(
-        self, search: Search, ranking: Ranking, query: Query, *, redact: bool
-    ) -> list[tuple[bytes, float]]:
-        """The candidates of a plain question, with their scores: as they were written before, and where they were not, or have
-        changed since, from their records."""
-        hits = ranking.hits[: query.limit]
-        shown = self._written.recalled(hits, query, redact=redact)
-        unknown = tuple(hit for hit, found in zip(hits, shown, strict=True) if found is None)
-        if unknown:
-            findings = await self._registry.told(search, Ranking(hits=unknown))
-            written = self._written.candidates(findings, query, redact=redact)
-            read = {each.record.id: body for each, body in zip(findings.candidates, written, strict=True)}
-            shown = [read.get(hit.id) if found is None else found for hit, found in zip(hits, shown, strict=True)]
-        return [(found, hit.score) for hit, found in zip(hits, shown, strict=True) if found is not None]
+        shown = self._written.candidates(findings, query, redact=redact)
+        scores = [candidate.score for candidate in findings.candidates]
+        return answered(findings, notes, request_id, shown, scores, redact=redact)
 
 
 # --- Request --------------------------------------------------------------------------------------

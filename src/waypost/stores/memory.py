@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from waypost import limits
 from waypost.model.events import Event
 from waypost.model.history import Version, replaced_version
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Brief, Entry, Registration, brief_of
 from waypost.registry.decisions import entry_of
 from waypost.registry.ports import (
     Answer,
@@ -187,6 +187,9 @@ class MemoryStore:
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
         found = {each: self._registrations[each] for each in ids if each in self._registrations}
         return found if sources else {each: without_documents(value) for each, value in found.items()}
+
+    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+        return {each: brief_of(self._registrations[each]) for each in ids if each in self._registrations}
 
     async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
         wanted = sorted(self._registrations if ids is None else set(ids))

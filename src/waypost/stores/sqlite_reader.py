@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 from waypost.model.events import Event
 from waypost.model.history import Version
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Brief, Entry, Registration
 from waypost.registry.ports import AuditPage, AuditQuery, Tombstone
 from waypost.stores import sqlite_rows as rows
 from waypost.stores.outcome import read_logged
@@ -20,6 +21,7 @@ _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
 _DOCUMENTS = "SELECT r.registration, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
+_BRIEFS = "SELECT e.id, r.registration, r.crc FROM entries e JOIN registrations r USING (number) WHERE e.id IN"
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 _HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
 _NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name LIMIT ?"
@@ -51,6 +53,15 @@ class Reader:
         finally:
             self._run("ROLLBACK")
         return {row[0]: _registration(row) for row in found}
+
+    def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+        """Seldom by more than one statement, each of which sees one state of the file: a brief says of which content it is."""
+        found: dict[str, Brief] = {}
+        for start in range(0, len(ids), _IN_ONE):
+            part = ids[start : start + _IN_ONE]
+            for row in self._run(_briefs(len(part)), tuple(part)).fetchall():
+                found[row[0]] = rows.read_brief(*row)
+        return found
 
     def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
         for registration, documents in self._run(_DOCUMENTS, (agent_id,)).fetchall():
@@ -122,6 +133,11 @@ class Reader:
     def oldest_event(self) -> int | None:
         ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()
         return int(oldest) if oldest is not None else None
+
+
+@cache
+def _briefs(count: int) -> str:
+    return f"{_BRIEFS} ({','.join('?' * count)})"
 
 
 def _registration(row: _Row) -> Registration:

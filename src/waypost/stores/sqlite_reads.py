@@ -15,7 +15,7 @@ from typing import TypeVar
 from waypost import limits
 from waypost.model.events import Event
 from waypost.model.history import Version
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import Brief, Entry, Registration
 from waypost.registry.ports import AuditPage, AuditQuery, Tombstone
 from waypost.stores.outcome import closed_refusal
 from waypost.stores.reading_turn import ReadingTurn
@@ -73,6 +73,11 @@ class SqliteReads(ABC):
         if len(ids) <= _AT_ONCE:
             return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
         return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
+
+    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+        if len(ids) <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.briefs(ids))
+        return await self._read_apart(lambda reader: reader.briefs(ids))
 
     async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
         try:  # as `_read_here`, without a step between: this is what is read most

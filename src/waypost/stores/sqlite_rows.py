@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.model.events import Event
 from waypost.model.history import Version
-from waypost.model.registration import Entry, Registration, Source
+from waypost.model.registration import Brief, Entry, Registration, Source
 from waypost.registry.ports import Answer, Tombstone
 from waypost.stores.outcome import logged_event, without_documents
 from waypost.stores.sqlite_faults import damaged
@@ -39,6 +39,7 @@ class _Gist(msgspec.Struct, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _gist_decoder = msgspec.json.Decoder(_Gist)
+_brief_decoder = msgspec.json.Decoder(Brief)
 _entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
 _entries_decoder: msgspec.json.Decoder[list[_EntryRow]] = msgspec.json.Decoder(list[_EntryRow])
 _registration_decoder = msgspec.json.Decoder(Registration)
@@ -127,6 +128,14 @@ def read_registration(
         lease_expires_at=lease_expires_at,
         sources=sources,
     )
+
+
+def read_brief(agent_id: str, registration: bytes, crc: int) -> Brief:
+    """A registration in short, without reading the rest of it."""
+    brief = checked(_brief_decoder, registration, crc, f"the registration of {agent_id!r}")
+    if brief.record.id != agent_id:
+        raise damaged(f"the registration of {agent_id!r} is that of another agent")
+    return brief
 
 
 def read_document(agent_id: str, dialect: str, registration: bytes, documents: bytes) -> tuple[str, bytes] | None:
