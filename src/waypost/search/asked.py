@@ -16,8 +16,8 @@ from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
 from waypost.search.clauses import clauses
 from waypost.search.document import alike_key, hash_of
-from waypost.search.expansion import predict
-from waypost.search.live import Live
+from waypost.search.expansion import names_in
+from waypost.search.live import AUDIENCES, Live
 from waypost.search.quotes import quoted_terms
 from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
@@ -31,6 +31,7 @@ _MOST_READ: Final = 100_000  # rows that hold the terms that choose: some millis
 _ALIKE: Final = 0.02  # of a term's weight
 _QUOTED: Final = 0.25  # of its weight: a term that the question only quotes
 _TAGS: Final = 4096  # whose spellings are remembered
+_WHOLE: Final = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # a question of one unit has all of its terms
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
 
@@ -53,35 +54,39 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
     text = visible_text(query.text[: limits.QUERY_CHARS])
     words = query_terms(text)
     units = (text, *clauses(text))
-    places = {word: at for at, word in enumerate(words)}
-    has = np.zeros((len(words), len(units)), dtype=np.float32)
-    has[:, 0] = 1.0
-    for unit, part in enumerate(units[1:], start=1):
-        has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
     quoted = quoted_terms(text)
     return Asked(
         units=units,
         terms=tuple(map(hash_of, words)),
-        shares=tuple(_QUOTED if word in quoted else 1.0 for word in words),
-        has=has,
+        shares=tuple([_QUOTED if word in quoted else 1.0 for word in words]) if quoted else (1.0,) * len(words),
+        has=_had(words, units[1:]),
         wishes=_wishes(words, preferred, taxonomy),
     )
 
 
+def _had(words: Sequence[str], parts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """The terms of the whole, then those of each part."""
+    if not parts:
+        return _WHOLE[: len(words)]
+    places = {word: at for at, word in enumerate(words)}
+    has = np.zeros((len(words), len(parts) + 1), dtype=np.float32)
+    has[:, 0] = 1.0
+    for unit, part in enumerate(parts, start=1):
+        has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
+    return has
+
+
 def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[Wished, ...]:
-    named = [(tag, 1.0, True) for tag in preferred]
-    named += [(sought.tag, sought.confidence, False) for sought in predict(words, taxonomy)]
-    return tuple(
-        Wished(tuple((key, confidence * weight) for key, weight in _best_keys(taxonomy, tag)), is_asked)
-        for tag, confidence, is_asked in named
-    )
+    named = [_wished(taxonomy, tag, 1.0, True) for tag in preferred]
+    named += [_wished(taxonomy, tag, confidence, False) for tag, confidence in names_in(words, taxonomy).items()]
+    return tuple(named)
 
 
 @lru_cache(maxsize=_TAGS)
-def _best_keys(taxonomy: Taxonomy, tag: str) -> tuple[tuple[int, float], ...]:
-    """The spellings that are looked up for a tag, and what each is worth."""
+def _wished(taxonomy: Taxonomy, tag: str, confidence: float, is_asked: bool) -> Wished:
+    """By the spellings that are looked up for a tag, and what each is worth."""
     keys = sorted(taxonomy.keys_of(tag).items(), key=lambda item: -item[1].weight)[:_KEYS]
-    return tuple((alike_key(spelling), expansion.weight) for spelling, expansion in keys)
+    return Wished(tuple((alike_key(spelling), confidence * expansion.weight) for spelling, expansion in keys), is_asked)
 
 
 class Rarity:
@@ -96,13 +101,11 @@ class Rarity:
         asked: Asked,
         crowd: Sequence[Rows] | None = None,
     ) -> None:
-        tiers = [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
+        tiers = _tiers(audience)
         known = [live.counted(asked.terms, tiers) for live in lives]
         self.numbers = [numbers for numbers, _ in known]
-        docs = sum(counts[tier] for counts in (live.docs.tolist() for live in lives) for tier in tiers)
-        containing = [0] * len(asked.terms)
-        for _, held in known:
-            containing = [*map(add, containing, held)]
+        docs = sum([counts[tier] for counts in [live.docs.tolist() for live in lives] for tier in tiers])
+        containing = [*map(sum, zip(*[held for _, held in known], strict=True))] if lives else [0] * len(asked.terms)
         if crowd is not None:
             copies, copied = self._counted(lives, crowd, tiers)
             docs -= max(0, copies - 1)
@@ -128,6 +131,12 @@ class Rarity:
             count += shared
             containing = [*map(add, containing, held)]
         return count, containing
+
+
+@lru_cache(maxsize=AUDIENCES)
+def _tiers(audience: frozenset[str] | None) -> Sequence[int]:
+    """Those of records that all of an audience may see."""
+    return [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
 
 
 def _weight(docs: int, containing: int) -> float:

@@ -13,9 +13,12 @@ _LEAST_WORDS: Final = 3  # shorter pieces are no wish of their own
 _LEAST_TERMS: Final = 2  # that say anything: "can you help me with that" says one
 _LEAST_DENSE: Final = 6  # characters, in scripts without spaces
 
+_AND: Final = r"(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+"
+# Every break begins with one of these: the expression passes over all other characters in one stride.
 _BREAK: Final = re.compile(
-    r"[.!?;:\n]+\s+|[。！？；]+"
-    r"|,?\s+(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+|,\s+|，?(?:然后|并且|以及)|，",
+    r"[\s.!?;:,。！？；，然并以](?:(?<=[.!?;:\n])[.!?;:\n]*\s+|(?<=[。！？；])[。！？；]*"
+    rf"|(?<=,)\s+{_AND}|(?<=\s)\s*{_AND}|(?<=,)\s+"
+    r"|(?<=，)(?:然后|并且|以及)|(?<=然)后|(?<=并)且|(?<=以)及|(?<=，))",
     re.IGNORECASE,
 )
 
@@ -23,10 +26,12 @@ _BREAK: Final = re.compile(
 def clauses(text: str) -> tuple[str, ...]:
     """The pieces of a text that stand for themselves, without the whole; nothing when there are not at least two."""
     pieces = dict.fromkeys(piece.strip(" ,.") for piece in _BREAK.split(text[: limits.QUERY_CHARS]))
-    kept = [piece for piece in pieces if _is_wish(piece)]
+    long = [piece for piece in pieces if _is_long(piece)]
+    if len(long) < 2:  # as in most questions: nothing is left to analyse
+        return ()
+    kept = [piece for piece in long if len(query_terms(piece)) >= _LEAST_TERMS]
     return tuple(kept[:_MOST]) if len(kept) > 1 else ()
 
 
-def _is_wish(piece: str) -> bool:
-    is_long = len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)
-    return is_long and len(query_terms(piece)) >= _LEAST_TERMS
+def _is_long(piece: str) -> bool:
+    return len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)

@@ -107,17 +107,28 @@ def predict(
     A phrase names a tag if the taxonomy knows it, or if `is_tag` says that a visible agent carries a tag of that spelling.
     The longest phrase counts and no word counts twice: in "machine learning" nobody asks for learning.
     """
-    found: dict[str, Sought] = {}
+    named = names_in(terms, taxonomy, is_tag)
+    return tuple(Sought(tag, confidence, taxonomy.keys_of(tag)) for tag, confidence in named.items())
+
+
+def names_in(
+    terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None = None
+) -> Mapping[str, float]:
+    """The same tags, and how surely each is meant."""
+    found: dict[str, float] = {}
     start, end = 0, min(len(terms), limits.QUERY_TERMS)
     while start < end and len(found) < _PREDICTED:
         if is_tag is None and not taxonomy.begins(terms[start]):  # as most terms: only with the next it may be a name
             tag, size = _written_apart(terms, start, end, taxonomy)
+            if tag is None:
+                start += 1
+                continue
         else:
             tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
-        if tag is not None and tag not in found:
-            found[tag] = Sought(tag, WORD if size == 1 else PHRASE, taxonomy.keys_of(tag))
+        if tag is not None:
+            found.setdefault(tag, WORD if size == 1 else PHRASE)
         start += size
-    return tuple(found.values())
+    return found
 
 
 def _named(terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None) -> tuple[str | None, int]:

@@ -181,7 +181,10 @@ class Index:
         fresh to be among them. What it may not see is left waiting: a flood of hidden changes delays nobody."""
         with self._lock:  # also where nothing waits: whether something waits for others is not to be told by the time
             fresh = self._waiting.seen_by(audience)
-            self._absorb(fresh[:_PREPARE_AT_ONCE])
+            if fresh:
+                self._absorb(fresh[:_PREPARE_AT_ONCE])
+            else:
+                self._bury()
             return self._open_to(audience), max(0, len(fresh) - _PREPARE_AT_ONCE)
 
     def _open_to(self, audience: frozenset[str] | None) -> list[Live]:

@@ -37,13 +37,13 @@ def question_of(query: Query, audience: frozenset[str] | None) -> Question:
         required=_folded_tags(query.required_tags),
         preferred=_folded_tags(query.preferred_tags),
         excluded=_folded_tags(query.excluded_tags),
-        protocols=tuple(_storable(fold(protocol)) for protocol in dict.fromkeys(query.protocols)),
+        protocols=tuple([_storable(fold(protocol)) for protocol in dict.fromkeys(query.protocols)]),
         audience=audience,
     )
 
 
 def _folded_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_storable(fold_tag(tag)) for tag in tags))
+    return tuple(dict.fromkeys(_storable(fold_tag(tag)) for tag in tags)) if tags else ()
 
 
 def _storable(key: str) -> str:

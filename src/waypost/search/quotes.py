@@ -22,7 +22,7 @@ _QUOTED: Final = re.compile(
 
 def quoted_terms(text: str) -> frozenset[str]:
     """The terms of a question that stand in quotation marks and nowhere else."""
-    if not _MARK.search(text):
+    if (text.isascii() and '"' not in text and "'" not in text) or not _MARK.search(text):
         return frozenset()
     quoted = _QUOTED.findall(text)
     if not quoted:
