@@ -16,10 +16,15 @@ cdef extern from *:
     #else
     #define WAYPOST_CLONES
     #endif
+    #if defined(__GNUC__)
+    #define waypost_fetch(x) __builtin_prefetch(x)
+    #else
+    #define waypost_fetch(x)
+    #endif
     #define LANES 16
 
     /* Each of m rows (row i begins at rows + at[i]) times each of n columns, k numbers each. Three rows and four columns at a
-       time: as many sums as a processor holds beside what it reads. The columns are read once. */
+       time: as many sums as a processor holds beside what it reads. The columns are read once, the next ones meanwhile. */
     WAYPOST_CLONES
     static void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *columns, long k, long n,
                                  int32_t *out)
@@ -27,6 +32,7 @@ cdef extern from *:
         for (long j = 0; j + 4 <= n; j += 4) {
             const int16_t *w0 = columns + j * k, *w1 = w0 + k, *w2 = w1 + k, *w3 = w2 + k;
             long i = 0;
+            if (j + 8 <= n) for (long x = 0; x < 4 * k; x += 32) waypost_fetch(w3 + k + x);
             for (; i + 3 <= m; i += 3) {
                 const int16_t *a = rows + at[i], *b = rows + at[i + 1], *c = rows + at[i + 2];
                 int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0, c0 = 0, c1 = 0, c2 = 0, c3 = 0;

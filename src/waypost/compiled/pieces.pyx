@@ -40,8 +40,7 @@ cdef int added(Text *text, const char *some, Py_ssize_t size) except -1:
 cdef class _Tree:
     """The pieces by their bytes."""
 
-    cdef uint32_t[::1] keys  # 0: nobody here
-    cdef int32_t[::1] numbers  # of the piece that ends here, or -1
+    cdef uint32_t[:, ::1] places  # key (0: nobody here), and one more than the number of the piece that ends here (0: none)
     cdef uint32_t root
     cdef int shift
 
@@ -55,12 +54,11 @@ cdef class _Tree:
     cdef bint _filled(self, list pieces, Py_ssize_t room) except -1:
         """False: there is too little room."""
         cdef Py_ssize_t left = room * 3 // 4, at, size
-        cdef int32_t number = 0
-        cdef uint32_t node, before
+        cdef uint32_t node, before, number = 0
         cdef const char *raw
         if room > ROOM:
             raise ValueError("the vocabulary is too large")
-        self.keys, self.numbers = np.zeros(room, np.uint32), np.full(room, -1, np.int32)
+        self.places = np.zeros((room, 2), np.uint32)
         self.root, self.shift = <uint32_t> room, 33 - (<object> room).bit_length()
         for piece in pieces:
             spelled = piece.encode()
@@ -68,20 +66,20 @@ cdef class _Tree:
             node = self.root
             for at in range(size):
                 before, node = node, self._place(node, <uint8_t> raw[at])
-                if not self.keys[node]:
-                    self.keys[node] = (before << 8 | <uint8_t> raw[at]) + 1
+                if not self.places[node, 0]:
+                    self.places[node, 0] = (before << 8 | <uint8_t> raw[at]) + 1
                     left -= 1
                     if left < 0:
                         return False
-            if size:
-                self.numbers[node] = number
             number += 1
+            if size:
+                self.places[node, 1] = number
         return True
 
     cdef inline uint32_t _place(self, uint32_t node, uint8_t byte) noexcept nogil:
         """Where the next node is, or would be."""
         cdef uint32_t key = (node << 8 | byte) + 1, at = (key * <uint32_t> 2654435769) >> self.shift, mask = self.root - 1
-        while self.keys[at] and self.keys[at] != key:
+        while self.places[at, 0] and self.places[at, 0] != key:
             at = (at + 1) & mask
         return at
 
@@ -239,9 +237,9 @@ cdef class Tokenizer:
             while at < size:
                 node = self.tree._place(node, <uint8_t> word[at])
                 at += 1
-                if not self.tree.keys[node]:
+                if not self.tree.places[node, 0]:
                     break
-                number = self.tree.numbers[node]
+                number = <int32_t> self.tree.places[node, 1] - 1
                 if number >= 0 and here + self.scores[number] > best[at]:
                     best[at], back[at], chosen[at] = here + self.scores[number], start, number
             after = start + 1
