@@ -55,7 +55,7 @@ cdef void _sort(Standing *all, Standing *room, Py_ssize_t n) noexcept nogil:
 
 
 cdef struct Shares:
-    float lexical, network, static, coverage, tags, example, skills, foreign
+    float lexical, network, static, coverage, tags, example, skills, thinned, foreign
     float vectors  # both spaces, where the other has nothing
     float others  # all but words
     float best  # of the clauses
@@ -113,6 +113,7 @@ cdef class _Fusion:
         self.shares.vectors, self.shares.others = static + network, network + static + coverage
         self.shares.example, self.shares.skills, self.shares.foreign = weights.example, weights.skills, weights.foreign
         self.shares.best, self.shares.whole = best, 1 - best
+        self.shares.thinned = <double> weights.lexical * <double> weights.thinned
         return 0
 
     cdef float figure(self, Py_ssize_t at) noexcept:
@@ -152,7 +153,7 @@ cdef class _Fusion:
         if self.foreign[at]:
             more = self.shares.foreign * example - part
         else:
-            more = self.shares.lexical * lexical + self.shares.others * example - part
+            more = self.shares.thinned * lexical + self.shares.others * example - part
         return part + self.shares.skills * self.skills[at] * (more if more > 0 else 0)
 
     cdef float near(self, float centre, float example) noexcept:

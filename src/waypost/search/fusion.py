@@ -29,6 +29,7 @@ class Weights(NamedTuple):
     preferred: float = 1.5  # tags that the caller named: added to the logarithm of the odds (see `calibration`)
     example: float = 0.25  # of a vector signal: the best example, the rest is the agent as a whole
     skills: float = 1.0  # of an agent of many skills: its best one, where it says more than the whole
+    thinned: float = 1.5  # of its words then: in the record, what one example of many says is thinned out
     clauses: float = 0.65  # of a question with very many wishes: the best of them, the rest is the whole
     foreign: float = 0.7  # of sentence vectors where words say nothing: they stand for the words too
 
@@ -73,8 +74,8 @@ def _parts(signals: Signals, names: Names, weights: Weights, mass: float, foreig
 def _best_skill(example: F32, lexical: F32, weights: Weights, foreign: npt.NDArray[np.bool_]) -> F32:
     """[candidates, units]: by words, and by the best example in place of all other signals, which tell of the whole."""
     others = weights.network + weights.static + weights.coverage
-    alone = np.where(foreign[:, None], weights.foreign * example, weights.lexical * lexical + others * example)
-    return _f32(alone)
+    words = weights.lexical * weights.thinned
+    return _f32(np.where(foreign[:, None], weights.foreign * example, words * lexical + others * example))
 
 
 def nearness(signals: Signals, name: str | None, weights: Weights) -> F32 | None:
