@@ -135,16 +135,20 @@ cdef extern from *:
         return sum;
     }
 
-    /* The products of some vectors with each of m queries: [n, m]. */
+    /* The products of some vectors with each of m queries: [n, m]. Whoever asks for them reads the scales and rows next. */
     WAYPOST_ADDS
-    static void waypost_measure(const int8_t *codes, int64_t dims, const uint32_t *ids, int64_t n, const int16_t *queries,
-        int64_t m, int32_t *sums)
+    static void waypost_measure(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
+        const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
     {
         for (int64_t at = 0; at < n; at++) {
             const int8_t *vector = codes + dims * (int64_t)ids[at];
-            if (at + WAYPOST_AHEAD < n)
+            if (at + WAYPOST_AHEAD < n) {
+                int64_t next = ids[at + WAYPOST_AHEAD];
+                waypost_fetch(scales + next);
+                waypost_fetch(rows + next);
                 for (int64_t line = 0; line < dims; line += 64)
-                    waypost_fetch(codes + dims * (int64_t)ids[at + WAYPOST_AHEAD] + line);
+                    waypost_fetch(codes + dims * next + line);
+            }
             for (int64_t query = 0; query < m; query++)
                 sums[m * at + query] = waypost_product(vector, queries + dims * query, dims);
         }
@@ -192,7 +196,7 @@ cdef extern from *:
     int64_t waypost_pick(const uint8_t *, int64_t, int, int, uint32_t, uint32_t *) noexcept nogil
     void waypost_weigh(const uint64_t *, const uint32_t *, int64_t, const uint64_t *, int, uint16_t *) noexcept nogil
     void waypost_measure(
-        const int8_t *, int64_t, const uint32_t *, int64_t, const int16_t *, int64_t, int32_t *
+        const int8_t *, int64_t, const float *, const uint32_t *, const uint32_t *, int64_t, const int16_t *, int64_t, int32_t *
     ) noexcept nogil
     void waypost_measure_all(const int8_t *, int64_t, int64_t, const int16_t *, int32_t *) noexcept nogil
     int64_t waypost_seen(const uint8_t *, int64_t) noexcept nogil
@@ -747,7 +751,7 @@ cdef class Near:
         if grow(&room.sums, 4 * count) or grow(&room.rows, 4 * count) or grow(&room.figures, 4 * count):
             return FULL
         rows, figures, room.found = <uint32_t *> room.rows.at, <float *> room.figures.at, 0
-        waypost_measure(self._codes, self._dims, ids, count, query, 1, <int32_t *> room.sums.at)
+        self._multiply(ids, count, query, 1, <int32_t *> room.sums.at)
         for at in range(count):
             row = self._rows[ids[at]]
             if row >= self._row_count:
@@ -759,6 +763,11 @@ cdef class Near:
                 rows[room.found], figures[room.found] = row, figure
                 room.found += 1
         return FINE
+
+    cdef void _multiply(
+        self, const uint32_t *ids, Py_ssize_t count, const int16_t *queries, Py_ssize_t units, int32_t *sums
+    ) noexcept nogil:
+        waypost_measure(self._codes, self._dims, self._scales, self._rows, ids, count, queries, units, sums)
 
     # --- How near they are -----------------------------------------------------------------------
 
@@ -786,9 +795,7 @@ cdef class Near:
                 (<uint32_t *> room.ids.at)[vectors] = number
                 vectors += 1
         sums = <int32_t *> room.sums.at
-        waypost_measure(
-            self._codes, self._dims, <uint32_t *> room.ids.at, vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, sums
-        )
+        self._multiply(<uint32_t *> room.ids.at, vectors, <const int16_t *> PyBytes_AS_STRING(asked), units, sums)
         vectors = 0
         for at in range(count):
             vectors += self._tell(given[at], sums + vectors * units, units, contexts + at * units, examples + at * units)
@@ -833,7 +840,7 @@ cdef class Near:
             if self._places[number] == 0:
                 continue
             for unit in range(count):
-                waypost_measure(self._codes, self._dims, &number, 1, units + unit * self._dims, 1, &product)
+                self._multiply(&number, 1, units + unit * self._dims, 1, &product)
                 figure = <float> product * step * self._scales[number]
                 if not place or figure > best:
                     best, place = figure, self._places[number]
@@ -933,8 +940,8 @@ cdef object _in_order(Room room, Py_ssize_t most):
         keys[at] = <uint64_t> waypost_descending((<float *> room.figures.at)[at]) << 32 | <uint64_t> at
     keys = _sorted(keys, keys + count, count, 32, ~(<uint64_t> 0))
     for at in range(most):
-        its_rows[at] = (<uint32_t *> room.rows.at)[keys[at] & 0xFFFFFFFF]
-        its_figures[at] = (<float *> room.figures.at)[keys[at] & 0xFFFFFFFF]
+        its_rows[at] = (<uint32_t *> room.rows.at)[<uint32_t> keys[at]]
+        its_figures[at] = (<float *> room.figures.at)[<uint32_t> keys[at]]
     return rows, figures
 
 
