@@ -13,7 +13,8 @@ Each of the three is something that goes and something that comes back, with as 
 turns in short rounds (ROUNDS), and a ratio is how often per second, divided by `bare` of the same round: its median, with the
 lowest and the highest (`_between`). A `cpu_ratio` is the same of the processor's time on the side that needs more of it, a
 `cpu_both_ratio` that of both sides together, over all rounds: other work on the machine changes them less. What one core signs
-and verifies in a second is measured too. The figures belong to the machine.
+and verifies in a second is measured too, and for each size what the parts of a message take that nobody can leave out
+(`parts_us`): below their sum lies no figure of both sides. The figures belong to the machine.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import msgspec
 import psutil
 import uvloop
 from websockets.asyncio.client import connect
@@ -37,12 +41,17 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from bench.measures import quantile
 from waypost.client.talk import ChatMessage
+from waypost.client.text_frames import frame_text
 from waypost.live import LiveAgent
+from waypost.meeting.mail import Letter
 from waypost.trust.signing import new_key
+from waypost.wire.agp import Content, parse_message, write_message
+from waypost.wire.agp_signing import find_signature
 
 SIZES = (64, 1024, 16_384)
 WINDOW = 64
 ROUNDS = 10
+AT_ONCE = 24  # messages that are signed or verified together
 AROUND = 430  # bytes of a message that are not its content
 CALLER, ANSWERER = "agent:caller.example.com", "agent:answerer.example.com"
 KEYS = {CALLER: new_key("ed25519", b"c" * 32), ANSWERER: new_key("ed25519", b"a" * 32)}
@@ -196,6 +205,35 @@ async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil
     }
 
 
+def parts(size: int) -> dict[str, float]:
+    """The processor's time of each part of a message alone, in µs: the best of many rounds, AT_ONCE messages each."""
+    key, content = KEYS[CALLER], Content(text="x" * size)
+    named = {"sender": CALLER, "to": ANSWERER, "kind": "chat", "at": time.time(), "content": content}
+    frames = [write_message(key, message_id=f"{at:036d}", **named) for at in range(AT_ONCE)]
+    messages = [parse_message(frame) for frame in frames]
+    signed = [(find_signature(each.signature) or b"", each.covered) for each in messages]
+    for each in signed:
+        assert key.public.verify(*each)
+    letters = [Letter(id=each.id, peer=CALLER, content=content) for each in messages * 2]
+    works: dict[str, Callable[[], object]] = {
+        "sign": lambda: key.sign_each([covered for _, covered in signed]),
+        "verify": lambda: key.public.verify_each(signed),
+        "read": lambda: deque(map(parse_message, frames), 0),
+        "frame": lambda: deque((frame_text(frame, b"mask") for frame in frames), 0),
+        "kept": lambda: deque(map(msgspec.msgpack.encode, letters), 0),  # on both sides
+    }
+    return {name: round(best_of(work) / AT_ONCE * 1e6, 1) for name, work in works.items()}
+
+
+def best_of(work: Callable[[], object], rounds: int = 60) -> float:
+    found = math.inf
+    for _ in range(rounds):
+        begun = time.process_time()
+        work()
+        found = min(found, time.process_time() - begun)
+    return found
+
+
 def signatures(seconds: float) -> dict[str, int]:
     """What the cryptography alone allows."""
     key, data = KEYS[CALLER], b"x" * 256
@@ -245,7 +283,7 @@ def main() -> None:
             process = psutil.Process(other.pid)
             found: dict[str, Any] = {"sizes": [], **signatures(min(1.0, given.seconds))}
             for size in SIZES:
-                row = uvloop.run(measure(urls, size, given.seconds, process))
+                row = uvloop.run(measure(urls, size, given.seconds, process)) | {"parts_us": parts(size)}
                 found["sizes"].append(row)
                 print(json.dumps(row))
             if given.idle:
