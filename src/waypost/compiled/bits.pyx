@@ -223,19 +223,25 @@ def kin(const uint64_t[:, ::1] fingerprints, parts, const uint64_t[:, ::1] crowd
 
 def held(const uint32_t[::1] rows, const uint32_t[::1] kin):
     """One byte a row: whether it is among the kin, who stand in order."""
-    cdef Py_ssize_t n = kin.shape[0], at, low, high, middle
+    cdef Py_ssize_t n = kin.shape[0], at
     found = PyBytes_FromStringAndSize(NULL, rows.shape[0])
     cdef uint8_t *is_held = <uint8_t *> PyBytes_AS_STRING(found)
+    if not n:
+        memset(is_held, 0, rows.shape[0])
+        return found
     for at in range(rows.shape[0]):
-        low, high = 0, n
-        while low < high:
-            middle = (low + high) // 2
-            if kin[middle] < rows[at]:
-                low = middle + 1
-            else:
-                high = middle
-        is_held[at] = low < n and kin[low] == rows[at]
+        is_held[at] = _last_up_to(&kin[0], n, rows[at]) == rows[at]
     return found
+
+
+cdef inline uint32_t _last_up_to(const uint32_t *kin, Py_ssize_t n, uint32_t row) noexcept nogil:
+    """The last of the kin that is not behind a row, or the first of all: by halves, and no step depends on a guess."""
+    cdef Py_ssize_t half
+    while n > 1:
+        half = n // 2
+        kin += half * (kin[half] <= row)
+        n -= half
+    return kin[0]
 
 
 cdef int _check(const uint64_t[:, ::1] fingerprints, Py_ssize_t least) except -1:
