@@ -72,7 +72,10 @@ def _warnings(record: AgentRecord) -> Iterator[str]:
 def _find_superlative(text: str) -> re.Match[str] | None:
     """Most texts hold none, which is seen sooner without a pattern."""
     folded = text.casefold()
-    return _SUPERLATIVE.search(text) if any(word in folded for word in _SUPERLATIVES) else None
+    for word in _SUPERLATIVES:
+        if word in folded:
+            return _SUPERLATIVE.search(text)
+    return None
 
 
 PROFILE = ProfileCodec()

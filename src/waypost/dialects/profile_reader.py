@@ -133,7 +133,7 @@ def read_status(document: Mapping[str, Any], path: str) -> str | None:
 def read_time(document: Mapping[str, Any], name: str, path: str) -> str | None:
     """An RFC 3339 text as it was written, or None when it is absent."""
     text = find_text(document, name, path, most=limits.TAG_CHARS)
-    if text is not None:
+    if text is not None and find_instant(text) is None:
         parse_rfc3339(text, member(path, name))
     return text
 

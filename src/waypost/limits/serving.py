@@ -77,6 +77,7 @@ SIGN_IN_CODES: Final = 1000  # redeemed codes that are remembered; each was made
 PAGE_AGENTS: Final = 25  # in a list, and in what a search shows
 PAGE_CHANGES: Final = 12  # beside the catalogue; all of them are on the page of changes
 PAGE_CHANGES_KEPT: Final = 60  # for each audience, one for each agent
+PAGE_CHANGES_TOLD: Final = 500  # that wait to be taken in until somebody looks: a millisecond of work
 PAGE_AUDIENCES: Final = 1000  # whose latest changes are kept: private ones each have their own
 PAGE_FORM_BYTES: Final = 1 * MIB  # a document of the largest size, percent-encoded
 PAGE_CARDS: Final = 4096  # agents of which the written card is kept: some 2 KiB each

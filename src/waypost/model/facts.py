@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from waypost.late import late_pattern
 from waypost.model.names import fold
 from waypost.model.record import AgentRecord
 
@@ -41,8 +42,8 @@ _PRICES: Final = (
 _PRICE_PARTS: Final = ("amount", "price", "value", "per_call", "per_request", "max")
 _CALLS: Final = frozenset(("call", "request", "task", "invocation", "query"))
 _SYMBOLS: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy"}
-_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?(ms|s)\Z")
-_AMOUNT: Final = re.compile(
+_DURATION: Final = late_pattern(r"(\d{1,12}(?:\.\d{1,9})?) ?(ms|s)\Z")
+_AMOUNT: Final = late_pattern(
     r"([a-z]{3}|[$€£¥])? ?(\d{1,12}(?:\.\d{1,9})?) ?([a-z]{3}|[$€£¥])?"
     r"(?: ?(?:/|per) ?(?:call|request|task|invocation|query))?\Z"
 )
@@ -64,8 +65,10 @@ def facts_of(record: AgentRecord) -> tuple[str, ...]:
         places = tuple(place for place in (record.constraints, extra) if place)
         stated += [f"{REGION}:{value}" for value in _named(places, _REGIONS)]
         stated += [f"{LANGUAGE}:{language_tag(value)}" for value in _named(places, _LANGUAGES)]
-        if any(not _TIMED.isdisjoint(place) for place in places):
-            stated += _latency(places)
+        for place in places:
+            if not _TIMED.isdisjoint(place):
+                stated += _latency(places)
+                break
         stated += _price(places)
     for tag in record.tags:
         if tag.startswith("lang-") and len(tag) > 5:
@@ -148,7 +151,7 @@ def _milliseconds(value: Any) -> float | None:
 def _price(places: _Places) -> Iterator[str]:
     for place in places:
         for name, value in place.items():
-            match = _PRICED_IN.match(name)
+            match = _PRICED_IN.match(name) if "_per_" in name else None
             currency = match[1] if match else place.get("currency")
             read = _priced(value, currency) if match or name in _PRICES else None
             if read is not None:

@@ -92,7 +92,9 @@ class Catalogue:
     def _load_names(self, roll: Roll) -> None:
         ids, aliases = roll.column("id"), roll.column("aliases")
         rows = range(len(ids))
-        named = {*compress(rows, aliases), *compress(rows, map(not_, map(str.isascii, ids)))}
+        named = set(compress(rows, aliases))
+        if not "".join(ids).isascii():
+            named.update(compress(rows, map(not_, map(str.isascii, ids))))
         if max(map(len, ids), default=0) > _UNHASHED:
             named.update(compress(rows, map(_UNHASHED.__lt__, map(len, ids))))
         for row in sorted(named):

@@ -198,7 +198,8 @@ def _create(
     decoded = publication.decoded
     ttl = granted_ttl(publication.ttl_seconds or decoded.ttl_seconds, publication.dialect)
     visibility = _visibility(publication, default_visibility)
-    aliases = _aliases(decoded.record.id, decoded.aliases, decoded.source_id)
+    is_called_otherwise = decoded.aliases or decoded.source_id != decoded.record.id
+    aliases = _aliases(decoded.record.id, decoded.aliases, decoded.source_id) if is_called_otherwise else ()
     sources = (_source_of(publication, now),)
     document = record_bytes(decoded.record)
     registration = Registration(

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from waypost import limits
 from waypost.dialects import decode_document
 from waypost.dialects.codec import DecodeContext, Decoded
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
+from waypost.model.events import Event
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query, Ranking
 from waypost.model.registration import Entry
@@ -86,6 +87,17 @@ def _to_nobody(_: int) -> None:
     """Whom a registry announces its revision to when nobody follows it."""
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is loaded meanwhile lives as long as the process: the collector looks at it once, not again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+    gc.freeze()
+
+
 class Registry(Confirming):
     def __init__(
         self,
@@ -123,14 +135,8 @@ class Registry(Confirming):
 
     async def start(self) -> None:
         """Open the store, fill the catalogue, catch the index up with the log, start the housekeeping."""
-        await self._open_store()
-        self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
-        revision = await self.store.revision()
-        self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
-        await self._load_catalogue()
-        await self.trust.load()
-        await self.proofs.load(self.store)
-        await self._recall_removals(revision)
+        with _uncollected():
+            revision = await self._load()
         await self._loaded()
         await self._finish()
         self.ready = True
@@ -140,6 +146,18 @@ class Registry(Confirming):
             asyncio.create_task(self._every(seconds, work), name=work.__name__)
             for seconds, work in self._housekeeping()
         ]
+
+    async def _load(self) -> int:
+        """All that was durable, into memory; its revision."""
+        await self._open_store()
+        self.seal = Seal(await self.store.secret("cursor", lambda: secrets.token_bytes(KEY_BYTES)))
+        revision = await self.store.revision()
+        self.changes = ChangeLog(self.store, self.seal, revision, nonce=lambda: secrets.token_bytes(8))
+        await self._load_catalogue()
+        await self.trust.load()
+        await self.proofs.load(self.store)
+        await self._recall_removals(revision)
+        return revision
 
     async def _open_store(self) -> None:
         """While a thread looks at the file, which takes no turn of the interpreter, what searching needs is loaded."""
@@ -199,16 +217,10 @@ class Registry(Confirming):
         await self.store.close()
 
     async def _load_catalogue(self) -> None:
-        """What is loaded here lives as long as the process: the collector looks at it once, not again and again."""
-        gc.disable()
-        try:
-            async for page in self.store.entries():
-                roll = Roll.of(page)
-                self.catalogue.load(roll)
-                self._domains.update(roll.stated("domain", "id"))
-        finally:
-            gc.enable()
-        gc.freeze()
+        async for page in self.store.entries():
+            roll = Roll.of(page)
+            self.catalogue.load(roll)
+            self._domains.update(roll.stated("domain", "id"))
 
     async def _prepare(self) -> None:
         """What the first answers and registrations can do without, in small turns between them."""
@@ -223,7 +235,12 @@ class Registry(Confirming):
 
     async def _recall_removals(self, revision: int) -> None:
         """`Last-Modified` of a list counts removals; the newest ones are in the log."""
+        newest: dict[tuple[Any, ...], Event] = {}  # by who saw it: most changes are seen by the same
         for event in await self.store.events(max(0, revision - 1000), 1000):
+            seen = event.owner, event.visibility, event.invitees, event.before
+            if seen not in newest or newest[seen].at < event.at:
+                newest[seen] = event
+        for event in newest.values():
             self.catalogue.note_change({*event.scopes, *(event.before or ())}, event.at)
 
     async def _every(self, seconds: float, work: Callable[[], Any]) -> None:

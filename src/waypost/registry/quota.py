@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from waypost.errors import QuotaExceeded
 from waypost.model.principal import Principal
 from waypost.registry.catalogue import Catalogue
+
+_NO_LIMIT = nullcontext()
 
 
 class Quota:
@@ -18,10 +20,13 @@ class Quota:
         self._most = most
         self._coming: dict[str, set[str]] = {}  # by owner, ids of new agents that are being written
 
-    @contextmanager
-    def place(self, principal: Principal, keys: Sequence[str]) -> Iterator[None]:
+    def place(self, principal: Principal, keys: Sequence[str]) -> AbstractContextManager[None]:
         """Hold a place for the agent of these names while it is written, or refuse. An agent that is there needs none."""
-        if not self._most or principal.is_admin or any(self._catalogue.resolve(key) is not None for key in keys):
+        return self._place(principal, keys) if self._most and not principal.is_admin else _NO_LIMIT
+
+    @contextmanager
+    def _place(self, principal: Principal, keys: Sequence[str]) -> Iterator[None]:
+        if any(self._catalogue.resolve(key) is not None for key in keys):
             yield
             return
         owner, agent_id = principal.subject or "", keys[0]

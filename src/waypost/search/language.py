@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from waypost.late import late_pattern
+
 UNKNOWN: Final = 0
 LANGUAGES: Final = ("", "en", "es", "de", "fr", "pt", "it", "nl", "zh", "ja", "ko", "ru", "ar", "th")
 
@@ -28,15 +30,16 @@ _SMALL_WORDS: Final = {
     "le la",
     "nl": "het een voor met van naar niet zijn ik wij deze dit mijn hoe wat op bij uit en de te om aan",
 }
-_SCRIPTS: Final = (
-    ("ja", re.compile(r"[\u3040-\u30ff]")),
-    ("ko", re.compile(r"[\uac00-\ud7a3]")),
-    ("zh", re.compile(r"[\u4e00-\u9fff]")),
-    ("ru", re.compile(r"[\u0400-\u04ff]")),
-    ("ar", re.compile(r"[\u0600-\u06ff]")),
-    ("th", re.compile(r"[\u0e00-\u0e7f]")),
+_RANGES: Final = (
+    ("ja", r"[\u3040-\u30ff]"),
+    ("ko", r"[\uac00-\ud7a3]"),
+    ("zh", r"[\u4e00-\u9fff]"),
+    ("ru", r"[\u0400-\u04ff]"),
+    ("ar", r"[\u0600-\u06ff]"),
+    ("th", r"[\u0e00-\u0e7f]"),
 )
-_ANY_SCRIPT: Final = re.compile("|".join(script.pattern for _, script in _SCRIPTS))
+_SCRIPTS: Final = tuple((language, late_pattern(ranges)) for language, ranges in _RANGES)
+_ANY_SCRIPT: Final = late_pattern("|".join(ranges for _, ranges in _RANGES))
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z]+")
 _LOOKED_AT: Final = 2000  # characters: a language shows early

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from waypost.late import late_pattern
 from waypost.search.text import query_terms
 
 _LEAST_BESIDE: Final = 4  # terms outside the marks: with fewer, the marks insist
 _MARK: Final = re.compile("[\"\u201c\u201e\u00ab\u300c]|(?<!\\w)['\u2018]")
-_QUOTED: Final = re.compile(
+_QUOTED: Final = late_pattern(
     '"[^"]{1,80}"|[\u201c\u201e][^\u201c\u201d]{1,80}[\u201c\u201d]|\u00ab[^\u00bb]{1,80}\u00bb|\u300c[^\u300d]{1,80}\u300d'
     r"|(?<!\w)'(?!\s)[^']{1,80}(?<!\s)'(?!\w)"  # not the apostrophe of "Ann's" or "the students' work"
     "|(?<!\\w)\u2018(?!\\s)[^\u2018\u2019]{1,80}(?<!\\s)\u2019(?!\\w)"

@@ -66,7 +66,8 @@ class TagNeighbours:
         self._tags: SortedSet[str] = SortedSet()
         self._chunks: list[_Chunk] = []
         self._fresh: list[str] = []
-        self._under: dict[int, list[str]] = {}  # the fresh ones
+        self._under: dict[int, list[str]] = {}  # the fresh ones, as many as were there when somebody last asked
+        self._noted = 0
 
     def __len__(self) -> int:
         return len(self._tags)
@@ -81,11 +82,7 @@ class TagNeighbours:
         self._fresh += new
         if len(self._fresh) >= _CHUNK:
             self._keep(_Chunk.of(self._fresh))
-            self._fresh, self._under = [], {}
-            return
-        for tag in new:
-            for form in _shortened(tag, 1):
-                self._under.setdefault(hash(form), []).append(tag)
+            self._fresh, self._under, self._noted = [], {}, 0
 
     def _keep(self, chunk: _Chunk) -> None:
         """Each chunk is less than half of the one before it, so that there are few."""
@@ -116,11 +113,19 @@ class TagNeighbours:
 
     def _met(self, word: str, most: int) -> set[str]:
         keys = {hash(form) for form in _shortened(word, most if len(word) <= _LONG else 1)}
+        self._note_fresh()
         met = {tag for key in keys for tag in self._under.get(key, ())}
         wanted = np.fromiter(keys, dtype=np.int64, count=len(keys))
         for chunk in self._chunks:
             met.update(chunk.under(wanted))
         return met
+
+    def _note_fresh(self) -> None:
+        """Few are asked for before there are so many that they are sorted."""
+        for tag in self._fresh[self._noted :]:
+            for form in _shortened(tag, 1):
+                self._under.setdefault(hash(form), []).append(tag)
+        self._noted = len(self._fresh)
 
     def _same_stem(self, word: str) -> Iterator[str]:
         stem = analyse(word)

@@ -89,7 +89,7 @@ class Taxonomy:
         self._concepts = concepts
         self._named = _under_keys(concepts, spoken=False)
         self._spoken = _under_keys(concepts, spoken=True)
-        self._beginnings = frozenset(key.split(" ", 1)[0] for key in self._spoken)
+        self._beginnings = frozenset(key.partition(" ")[0] for key in self._spoken)
 
     def __len__(self) -> int:
         return len(self._concepts)
@@ -141,8 +141,11 @@ class Taxonomy:
 def _under_keys(concepts: Mapping[str, _Concept], *, spoken: bool) -> dict[str, tuple[str, ...]]:
     labels: dict[str, tuple[str, ...]] = {}
     for label, concept in concepts.items():
+        alone = (label,)
         for key in concept.spoken if spoken else concept.keys:
-            labels[key] = (*labels.get(key, ()), label)
+            held = labels.setdefault(key, alone)
+            if held is not alone:
+                labels[key] = (*held, label)
     return labels
 
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from waypost.errors import InvalidParameter, PreconditionFailed
+from waypost.late import late_pattern
 from waypost.server.asgi import Request
 
 # One tag of a list, or as much as is none up to what may be one.
-_TAG = re.compile(
+_TAG = late_pattern(
     r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
     |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*+))""",
     re.VERBOSE,
@@ -28,9 +29,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
 _DATE_FORMS = (
-    re.compile(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
-    re.compile(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
-    re.compile(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
+    late_pattern(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
+    late_pattern(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
+    late_pattern(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
 )
 
 

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from waypost.late import late_pattern
+
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\x20-\x7e])*"'
-_RANGE = re.compile(
+_RANGE = late_pattern(
     rf"[ \t]*({_TOKEN})/({_TOKEN})((?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*)[ \t]*(?:,|\Z)"
 )
-_PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
+_PARAMETER = late_pattern(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
 _WEIGHT = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\Z")
 _EMPTY = re.compile(r"[ \t]*(?:,|\Z)")
 

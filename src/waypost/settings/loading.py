@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waypost.errors import ConfigurationError
+from waypost.late import late_module
 from waypost.model.credentials import located
 from waypost.settings.addresses import check_url
 from waypost.settings.checking import check, parse
@@ -19,6 +19,11 @@ from waypost.settings.places import data_folder, is_loopback
 from waypost.settings.row import PREFIX, Setting
 from waypost.settings.rows import BY_NAME, SERVICE_SETTINGS, SETTINGS
 from waypost.settings.service import Settings
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = late_module("tomllib")  # most services have no settings file
 
 CONFIG_FILE = "waypost.toml"
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT).*|PORT_\d+_.*)\Z")

@@ -19,7 +19,7 @@ _READER_CACHE_KIB = 16 * 1024  # the system caches the file as well; these pages
 _MAPPED_BYTES = (
     1024 * 1024 * 1024
 )  # of the file, read without a call for each page; the system's memory, given back at need
-_LOG_KEPT_BYTES = 32 * 1024 * 1024  # a log that grew beyond it in a burst gives its space back
+_LOG_KEPT_BYTES = 48 * 1024 * 1024  # a log that grew beyond it in a burst gives its space back
 _BUSY_SECONDS = 1.0  # one process writes; only a recovery after a crash can make a reader wait
 
 Failpoint = Callable[[str], None]

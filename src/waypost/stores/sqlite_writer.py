@@ -32,13 +32,14 @@ Reply = tuple["asyncio.Future[Any]", Any, BaseException | None]
 Failure = sqlite3.Error | OSError | None
 Listener = Callable[[Sequence[Committed]], None]
 
-_CHECKPOINT_BYTES = (
-    16 * limits.MIB
-)  # beyond it the log is folded into the file; recovery reads at most a few times this
+# Beyond it the log is folded into the file, and who writes waits for that: a fold of a hundred thousand agents' pages takes as
+# long as a thousand registrations. Recovery reads at most a little more than this.
+_CHECKPOINT_BYTES = 32 * limits.MIB
 _LULL_BYTES = 2 * limits.MIB  # likewise when nothing was to be written for a while
 _LULL_SECONDS = 0.2
 _PAGE_BYTES = 4 * limits.KIB
-_PAGES_TOUCHED = 4  # by a usual command, beside the bytes that it writes
+_PAGES_TOUCHED = 2  # by a usual command, beside the bytes that it writes
+_PAGES_OF_GROUP = 10  # what the commands of one commit share: the ends of the tables, and the pages above them
 
 
 class GroupWriter:
@@ -181,7 +182,8 @@ class GroupWriter:
         if failure is not None:
             self._fail(group, failure)
             return
-        self._logged_bytes += self._tables.written_bytes + len(group) * _PAGES_TOUCHED * _PAGE_BYTES
+        pages = len(group) * _PAGES_TOUCHED + _PAGES_OF_GROUP
+        self._logged_bytes += self._tables.written_bytes + pages * _PAGE_BYTES
         changes, noted = self._tables.settle()
         self.revision = self._tables.revision
         if self._wrote:

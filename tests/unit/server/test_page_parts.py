@@ -183,6 +183,23 @@ async def test_the_latest_changes_are_those_that_one_may_see(tmp_path: Path) -> 
         assert "hidden" not in page
 
 
+async def test_however_many_changes_came_the_newest_of_each_agent_are_shown_in_their_order(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        registry = bench.registry
+        seldom, often = RecentChanges(registry), RecentChanges(registry)
+        for start in (0, 300, 400):
+            lines = [
+                json.dumps(profile(f"agent-{number:03}", name=f"A {start}")) for number in range(start, start + 300)
+            ]
+            await bench.admin().post("/api/v1/agents:batch", content="\n".join(lines).encode())
+            often.latest(None, 1)
+        expected = [f"agent-{number:03}" for number in range(699, 639, -1)]
+        for changes in (seldom, often):
+            for audience in (None, frozenset(("public",))):
+                assert [change.id for change in changes.latest(audience, limits.PAGE_CHANGES_KEPT)] == expected
+            assert changes.latest(frozenset(("internal",)), 5) == []
+
+
 # --- Registering ----------------------------------------------------------------------------------
 
 

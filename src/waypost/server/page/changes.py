@@ -50,9 +50,13 @@ class RecentChanges:
         self._registry = registry
         self._kept: OrderedDict[str, OrderedDict[str, Change]] = OrderedDict()
         self._is_filled = False
-        registry.observe(self._take_in)
+        self._told: list[
+            tuple[Event, str]
+        ] = []  # and not taken in yet: there are more changes than readers of this list
+        registry.observe(self._hear)
 
     def latest(self, audience: frozenset[str] | None, most: int) -> list[ShownChange]:
+        self._take_in()
         if not self._is_filled:
             self._fill()
         found: dict[str, Change] = {}
@@ -63,12 +67,28 @@ class RecentChanges:
         newest = heapq.nlargest(most, found.values(), key=lambda change: change.place)
         return [shown for change in newest if (shown := _shown(change, audience)) is not None]
 
-    def _take_in(self, committed: Committed) -> None:
+    def _hear(self, committed: Committed) -> None:
         event = committed.event
         if event.type != "renewed":
-            name = committed.registration.record.name if committed.registration is not None else ""
-            change = Change(msgspec.structs.replace(event, record=None), name)
-            self._put(change, {*event.scopes, *(event.before or ()), _EVERYTHING})
+            self._told.append((event, committed.registration.record.name if committed.registration is not None else ""))
+            if len(self._told) >= limits.PAGE_CHANGES_TOLD:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """Of what many see, only the newest few are looked at: the others would be gone again."""
+        told, self._told = self._told, []
+        newest: dict[str, set[str]] = {scope: set() for scope in _SHARED}
+        puts: list[tuple[Change, list[str]]] = []
+        for event, name in reversed(told):
+            scopes = [
+                scope
+                for scope in {*event.scopes, *(event.before or ()), _EVERYTHING}
+                if scope not in newest or _is_among(newest[scope], event.id)
+            ]
+            if scopes:
+                puts.append((Change(msgspec.structs.replace(event, record=None), name), scopes))
+        for change, scopes in reversed(puts):
+            self._put(change, scopes)
 
     def _put(self, change: Change, scopes: Iterable[str]) -> None:
         for scope in scopes:
@@ -97,6 +117,14 @@ class RecentChanges:
             told = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
             newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGES_KEPT :]
             self._kept[scope] = OrderedDict((change.event.id, change) for change in newest)
+
+
+def _is_among(newest: set[str], agent_id: str) -> bool:
+    """Whether a change is the newest of its agent, and no more than the few that are kept came after it; then it is noted."""
+    if agent_id in newest or len(newest) >= limits.PAGE_CHANGES_KEPT:
+        return False
+    newest.add(agent_id)
+    return True
 
 
 def _change_of(entry: Entry) -> Change:
