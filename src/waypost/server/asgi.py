@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from waypost import limits
 from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
@@ -213,6 +213,16 @@ def decode_segment(segment: str | bytes) -> str:
     if not text.isprintable() and any(char < " " or char == "\x7f" for char in text):
         raise InvalidParameter("The path holds a control character.", path="id")
     return text
+
+
+def decode_path(raw: bytes) -> str:
+    """A whole path as it is shown to people; what is no escape stands as it came."""
+    if b"%" not in raw:
+        return raw.decode("ascii")
+    try:
+        return _unescaped(raw).decode("utf-8", "replace")
+    except InvalidParameter:
+        return unquote(raw.decode("ascii"))
 
 
 def _unescaped(raw: bytes) -> bytes:
