@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from waypost import limits
+
 F32 = npt.NDArray[np.float32]
 
 FEWEST: Final = 6  # examples: fewer do not tell many skills from one that is told in many ways
@@ -25,13 +27,15 @@ _GRID: Final = 2.0**17  # of the scale of a vector, which is 1/127 at most; its 
 def many_sided(arrays: Mapping[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.uint32]) -> F32:
     """[rows] of the arrays of a block of vectors: 0 for an agent of one piece, 1 for one of many skills. The first vector of
     a row is the agent as a whole."""
-    starts = arrays["row_starts"][rows].astype(np.intp)
-    counts = arrays["row_starts"][np.add(rows, 1, dtype=np.intp)].astype(np.intp) - starts - 1
+    row_starts = np.asarray(arrays["row_starts"], np.uint32)
+    starts = row_starts.take(rows)
+    sizes = row_starts.take(np.add(rows, 1, dtype=np.intp)) - starts
     found = np.zeros(len(rows), dtype=np.float32)
-    if len(some := np.flatnonzero(counts >= FEWEST)):
-        breadth = _breadths(arrays, starts[some] + 1, counts[some])
-        believed = np.minimum(1.0, BELIEVED / counts[some])
-        found[some] = believed * np.clip((breadth - ONE) / (MANY - ONE), 0, 1)
+    some = np.flatnonzero((sizes > FEWEST) & (sizes <= limits.EXAMPLES + 1))  # more are in no record: a damaged file
+    if len(some):
+        counts = sizes[some].astype(np.intp) - 1
+        breadth = _breadths(arrays, starts[some].astype(np.intp) + 1, counts)
+        found[some] = np.minimum(1.0, BELIEVED / counts) * np.clip((breadth - ONE) / (MANY - ONE), 0, 1)
     return found
 
 

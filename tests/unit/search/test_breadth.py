@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from waypost.search.breadth import BELIEVED, FEWEST, many_sided
 from waypost.search.vectors import Block
@@ -59,6 +60,15 @@ def test_what_is_found_of_an_agent_does_not_depend_on_who_else_is_looked_at() ->
     assert [float(many_sided(arrays, rows[at : at + 1])[0]) for at in range(len(rows))] == together.tolist()
     assert many_sided(arrays, rows[::-1]).tolist() == together[::-1].tolist()
     assert len(set(together.tolist())) > 2
+
+
+def test_a_damaged_file_is_no_trouble() -> None:
+    arrays = dict(block(unrelated(8), unrelated(8)).arrays)
+    starts = np.array([0, 0xFFFF_FFF0, 18], dtype=np.uint32)  # rows of far more vectors than a record has examples
+    assert many_sided({**arrays, "row_starts": starts}, np.arange(2, dtype=np.uint32)).tolist() == [0.0, 0.0]
+    beyond = np.array([0, 9, 9, 18], dtype=np.uint32) + np.uint32(1_000)
+    with pytest.raises(IndexError):
+        many_sided({**arrays, "row_starts": beyond}, np.arange(3, dtype=np.uint32))
 
 
 def test_nobody_is_no_trouble() -> None:
