@@ -31,6 +31,9 @@ class Table:
         admitted: int,
         limit: int,
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32], int]: ...
+    def tagged(
+        self, keys: Sequence[int], mask: npt.NDArray[np.bool_], admitted: int, limit: int
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32], int]: ...
     def measured(
         self,
         place: int,

@@ -23,6 +23,7 @@ cdef extern from *:
     void waypost_ahead(const void *place) noexcept nogil
 
 DEF MOST_TERMS = 255
+DEF MOST_CHOSEN = 1024
 DEF MOST_UNITS = 64
 DEF ARRAYS = 18  # of a segment that are read here
 DEF SLOTS = 512  # of the little table from a term to its place in the question: at most half of them are taken
@@ -32,9 +33,11 @@ DEF FEW = 2048  # figures of one bucket that are looked at apart from the others
 DEF SAMPLE = 2048  # figures that tell roughly where the best begin
 DEF MARGIN = 3  # of the rows wanted, so many are looked for
 DEF FAR = 64  # figures ahead, of which few are looked at
+DEF FEW_ROWS = 256  # that are read one by one, instead of being looked for in lists
 DEF AHEAD = 8  # rows whose arrays are fetched while one is looked at
 
 cdef uint32_t FREE = 0xFFFFFFFF
+cdef uint8_t ONE = 1
 cdef long LONG_WORK = 50_000  # postings or rows from which a call lets other threads run
 
 
@@ -44,13 +47,16 @@ cdef struct Places:
 
 
 cdef struct Chosen:
-    # Terms that choose, the one that can add most first.
+    # Terms or keys that choose, the one that can add most first, and where their rows stand.
     int count
-    uint32_t number[MOST_TERMS]
-    int64_t start[MOST_TERMS]
-    int64_t stop[MOST_TERMS]
-    float weight[MOST_TERMS]
-    double bound[MOST_TERMS]
+    const uint32_t *holders
+    const uint8_t *impacts
+    int step  # from the impact of one row to that of the next: 0 where all are one
+    uint32_t number[MOST_CHOSEN]
+    int64_t start[MOST_CHOSEN]
+    int64_t stop[MOST_CHOSEN]
+    float weight[MOST_CHOSEN]
+    double bound[MOST_CHOSEN]
 
 
 cdef class Scratch:
@@ -275,6 +281,39 @@ cdef int lent(array, dtype, Py_ssize_t count, Py_buffer *buffer) except -1:
     return 0
 
 
+cdef inline int64_t from_there(const uint32_t *rows, int64_t low, int64_t stop, uint32_t row) noexcept nogil:
+    """Where the first row stands, from a place on, that is not before this one: near by, most often."""
+    cdef int64_t step = 1, high, middle
+    while low + step < stop and rows[low + step] < row:
+        low += step
+        step *= 2
+    high = min(stop, low + step + 1)
+    while low < high:
+        middle = low + (high - low) // 2
+        if rows[middle] < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef void add_among(
+    const Chosen *chosen, int term, const uint32_t *rows, Py_ssize_t count, float *totals
+) noexcept nogil:
+    """What a term adds to each of these rows, which stand in order, as do those that hold it."""
+    cdef int64_t spot = chosen.start[term], stop = chosen.stop[term], at = 0
+    cdef float weight = chosen.weight[term]
+    while at < count and spot < stop:
+        spot = from_there(chosen.holders, spot, stop, rows[at])
+        if spot == stop:
+            break
+        if chosen.holders[spot] == rows[at]:
+            totals[at] += <float> chosen.impacts[spot * chosen.step] * weight
+            at += 1
+        else:
+            at = from_there(rows, at, count, chosen.holders[spot])
+
+
 cdef class Table:
     """The arrays of one segment, at hand."""
 
@@ -447,16 +486,37 @@ cdef class Table:
     def best(self, numbers, weights, heavy, mask, Py_ssize_t admitted, Py_ssize_t limit):
         """The best admitted rows by the heavy terms, in their order, with their figures; and how many are deprecated."""
         cdef Chosen chosen
+        self._choose(numbers, weights, heavy, &chosen)
+        return self._best(&chosen, mask, admitted, limit)
+
+    def tagged(self, keys, mask, Py_ssize_t admitted, Py_ssize_t limit):
+        """The same by how many of the keys they have."""
+        cdef Chosen chosen
+        cdef int64_t number
+        chosen.count, chosen.holders, chosen.impacts, chosen.step = 0, self._key_rows, &ONE, 0
+        for key in keys:
+            number = number_of(self._keys, self._key_count, key)
+            if number < 0:
+                continue
+            if chosen.count == MOST_CHOSEN:
+                raise ValueError("a question has fewer keys")
+            if not 0 <= self._key_starts[number] <= self._key_starts[number + 1] <= self._key_posted:
+                raise IndexError("a key that is damaged")
+            chosen.start[chosen.count], chosen.stop[chosen.count] = self._key_starts[number], self._key_starts[number + 1]
+            chosen.weight[chosen.count] = 1
+            chosen.count += 1
+        return self._best(&chosen, mask, admitted, limit)
+
+    cdef object _best(self, const Chosen *chosen, mask, Py_ssize_t admitted, Py_ssize_t limit):
         cdef Py_buffer seen
         cdef Scratch scratch
-        self._choose(numbers, weights, heavy, &chosen)
         if chosen.count == 0 or admitted <= 0 or limit <= 0:
             return _told(NULL, 0), _figured(NULL, 0), 0
         scratch = _spare.pop() if _spare else Scratch()
         scratch.need(self._count)
         lent(mask, _BOOL, self._count, &seen)
         try:
-            return self._answered(&chosen, scratch, <const uint8_t *> seen.buf, admitted, limit)
+            return self._answered(chosen, scratch, <const uint8_t *> seen.buf, admitted, limit)
         finally:
             PyBuffer_Release(&seen)
             _spare.append(scratch)
@@ -466,7 +526,7 @@ cdef class Table:
         cdef Py_ssize_t at, place
         cdef int64_t number
         cdef double weight, bound
-        chosen.count = 0
+        chosen.count, chosen.holders, chosen.impacts, chosen.step = 0, self._term_rows, self._impacts, 1
         if len(numbers) > MOST_TERMS or len(weights) != len(numbers):
             raise ValueError("a question has fewer terms, and a weight for each")
         for at in range(len(numbers)):
@@ -491,7 +551,7 @@ cdef class Table:
         return 0
 
     cdef object _answered(
-        self, Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t admitted, Py_ssize_t limit
+        self, const Chosen *chosen, Scratch scratch, const uint8_t *seen, Py_ssize_t admitted, Py_ssize_t limit
     ):
         cdef Py_ssize_t found
         cdef int64_t work = 0
@@ -521,9 +581,11 @@ cdef class Table:
         bint by_row,
     ) noexcept nogil:
         """How many rows were touched: they and the bits of their figures (0: not seen) stand in the scratch. -1: damaged."""
-        if by_row:
+        if by_row and chosen.step and admitted <= FEW_ROWS:
             return self._by_row(chosen, scratch, seen)
-        if admitted < self._gather or work <= self._prune_from:
+        if by_row:
+            return self._among(chosen, scratch, seen)
+        if admitted < self._gather or work <= self._prune_from or not chosen.step:
             return self._by_term(chosen, chosen.count, scratch, seen)
         return self._pruned(chosen, scratch, seen, limit, work)
 
@@ -550,6 +612,33 @@ cdef class Table:
                     scratch.bits[found] = bits_of(figure)
                     found += 1
             row += 1
+        return found
+
+    cdef Py_ssize_t _among(self, const Chosen *chosen, Scratch scratch, const uint8_t *seen) noexcept nogil:
+        """The same by looking for the admitted rows in the list of each term: others in it cost next to nothing."""
+        cdef Py_ssize_t row, at, rows = 0, found = 0
+        cdef uint32_t *admitted = scratch.rows
+        cdef float *totals = scratch.totals
+        cdef uint64_t eight
+        cdef int term
+        row = 0
+        while row < self._count:
+            if row + 8 <= self._count:
+                memcpy(&eight, seen + row, 8)
+                if eight == 0:
+                    row += 8
+                    continue
+            admitted[rows] = <uint32_t> row
+            rows += seen[row] != 0
+            row += 1
+        if rows > BLOCK:
+            return -1  # it was said that they are few
+        for term in range(chosen.count):
+            add_among(chosen, term, admitted, rows, totals)
+        for at in range(rows):
+            admitted[found], scratch.bits[found] = admitted[at], bits_of(totals[at])
+            found += totals[at] > 0
+            totals[at] = 0
         return found
 
     cdef void _put_from(self, const Chosen *chosen, int first, Places *places) noexcept nogil:
@@ -580,7 +669,7 @@ cdef class Table:
         self, const Chosen *chosen, int terms, Scratch scratch, const uint8_t *seen
     ) noexcept nogil:
         """By the first terms: the sums of a block of rows, then of the next. Each term's rows stand in order."""
-        cdef int64_t spots[MOST_TERMS]
+        cdef int64_t spots[MOST_CHOSEN]
         cdef Py_ssize_t first, at, touched = 0
         cdef int term
         memcpy(spots, chosen.start, terms * sizeof(int64_t))
@@ -603,8 +692,9 @@ cdef class Table:
         cdef float *totals = scratch.totals
         cdef uint32_t *rows = scratch.rows
         cdef uint32_t *bits = scratch.bits
-        cdef const uint32_t *holders = self._term_rows
-        cdef const uint8_t *impacts = self._impacts
+        cdef const uint32_t *holders = chosen.holders
+        cdef const uint8_t *impacts = chosen.impacts
+        cdef int64_t step = chosen.step
         cdef uint32_t row, size = <uint32_t> min(<Py_ssize_t> BLOCK, self._count - first), base = <uint32_t> first
         cdef Py_ssize_t at, found = touched, room = self._count
         cdef int64_t spot, stop
@@ -619,7 +709,7 @@ cdef class Table:
                 before = totals[row]
                 rows[found] = row
                 found += bits_of(before) == 0  # without a jump, which nobody could foresee
-                totals[row] = before + <float> impacts[spot] * weight
+                totals[row] = before + <float> impacts[spot * step] * weight
                 spot += 1
             spots[term] = spot
         for at in range(touched, min(found, room)):
@@ -902,29 +992,16 @@ cdef class Table:
         self, const uint32_t *rows, Py_ssize_t n, int64_t number, float worth, float *best
     ) except -1:
         """Where rows stand among the holders of a key, both in order: each is looked for from where the last one was."""
-        cdef int64_t start = self._key_starts[number], stop = self._key_starts[number + 1], low, high, step, middle
+        cdef int64_t start = self._key_starts[number], stop = self._key_starts[number + 1], low
         cdef Py_ssize_t at
-        cdef uint32_t row, last = 0
-        cdef const uint32_t *holders = self._key_rows
+        cdef uint32_t last = 0
         if not 0 <= start <= stop <= self._key_posted:
             raise IndexError("a key that is damaged")
         low = start
         for at in range(n):
-            row = rows[at]
-            if row < last:
-                low = start
-            last, step = row, 1
-            while low + step < stop and holders[low + step] < row:
-                low += step
-                step *= 2
-            high = min(stop, low + step + 1)
-            while low < high:
-                middle = low + (high - low) // 2
-                if holders[middle] < row:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < stop and holders[low] == row and best[at] < worth:
+            low = from_there(self._key_rows, low if rows[at] >= last else start, stop, rows[at])
+            last = rows[at]
+            if low < stop and self._key_rows[low] == rows[at] and best[at] < worth:
                 best[at] = worth
         return 0
 

@@ -11,9 +11,7 @@ import numpy.typing as npt
 from waypost.search.asked import Asked
 from waypost.search.breadth import many_sided
 from waypost.search.embedding import Vectors
-from waypost.search.filters import FEW
 from waypost.search.live import Live, Mask
-from waypost.search.ordered import once_counted
 from waypost.search.postings import Weighted
 from waypost.search.segment import Rows
 from waypost.search.vectors import reach
@@ -28,6 +26,7 @@ F64 = npt.NDArray[np.float64]
 
 LEXICAL: Final = 120  # candidates by words; PRO-31: no signal looks at more than these in detail
 VECTOR: Final = 64  # and by vectors
+_KEYS: Final = 1024  # spellings of tags that are looked for: of more than a hundred tags
 _BEHIND: Final = 256  # further ones that were measured on the way: enough to see a crowd and to look past it
 
 
@@ -131,18 +130,11 @@ def _together(parts: Sequence[Found]) -> Found:
 
 
 def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> Found:
-    """Rows with a tag that was asked for by name: reason enough to be looked at."""
+    """Rows with a tag that was asked for by name: reason enough to be looked at. Those with most of its spellings first."""
     keys = [key for wish in asked.wishes if wish.is_asked for key, _ in wish.keys]
     if not keys:
         return _NOTHING
-    if admitted <= FEW:
-        own = np.flatnonzero(mask).astype(np.uint32)
-        seen = [own[live.segment.keys.is_held(key, own)] for key in keys]
-    else:
-        seen = [rows[mask[rows]] for rows in map(live.segment.keys.rows_of, keys)]
-    rows, times = once_counted(np.concatenate(seen))
-    kept = np.lexsort((live.segment.mark[rows], -times.astype(np.float32)))[:count]
-    return Found(rows[kept].astype(np.uint32), times[kept].astype(np.float32))
+    return Found(*live.segment.table.tagged(keys[:_KEYS], mask, admitted, count)[:2])
 
 
 def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:

@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from waypost.search.ordered import once_counted
+
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.uint32]
 Scores = npt.NDArray[np.float32]
@@ -136,6 +138,24 @@ class Table:
             scores = self._said_by(rows, terms, numbers) if admitted <= _BY_ROW else self._added(terms.ordered, rows)
             return self._largest(rows[scores > 0], scores[scores > 0], limit)
         return self._by_term(terms, mask, admitted, limit)
+
+    def tagged(self, keys: Sequence[int], mask: Mask, admitted: int, limit: int) -> Best:
+        """The same by how many of the keys they have."""
+        held = [self._holders(number) for number in _numbers(self._arrays["keys"], keys) if number >= 0]
+        if not held or not admitted:
+            return _NO_ROWS, _NO_SCORES, 0
+        if admitted < self._gather:  # where these are few, who else has a key is hardly any work
+            own = np.flatnonzero(mask).astype(np.uint32)
+            seen = [own[_is_among(own, holders)] for holders in held]
+        else:
+            seen = [holders[mask[holders]] for holders in held]
+        rows, times = once_counted(np.concatenate(seen))
+        return self._largest(rows, times.astype(np.float32), limit)
+
+    def _holders(self, number: int) -> Rows:
+        starts = self._arrays["key_starts"]
+        holders: Rows = self._arrays["key_rows"][int(starts[number]) : int(starts[number + 1])]
+        return holders
 
     def _said_by(self, rows: Rows, terms: _Chosen, numbers: Sequence[int]) -> Scores:
         """The same sums from what the rows themselves hold: who else says a word is no work."""
@@ -264,19 +284,13 @@ class Table:
             best = np.zeros(len(rows), dtype=np.float32)
             for number, (_, worth) in zip(_numbers(self._arrays["keys"], [key for key, _ in keys]), keys, strict=True):
                 if number >= 0:
-                    np.maximum(best, np.float32(worth), out=best, where=self._carry(rows, number))
+                    np.maximum(best, np.float32(worth), out=best, where=_is_among(rows, self._holders(number)))
             if is_asked:
                 named += best
             else:
                 read += best
         asked_for = sum(is_asked for _, is_asked in wishes)
         return read / np.float32(max(1, len(wishes) - asked_for)), named / np.float32(max(1, asked_for))
-
-    def _carry(self, rows: Rows, number: int) -> Mask:
-        starts = self._arrays["key_starts"]
-        holders: Rows = self._arrays["key_rows"][int(starts[number]) : int(starts[number + 1])]
-        is_held: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
-        return is_held
 
 
 class _Chosen:
@@ -298,6 +312,11 @@ class _Chosen:
         self.order = sorted(bounds, key=bounds.__getitem__, reverse=True)
         self.bounds = [bounds[at] for at in self.order]
         self.ordered = [(spans[at], self.weights[at]) for at in self.order]
+
+
+def _is_among(rows: Rows, holders: Rows) -> Mask:
+    is_held: Mask = holders.take(holders.searchsorted(rows), mode="clip") == rows
+    return is_held
 
 
 def _numbers(keys: Array, wanted: Sequence[int]) -> list[int]:

@@ -93,6 +93,8 @@ def test_the_kernel_answers_as_its_twin(count: int) -> None:
             )
             for _ in range(turn % 5)
         ]
+        keys = [key for spelled, _ in wishes for key, _ in spelled]
+        same(kernel.tagged(keys, *asked[3:]), twin.tagged(keys, *asked[3:]))
         given = (turn, rows, numbers, weights, has, wishes)
         same(kernel.measured(*given), twin.measured(*given))
         same(kernel.holding(rows, numbers, tiers), twin.holding(rows, numbers, tiers))
@@ -135,6 +137,7 @@ def test_a_damaged_array_is_an_error_and_no_crash(name: str, value: int) -> None
     def every_call() -> None:
         for mask in (few, many):
             kernel.best(numbers, [1.0] * 10, range(10), mask, int(mask.sum()), 5)
+        kernel.tagged(segment.arrays["keys"].tolist(), many, 700, 5)
         kernel.measured(0, np.arange(50, dtype=np.uint32), numbers, [1.0] * 10, has, keys)
 
     with pytest.raises(IndexError):
