@@ -24,7 +24,7 @@ def answered(
 ) -> bytes:
     """Table 6. Callers who are known may have everything with detail=full; others get it redacted, and are told (PRO-36)."""
     head = dump_json(_response_head(findings, notes, request_id, redact=redact and bool(candidates)))
-    return b'%s,"candidates":[%s]}' % (head[:-1], _scored(candidates, scores))
+    return b"".join((head[:-1], b',"candidates":[', _scored(candidates, scores), b"]}"))
 
 
 def _scored(candidates: Sequence[bytes], scores: Iterable[float]) -> bytes:
@@ -50,7 +50,8 @@ def _response_head(findings: Findings, notes: list[str], request_id: str, *, red
         head["unsupported_filters"] = list(findings.unsupported_filters)
     if warnings:
         head["warnings"] = warnings
-    return head | _explanations(findings)
+    told = _explanations(findings)
+    return head | told if told else head
 
 
 def _explanations(findings: Findings) -> JsonObject:

@@ -260,7 +260,7 @@ def _is_signed(request: Request) -> bool:
 
 def _keep_private(headers: Headers) -> None:
     """H9: what depends on who asks is kept by nobody for another."""
-    said = [name for name, _ in headers]
+    said = dict(headers)
     if b"vary" not in said:
         headers.append(_VARY)
     elif _VARY not in headers:

@@ -51,7 +51,7 @@ class _Exchange:
         cycle = self._cycle
         if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
             return False
-        if (body and status in _WITHOUT_BODY) or not _FRAMING.isdisjoint([name for name, _ in headers]):
+        if (body and status in _WITHOUT_BODY) or not _FRAMING.isdisjoint(dict(headers)):
             return False
         head = _head(status, (*cycle.default_headers, *headers), len(body))
         if head is None:
