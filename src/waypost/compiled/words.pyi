@@ -22,6 +22,13 @@ class Table:
     def holding(
         self, rows: npt.NDArray[np.uint32], numbers: Sequence[int], tiers: Sequence[int]
     ) -> tuple[int, list[int]]: ...
+    def admitted(
+        self,
+        required: Sequence[int],
+        accepted: Sequence[int],
+        excluded: Sequence[int],
+        mask: npt.NDArray[np.bool_],
+    ) -> tuple[npt.NDArray[np.bool_], int]: ...
     def best(
         self,
         numbers: Sequence[int],

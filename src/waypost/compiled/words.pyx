@@ -25,6 +25,7 @@ cdef extern from *:
 DEF MOST_TERMS = 255
 DEF MOST_CHOSEN = 1024
 DEF MOST_UNITS = 64
+DEF MOST_LEVELS = 200
 DEF ARRAYS = 18  # of a segment that are read here
 DEF SLOTS = 512  # of the little table from a term to its place in the question: at most half of them are taken
 DEF BUCKETS = 1024
@@ -281,6 +282,27 @@ cdef int lent(array, dtype, Py_ssize_t count, Py_buffer *buffer) except -1:
     return 0
 
 
+cdef uint8_t leveled(uint8_t *flags, Py_ssize_t count, uint8_t level) noexcept nogil:
+    """The first level is that of whoever was on this one."""
+    cdef Py_ssize_t at
+    for at in range(count):
+        flags[at] = flags[at] == level
+    return 1
+
+
+cdef void keep(uint8_t *flags, const uint8_t *seen, Py_ssize_t count, uint8_t level) noexcept nogil:
+    cdef Py_ssize_t at
+    for at in range(count):
+        flags[at] = (flags[at] == level) & (seen[at] != 0)
+
+
+cdef Py_ssize_t total(const uint8_t *flags, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t at, found = 0
+    for at in range(count):
+        found += flags[at]
+    return found
+
+
 cdef inline int64_t from_there(const uint32_t *rows, int64_t low, int64_t stop, uint32_t row) noexcept nogil:
     """Where the first row stands, from a place on, that is not before this one: near by, most often."""
     cdef int64_t step = 1, high, middle
@@ -481,6 +503,61 @@ cdef class Table:
             raise IndexError("no such row, or one that is damaged")
         return 0
 
+    # --- Hard filters ----------------------------------------------------------------------------
+
+    def admitted(self, required, accepted, excluded, mask):
+        """The rows of a mask that have every required key, any of the accepted ones, if there are any, and none of the
+        excluded ones; and how many these are."""
+        cdef Py_buffer seen
+        cdef uint8_t level = 0
+        out = PyByteArray_FromStringAndSize(NULL, self._count)
+        cdef uint8_t *flags = <uint8_t *> PyByteArray_AS_STRING(out)
+        memset(flags, 0, self._count)
+        for key in required:
+            self._raise(key, flags, level)
+            level += 1
+            if level == MOST_LEVELS:
+                level = leveled(flags, self._count, level)
+        for key in accepted:
+            self._raise(key, flags, level)
+        level += len(accepted) > 0
+        lent(mask, _BOOL, self._count, &seen)
+        keep(flags, <const uint8_t *> seen.buf, self._count, level)
+        PyBuffer_Release(&seen)
+        for key in excluded:
+            self._clear(key, flags)
+        return _array((self._count,), _BOOL, out), total(flags, self._count)
+
+    cdef int _raise(self, key, uint8_t *flags, uint8_t level) except -1:
+        """Whoever has the key and is on this level is on the next."""
+        cdef int64_t spot, number = self._sound_key(key)
+        cdef uint32_t row
+        if number < 0:
+            return 0
+        for spot in range(self._key_starts[number], self._key_starts[number + 1]):
+            row = self._key_rows[spot]
+            if row >= self._count:
+                raise IndexError("a key that is damaged")
+            flags[row] += flags[row] == level
+        return 0
+
+    cdef int _clear(self, key, uint8_t *flags) except -1:
+        cdef int64_t spot, number = self._sound_key(key)
+        if number < 0:
+            return 0
+        for spot in range(self._key_starts[number], self._key_starts[number + 1]):
+            if self._key_rows[spot] >= self._count:
+                raise IndexError("a key that is damaged")
+            flags[self._key_rows[spot]] = 0
+        return 0
+
+    cdef int64_t _sound_key(self, key) except -2:
+        """Its number, or -1."""
+        cdef int64_t number = number_of(self._keys, self._key_count, key)
+        if number >= 0 and not 0 <= self._key_starts[number] <= self._key_starts[number + 1] <= self._key_posted:
+            raise IndexError("a key that is damaged")
+        return number
+
     # --- The best rows ---------------------------------------------------------------------------
 
     def best(self, numbers, weights, heavy, mask, Py_ssize_t admitted, Py_ssize_t limit):
@@ -495,13 +572,11 @@ cdef class Table:
         cdef int64_t number
         chosen.count, chosen.holders, chosen.impacts, chosen.step = 0, self._key_rows, &ONE, 0
         for key in keys:
-            number = number_of(self._keys, self._key_count, key)
+            number = self._sound_key(key)
             if number < 0:
                 continue
             if chosen.count == MOST_CHOSEN:
                 raise ValueError("a question has fewer keys")
-            if not 0 <= self._key_starts[number] <= self._key_starts[number + 1] <= self._key_posted:
-                raise IndexError("a key that is damaged")
             chosen.start[chosen.count], chosen.stop[chosen.count] = self._key_starts[number], self._key_starts[number + 1]
             chosen.weight[chosen.count] = 1
             chosen.count += 1

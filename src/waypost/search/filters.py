@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from waypost.search.document import protocol_key, tag_key
 from waypost.search.live import Live, Mask
-from waypost.search.ordered import once
 from waypost.search.question import Question
 from waypost.search.segment import Array, Rows
 
@@ -29,11 +27,12 @@ def admitted(live: Live, question: Question, among: Array | None = None) -> tupl
     if count <= FEW:
         rows = _passing(live, question, np.flatnonzero(mask).astype(np.uint32))
         return _only(rows, mask), len(rows)
-    narrowed = question.required or question.protocols
-    mask = _only(_wanted(live, question), mask) if narrowed else mask.copy()
-    for tag in question.excluded:
-        mask[live.segment.keys.rows_of(tag_key(tag))] = False
-    return mask, int(np.count_nonzero(mask))
+    return live.segment.table.admitted(
+        [*map(tag_key, question.required)],
+        [*map(protocol_key, question.protocols)],
+        [*map(tag_key, question.excluded)],
+        mask,
+    )
 
 
 def _passing(live: Live, question: Question, rows: Rows) -> Rows:
@@ -47,25 +46,6 @@ def _passing(live: Live, question: Question, rows: Rows) -> Rows:
     for tag in question.excluded:
         rows = rows[~keys.is_held(tag_key(tag), rows)]
     return rows
-
-
-def _wanted(live: Live, question: Question) -> Rows:
-    """Rows with every required tag and any of the protocols."""
-    keys = live.segment.keys
-    sets = [keys.rows_of(tag_key(tag)) for tag in question.required]
-    if question.protocols:
-        sets.append(union(keys.rows_of(protocol_key(protocol)) for protocol in question.protocols))
-    sets.sort(key=len)
-    rows = sets[0]
-    for each in sets[1:]:
-        rows = np.intersect1d(rows, each, assume_unique=True)
-    return rows
-
-
-def union(sets: Iterable[Rows]) -> Rows:
-    """Rows of any of the sets, in order, each once."""
-    found = list(sets)
-    return found[0] if len(found) == 1 else once(np.concatenate(found)).astype(np.uint32)
 
 
 def _only(rows: Rows, mask: Mask) -> Mask:

@@ -117,6 +117,29 @@ class Table:
         ends = sizes.cumsum()
         return np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]) if len(ends) else 0), ends
 
+    # --- Hard filters ----------------------------------------------------------------------------
+
+    def admitted(
+        self, required: Sequence[int], accepted: Sequence[int], excluded: Sequence[int], mask: Mask
+    ) -> tuple[Mask, int]:
+        """The rows of a mask that have every required key, any of the accepted ones, if there are any, and none of the
+        excluded ones; and how many these are."""
+        left = mask.copy()
+        for key in required:
+            left &= self._having([key])
+        if accepted:
+            left &= self._having(accepted)
+        left &= ~self._having(excluded)
+        return left, int(np.count_nonzero(left))
+
+    def _having(self, keys: Sequence[int]) -> Mask:
+        """Whoever has any of them."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        for number in _numbers(self._arrays["keys"], keys):
+            if number >= 0:
+                found[self._holders(number)] = True
+        return found
+
     # --- The best rows ---------------------------------------------------------------------------
 
     def best(

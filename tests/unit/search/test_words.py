@@ -95,6 +95,9 @@ def test_the_kernel_answers_as_its_twin(count: int) -> None:
         ]
         keys = [key for spelled, _ in wishes for key, _ in spelled]
         same(kernel.tagged(keys, *asked[3:]), twin.tagged(keys, *asked[3:]))
+        filters = [[dice.randint(1, KEYS + 2) << 55 for _ in range(dice.choice((0, 0, 1, 2)))] for _ in range(3)]
+        filters[0] *= dice.choice((1, 1, 150))
+        same(kernel.admitted(*filters, mask), twin.admitted(*filters, mask))
         given = (turn, rows, numbers, weights, has, wishes)
         same(kernel.measured(*given), twin.measured(*given))
         same(kernel.holding(rows, numbers, tiers), twin.holding(rows, numbers, tiers))
@@ -138,6 +141,7 @@ def test_a_damaged_array_is_an_error_and_no_crash(name: str, value: int) -> None
         for mask in (few, many):
             kernel.best(numbers, [1.0] * 10, range(10), mask, int(mask.sum()), 5)
         kernel.tagged(segment.arrays["keys"].tolist(), many, 700, 5)
+        kernel.admitted([], [], segment.arrays["keys"].tolist(), many)
         kernel.measured(0, np.arange(50, dtype=np.uint32), numbers, [1.0] * 10, has, keys)
 
     with pytest.raises(IndexError):
