@@ -316,7 +316,8 @@ cdef class Layers:
     cdef int32_t[::1] slots
     cdef int64_t[::1] holders
 
-    def __init__(self, dict arrays, const uint8_t[:, ::1] table, const float[::1] scale, const float[::1] low, long capacity):
+    def __init__(self, dict arrays, const uint8_t[:, ::1] table, const float[::1] scale, const float[::1] low,
+                 float[:, ::1] rows):
         cdef long hidden, total
         branches, self.most = arrays["branches"].tolist(), arrays["most"][0]
         if len(branches) != BRANCHES or any(not 0 <= left < width <= left + 1 + PAD <= 2 * PAD + 1 for width, left in branches):
@@ -329,7 +330,7 @@ cdef class Layers:
         self.row_width = self.first_width + hidden
         self.table, self.scale, self.low = table, scale, low
         self.count, self.width, self.shards = table.shape[0], table.shape[1], scale.shape[0]
-        if not self.shards or low.shape[0] != self.shards or capacity < 1:
+        if not self.shards or low.shape[0] != self.shards:
             raise ValueError("pieces have no scale")
         total = self.width + hidden
         self.project = _Matrix(arrays, "project", self.width, hidden)
@@ -350,10 +351,11 @@ cdef class Layers:
         self.first_bias, self.second_bias = _vector(arrays, "first.bias", hidden), _vector(arrays, "second.bias", hidden)
         self.out_gain, self.out_bias = _vector(arrays, "out.gain", total), _vector(arrays, "out.bias", self.out.n)
         self.epsilon = _vector(arrays, "epsilon", 1)[0]
-        self.capacity, self.used = capacity, 1
-        self.rows = np.zeros((capacity + 1, self.row_width), np.float32)
+        if rows.shape[0] < 2 or rows.shape[1] != self.row_width:
+            raise ValueError("rows have another shape")
+        self.rows, self.capacity, self.used = rows, rows.shape[0] - 1, 1
         self.slots = np.full(self.count, -1, np.int32)
-        self.holders = np.full(capacity + 1, -1, np.int64)
+        self.holders = np.full(rows.shape[0], -1, np.int64)
 
     cdef _Matrix first(self, long branch):
         return self.first0 if branch == 0 else self.first1 if branch == 1 else self.first2

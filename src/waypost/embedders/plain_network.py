@@ -41,8 +41,9 @@ class _Product:
 class Layers:
     """Not to be used by two threads at once where rows are kept (`keep`, `line`)."""
 
-    def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, capacity: int) -> None:
-        """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `capacity`: rows that are kept."""
+    def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: F32) -> None:
+        """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `rows`, zeros, is where rows of
+        pieces are kept: as many as it has, less one."""
         self._arrays, self._table, self._scale, self._low = arrays, table, scale, low
         self._epsilon = np.float32(arrays["epsilon"][0])
         self._project = _Product(arrays, "project")
@@ -51,9 +52,9 @@ class Layers:
         self._out, self._d1, self._d2, self._d3 = (_Product(arrays, name) for name in ("out", "d1", "d2", "d3"))
         self._carry = _Product(arrays, "carry") if "carry.numbers" in arrays else None
         self.dims = len(arrays["carry.numbers" if self._carry else "d3.numbers"])
-        self._rows: F32 = np.zeros((capacity + 1, ROW), np.float32)  # the first one is the empty place
+        self._rows = rows  # nobody's is the first one
         self._slots: I32 = np.full(len(table), -1, np.int32)
-        self._holders: I64 = np.full(capacity + 1, -1, np.int64)  # the piece of each row
+        self._holders: I64 = np.full(len(rows), -1, np.int64)  # the piece of each row
         self._used = 1
 
     # --- Pieces by themselves ---------------------------------------------------------------------
@@ -227,7 +228,7 @@ def sums(x: F32) -> F32:
     while lanes.shape[1] > 1:
         half = lanes.shape[1] // 2
         lanes = lanes[:, :half] + lanes[:, half:]
-    return lanes[:, 0]
+    return np.asarray(lanes[:, 0])
 
 
 def in_order(rows: F32) -> F32:

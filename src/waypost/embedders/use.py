@@ -11,6 +11,9 @@ other without a bend between them are one product. Weights are whole numbers (`w
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import sys
 import threading
 from collections.abc import Sequence
 from itertools import chain
@@ -22,7 +25,7 @@ from waypost import limits
 from waypost.embedders.copies import Arrays
 from waypost.embedders.package import Model
 from waypost.embedders.sentencepiece import BEGIN, END
-from waypost.embedders.whole import layers_of
+from waypost.embedders.whole import ROW, layers_of
 
 try:
     from waypost.compiled.network import Layers
@@ -42,7 +45,7 @@ class Network:
         """Without a projection [512, dims], vectors have the 512 numbers that the network was trained to give. `layers` as
         `layers_of` makes them, where they were kept."""
         found = layers_of(model, projection) if layers is None else layers
-        self._layers = Layers(found, model.table, model.scale, model.low, limits.EMBEDDER_ROWS)
+        self._layers = Layers(found, model.table, model.scale, model.low, _empty_rows(limits.EMBEDDER_ROWS + 1))
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[Sequence[int]]) -> F32:
@@ -95,3 +98,14 @@ class Network:
 
 def _line(pieces: Sequence[int]) -> list[int]:
     return [BEGIN, *pieces[: limits.EMBEDDER_PIECES - 2], END]
+
+
+def _empty_rows(count: int) -> F32:
+    """Zeros that take memory as they are used, a little at a time: in large pages, which numpy asks for, one question in
+    thirty would wait for one to be found and emptied."""
+    if sys.platform != "linux":
+        return np.zeros((count, ROW), np.float32)
+    memory = mmap.mmap(-1, count * ROW * np.float32().nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.float32).reshape(count, ROW)

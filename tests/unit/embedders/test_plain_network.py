@@ -26,8 +26,9 @@ def layers() -> Arrays:
     return whole.layers_of(model(), fitted.projection(fitted.NETWORK))
 
 
-def made(kind: Any, arrays: Arrays | None = None, capacity: int = _KEPT) -> Any:
-    return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, capacity)
+def made(kind: Any, arrays: Arrays | None = None) -> Any:
+    rows = np.zeros((_KEPT + 1, whole.ROW), np.float32)
+    return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, rows)
 
 
 def lines(seed: int, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[int]]:
