@@ -205,6 +205,11 @@ cdef extern from *:
     {
         for (long j = 0; j < n; j++) x[j] /= by;
     }
+
+    /* What follows only calls these: it is compiled in half the time. */
+    #if defined(__GNUC__) && !defined(__clang__)
+    #pragma GCC optimize ("O1")
+    #endif
     """
     void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *columns, long k, long n,
                           int32_t *out) nogil
