@@ -151,7 +151,7 @@ def eight_skills(agents: Sequence[Registration]) -> Figures:
 
 
 def many_skills(make: MakeRanker, agents: Sequence[Registration]) -> Figures:
-    """Agents with eight unrelated skills each, asked for every one of them in other words. Nothing was fitted to them."""
+    """Agents with eight unrelated skills each, asked for every one of them in other words."""
     held = list(rows("skills.jsonl"))
     planted = [registration("checks", {**row, "examples": [example for example, _ in row["skills"]]}) for row in held]
     searcher = loaded(make, (*agents, *planted))

@@ -2,7 +2,7 @@ Parts = tuple[str, str, str, str, str, str, str, str, str | None, bool, bytes]
 
 def find_parts(frame: str) -> Parts | None: ...
 def write_parts(
-    id: str,
+    message_id: str,
     sender: str,
     to: str,
     kind: str,

@@ -149,11 +149,11 @@ def find_parts(str frame not None):
     )
 
 
-def write_parts(str id, str sender, str to, str kind, str timestamp, str signature, str content, str content_type,
+def write_parts(str message_id, str sender, str to, str kind, str timestamp, str signature, str content, str content_type,
                 str reply_to, bint more):
     """The frame of these; None where one of them cannot be written as it is."""
     cdef part parts[9]
-    if not (_find(id, &parts[0]) and _find(sender, &parts[1]) and _find(to, &parts[2]) and _find(kind, &parts[3])
+    if not (_find(message_id, &parts[0]) and _find(sender, &parts[1]) and _find(to, &parts[2]) and _find(kind, &parts[3])
             and _find(timestamp, &parts[4]) and _find(signature, &parts[5]) and _find(content, &parts[6])
             and _find(content_type, &parts[7])):
         return None

@@ -112,7 +112,7 @@ def plain_find_parts(frame: str) -> Parts | None:
 
 
 def plain_write_parts(
-    id: str,  # noqa: A002
+    message_id: str,
     sender: str,
     to: str,
     kind: str,
@@ -123,7 +123,7 @@ def plain_write_parts(
     reply_to: str | None,
     more: bool,
 ) -> str | None:
-    texts = (id, sender, to, kind, timestamp, signature, content, content_type, reply_to or "")
+    texts = (message_id, sender, to, kind, timestamp, signature, content, content_type, reply_to or "")
     if not all(_is_plain(text) for text in texts):
         return None
     return _write_any(Frame(*texts[:6], FrameBody(content, content_type, reply_to, more)))
