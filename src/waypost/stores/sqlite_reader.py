@@ -41,17 +41,15 @@ class Reader:
     def fetch(self, ids: Collection[str], *, sources: bool) -> dict[str, Registration]:
         if not ids:
             return {}
-        fields = f"{_FIELDS}, {'r.documents' if sources else rows.BARE}"
         wanted = tuple(ids)
-        found: list[_Row] = []
-        self._run("BEGIN")  # one state of the file for all, and one lock
-        try:
-            for start in range(0, len(wanted), _IN_ONE):
-                part = wanted[start : start + _IN_ONE]
-                places = ",".join("?" * len(part))
-                found += self._run(f"SELECT {fields} {_FROM} WHERE e.id IN ({places})", part).fetchall()
-        finally:
-            self._run("ROLLBACK")
+        if len(wanted) <= _IN_ONE:  # a statement sees one state of the file by itself
+            found: list[_Row] = self._run(_registrations(len(wanted), sources), wanted).fetchall()
+        else:
+            with self._one_state():
+                parts = [wanted[start : start + _IN_ONE] for start in range(0, len(wanted), _IN_ONE)]
+                found = [
+                    row for part in parts for row in self._run(_registrations(len(part), sources), part).fetchall()
+                ]
         return {row[0]: _registration(row) for row in found}
 
     def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
@@ -133,6 +131,12 @@ class Reader:
     def oldest_event(self) -> int | None:
         ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()
         return int(oldest) if oldest is not None else None
+
+
+@cache
+def _registrations(count: int, sources: bool) -> str:
+    documents = "r.documents" if sources else rows.BARE
+    return f"SELECT {_FIELDS}, {documents} {_FROM} WHERE e.id IN ({','.join('?' * count)})"
 
 
 @cache
