@@ -82,7 +82,7 @@ async def test_a_fault_of_the_disk_ends_all_writing_until_a_restart(tmp_path: Pa
     await store.open(listener)
     await store.execute(put(make_registration("before")))
     armed = True
-    big = [put(make_registration(f"agent-{n}", text="x" * 100_000)) for n in range(60)]
+    big = [put(make_registration(f"agent-{n}", text="x" * 100_000)) for n in range(180)]  # more than the log may hold
     results = await asyncio.gather(*map(store.execute, big), return_exceptions=True)
     written = {"before"} | {f"agent-{n}" for n, each in enumerate(results) if not isinstance(each, BaseException)}
     with pytest.raises(StoreUnavailable, match="read-only") as refusal:
