@@ -312,6 +312,24 @@ class Index:
     def _fold(self, growth: int) -> None:
         for circle in range(len(VISIBILITIES)):
             self._fold_circle(circle, growth)
+        if growth > _GROWTH_AT_WORK:
+            for live in [live for live in self._lives if live.is_saved]:
+                for space in live.blocks:
+                    self._join_blocks(live, space, growth)
+
+    def _join_blocks(self, live: Live, space: str, growth: int) -> None:
+        """Vectors that were made after their rows. Nobody adds any meanwhile: whoever does waits for `maintain`."""
+        with self._lock:
+            parts = live.apart(space, growth)
+        if len(parts) < 2:
+            return
+        same = np.arange(live.segment.count, dtype=np.uint32)
+        joined, file = Block.merge(parts, [same] * len(parts), live.segment.count), None
+        if self._shelf.is_kept:
+            file = self._shelf.write("vectors", joined.arrays)
+            joined = Block(self._shelf.read(file), self.spaces[space].landmarks)
+        with self._lock:
+            live.join(space, parts, joined, file)
 
     def _fold_circle(self, circle: int, growth: int) -> None:
         inputs, before = self._chosen(circle, growth)

@@ -116,6 +116,21 @@ class Live:
         self._covered.pop(space, None)
         self._is_covered = {}
 
+    def apart(self, space: str, growth: int) -> list[Block]:
+        """The newest blocks that are better joined: each is searched by itself, and is not so many times larger than all that
+        came after it. None while there are rows without vectors: more blocks are to come."""
+        blocks, newer = [block for block, _ in self.blocks.get(space, ())], 0
+        first = len(blocks)
+        for at in reversed(range(len(blocks))):
+            if blocks[at].size <= growth * newer:
+                first = at
+            newer += blocks[at].size
+        return blocks[first:] if first < len(blocks) and self.is_covered(space) else []
+
+    def join(self, space: str, parts: Sequence[Block], joined: Block, file: File | None) -> None:
+        """One block in place of the newest, which it was made of."""
+        self.blocks[space] = [*self.blocks[space][: -len(parts)], (joined, file)]
+
     def covered(self, space: str) -> Mask:
         """The rows that have vectors."""
         known = self._covered.get(space)

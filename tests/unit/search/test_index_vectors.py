@@ -200,3 +200,26 @@ def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_fol
     ranker.maintain(2)
     assert ranker.pending == 0
     assert ids(ask(ranker, "regen"))[0] == "a"
+
+
+def sizes(ranker: HybridRanker) -> list[int]:
+    """Of the blocks of vectors that a question reads."""
+    return [block.size for live in ranker.index.look(None)[0] for blocks in live.blocks.values() for block, _ in blocks]
+
+
+def test_vectors_that_came_in_parts_are_joined_once_nobody_works(tmp_path: Path) -> None:
+    ranker = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
+    agents = [agent(f"a{number:02d}", "Rain", f"Rain rain {number}.") for number in range(21)]
+    fill(ranker, *agents)
+    held = {registration.id: registration for registration in agents}
+    for count in (16, 4, 1):
+        ranker.embed([held[agent_id] for agent_id in ranker.lacking(count)])
+        ranker.maintain(2, lambda: True)
+    assert sizes(ranker) == [16, 4, 1]
+    before = ask(ranker, "regen")
+    ranker.maintain(3)
+    assert sizes(ranker) == [21]
+    assert ask(ranker, "regen") == before
+    again = opened(slow_space(BagOfWords()), folder=tmp_path / "index")
+    assert len([*(tmp_path / "index").glob("*.vectors")]) == 1
+    assert ask(again, "regen") == before
