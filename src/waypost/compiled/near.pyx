@@ -8,7 +8,6 @@ damaged: every number that leads somewhere is held against the size of what it l
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.math cimport sqrt
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
@@ -287,7 +286,7 @@ cdef class Room:
 cdef class Near:
     """The vectors of one block. It holds the arrays of its twin."""
 
-    cdef object _twin, _rooms, _held, _landmarks
+    cdef object _twin, _rooms, _held
     cdef const int8_t *_codes
     cdef const float *_scales
     cdef const uint32_t *_rows
@@ -308,14 +307,14 @@ cdef class Near:
 
     def __init__(self, twin):
         arrays, landmarks, rules = twin.arrays, twin.landmarks, twin.rules
-        self._twin, self._landmarks, self._rooms = twin, landmarks, []
+        self._twin, self._rooms = twin, []
         self._scan_rows, self._grid, self._measured = rules.scan_rows, rules.grid, rules.measured
         self._shortlist, self._rough, self._heavier = rules.shortlist, rules.rough, rules.heavier
         if not 0 <= 255 * (1 + 2 * self._heavier) < _HEAVIEST:
             raise ValueError("signs weigh too much")
         held = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _KINDS.items()}
         held["centres"] = np.ascontiguousarray(landmarks.codes, np.int8)
-        held["shortening"] = _shortening(held["centres"], self._grid)
+        held["shortening"] = np.ascontiguousarray(landmarks.shortening / self._grid, np.float64)
         self._held = held
         self._size, self._dims = held["codes"].shape
         self._sketches, self._spill, self._list_count = len(held["signs"]), held["lists"].shape[1], len(held["centres"])
@@ -426,7 +425,7 @@ cdef class Near:
         room.asked, room.probes, room.is_spelled_out, room.is_compared = None, probes, is_spelled_out, False
         room.runs = room.total = 0
         if probes is not None:
-            self._flag_closest(room, queries[0], <const int16_t *> PyBytes_AS_STRING(asked), min(probes, self._list_count))
+            self._flag_closest(room, <const int16_t *> PyBytes_AS_STRING(asked), min(probes, self._list_count))
             flags = <const uint8_t *> room.flags.at
         if is_spelled_out:
             fault = self._spell_out(room, shown, flags)
@@ -439,50 +438,43 @@ cdef class Near:
         room.asked = asked
         return 0
 
-    cdef int _flag_closest(self, Room room, query, const int16_t *steps, Py_ssize_t probes) except -1:
-        """Which lists are read. Where the last digits of a float decide, the twin is asked."""
+    cdef int _flag_closest(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Which lists are read."""
         cdef uint8_t *flags
         cdef Py_ssize_t at
         if grow(&room.flags, self._list_count) or grow(&room.sums, 4 * self._list_count):
             raise MemoryError
         flags = <uint8_t *> room.flags.at
         memset(flags, probes == self._list_count, self._list_count)
-        if probes == self._list_count:
+        if probes == self._list_count or probes < 1:
             return 0
-        if self._are_plain(room, steps, probes):
-            for at in range(probes):
-                flags[(<Py_ssize_t *> room.ids.at)[at]] = 1
-        else:
-            for at in self._landmarks.closest(query, probes):
-                flags[at] = 1
+        self._choose_lists(room, steps, probes)
+        for at in range(probes):
+            flags[(<Py_ssize_t *> room.ids.at)[at]] = 1
         return 0
 
-    cdef bint _are_plain(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
-        """Puts the lists of the best centres into `ids`; whether the next is so far behind that no order of adding tells them
-        otherwise."""
+    cdef int _choose_lists(self, Room room, const int16_t *steps, Py_ssize_t probes) except -1:
+        """Puts the lists of the best centres into `ids`, best first, of equal ones the first."""
         cdef int32_t *sums = <int32_t *> room.sums.at
         cdef double *best
         cdef Py_ssize_t *lists
         cdef Py_ssize_t at, place, held = 0
-        cdef double figure, square = 0
-        if grow(&room.ids, sizeof(Py_ssize_t) * (probes + 2)) or grow(&room.figures, sizeof(double) * (probes + 2)):
+        cdef double figure
+        if grow(&room.ids, sizeof(Py_ssize_t) * (probes + 1)) or grow(&room.figures, sizeof(double) * (probes + 1)):
             raise MemoryError
         lists, best = <Py_ssize_t *> room.ids.at, <double *> room.figures.at
         waypost_measure_all(self._centres, self._dims, self._list_count, steps, sums)
-        for at in range(self._list_count):  # the best and one more, in order
+        for at in range(self._list_count):
             figure = sums[at] * self._shortening[at]
-            if held > probes and figure <= best[probes]:
+            if held == probes and figure <= best[probes - 1]:
                 continue
-            place = held
+            place = held  # one behind the last, if all are held
             while place > 0 and best[place - 1] < figure:
                 best[place], lists[place] = best[place - 1], lists[place - 1]
                 place -= 1
             best[place], lists[place] = figure, at
-            held += held <= probes
-        for at in range(self._dims):
-            square += steps[at] * steps[at]
-        # Twice the error of a sum of so many floats, and of centres that were rounded.
-        return probes > 0 and best[probes - 1] - best[probes] > 2e-7 * (self._dims + 8) * sqrt(square) / self._grid
+            held += held < probes
+        return 0
 
     cdef int _add_lists(self, Room room, const uint8_t *flags) noexcept nogil:
         cdef Py_ssize_t at
@@ -853,13 +845,6 @@ cdef void *_memory(array) except? NULL:
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     PyBuffer_Release(&view)
     return view.buf
-
-
-def _shortening(centres, grid):
-    """By what the sum of products with each centre is multiplied, to be that with a centre of length 1."""
-    codes = centres.astype(np.float64)
-    lengths = np.sqrt((codes * codes).sum(axis=1))
-    return np.divide(1 / grid, lengths, out=np.zeros(len(codes)), where=lengths > 0)
 
 
 cdef object _raised(int fault):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from waypost.errors import Unavailable, WaypostError
-from waypost.search.embedding import PartsEmbedder, Vectors
+from waypost.search.embedding import Vectors, reader_of_parts
 
 log = logging.getLogger("waypost.embedders")
 
@@ -72,4 +72,5 @@ class LazyEmbedder:
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         encode = self._loading.get()[self._part]
-        return encode.encode_parts(text, parts) if isinstance(encode, PartsEmbedder) else encode((text, *parts))
+        reader = reader_of_parts(encode)
+        return encode((text, *parts)) if reader is None else reader.encode_parts(text, parts)

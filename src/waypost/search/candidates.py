@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.search.asked import Asked
-from waypost.search.breadth import many_sided
+from waypost.search.breadth import FEWEST, many_sided
 from waypost.search.embedding import Vectors
 from waypost.search.live import Live, Mask
 from waypost.search.postings import Weighted
@@ -204,7 +204,8 @@ def _skills(live: Live, vectors: Mapping[str, Vectors], rows: Rows) -> F32:
     found = np.zeros(len(rows), dtype=np.float32)
     for space in vectors:
         for block, _ in live.blocks.get(space, ()):
-            np.maximum(found, many_sided(block.arrays, rows), out=found)
+            if block.most_of_a_row > FEWEST:  # the agent as a whole, and enough examples
+                np.maximum(found, many_sided(block.arrays, rows), out=found)
     return found
 
 

@@ -29,12 +29,14 @@ _FEW = 256  # vectors whose nearness to all centres stays in the cache
 class Landmarks:
     """Unit centres of the lists, the origin of the space, and the turn that spreads its dimensions over the signs."""
 
-    __slots__ = ("centres", "codes", "origin", "turn")
+    __slots__ = ("_wide", "centres", "codes", "origin", "shortening", "turn")
 
     def __init__(self, codes: npt.NDArray[np.int8]) -> None:
         """`codes` [lists, dims] are the centres up to a positive factor each: what is kept in a file."""
         self.codes = codes
-        self.centres = _unit(codes.astype(np.float32))
+        self._wide = codes.astype(np.float32)
+        self.shortening = 1 / np.maximum(np.sqrt(np.square(codes, dtype=np.int64).sum(axis=1)), 1)  # to unit length
+        self.centres = _unit(self._wide)
         self.origin: F32 = self.centres.mean(axis=0)
         self.turn = _turn(codes.shape[1])
 
@@ -71,10 +73,12 @@ class Landmarks:
         return np.asarray((vectors - self.origin) @ self.turn)
 
     def closest(self, query: F32, probes: int) -> npt.NDArray[np.intp]:
-        """The `probes` lists closest to the query, ascending."""
+        """The `probes` lists closest to the query, ascending; of equally close ones the first. For a query on a grid of whole
+        numbers the products are whole numbers too, and add up to the same in any order."""
         if probes >= self.lists:
             return np.arange(self.lists)
-        found = np.argpartition(self.centres @ query, -probes)[-probes:]
+        figures = (self._wide @ query) * self.shortening
+        found = np.argsort(-figures, kind="stable")[:probes]
         found.sort()
         return found
 

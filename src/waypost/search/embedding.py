@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ class Embedder(Protocol):
         ...
 
 
-@runtime_checkable
 class PartsEmbedder(Protocol):
     """What an embedder may do for questions beside `encode`."""
 
@@ -40,6 +39,12 @@ class PartsEmbedder(Protocol):
         """The vector of the text as `encode` gives it, then of each of its parts: nearly as `encode` gives it, a part may be
         read with what stands around it. One pass over the text can serve them all."""
         ...
+
+
+def reader_of_parts(embedder: object) -> PartsEmbedder | None:
+    """The same, where it can do that. `isinstance` would ask the protocol for its members, which takes longer than to read
+    a question's words."""
+    return cast(PartsEmbedder, embedder) if hasattr(embedder, "encode_parts") else None
 
 
 class Space(NamedTuple):

@@ -35,7 +35,7 @@ from waypost.search.candidates import (
 from waypost.search.clusters import Positions
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
-from waypost.search.embedding import Embedder, PartsEmbedder, Space, Vectors
+from waypost.search.embedding import Embedder, Space, Vectors, reader_of_parts
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights
 from waypost.search.index import GiveWay, Index, to_nobody
@@ -240,10 +240,8 @@ def _weighted(lives: Sequence[Live], rarity: Rarity) -> list[Weighted]:
 def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
     """On a grid of whole numbers: products with stored codes, whole numbers too, then add up to the same in any order, so
     that no figure tells beside how many others a record was measured."""
-    if len(units) > 1 and isinstance(embedder, PartsEmbedder):
-        made = embedder.encode_parts(units[0], units[1:])
-    else:
-        made = embedder.encode(units)
+    parts = reader_of_parts(embedder) if len(units) > 1 else None
+    made = embedder.encode(units) if parts is None else parts.encode_parts(units[0], units[1:])
     return np.asarray(np.rint(made * GRID) / GRID, dtype=np.float32)
 
 

@@ -62,11 +62,12 @@ def reach(visible_rows: int) -> int | None:
 class Block:
     """Immutable; its arrays may be memory maps. Vector i stands at codes[i], ordered by row, then by place."""
 
-    __slots__ = ("_codes", "_landmarks", "_near", "_row_starts", "_signs", "_spots", "arrays")
+    __slots__ = ("_codes", "_landmarks", "_most", "_near", "_row_starts", "_signs", "_spots", "arrays")
 
     def __init__(self, arrays: Arrays, landmarks: Landmarks | None = None) -> None:
         """`landmarks` are those with which the block was built; a space that has none needs none."""
         self.arrays = arrays
+        self._most: int | None = None
         self._landmarks = landmarks or Landmarks.single(arrays["codes"].shape[1])
         typed = {name: np.asarray(arrays[name], kind) for name, kind in _KINDS.items()}
         self._codes, self._row_starts = typed["codes"], typed["row_starts"]
@@ -86,6 +87,13 @@ class Block:
     def covered(self) -> Mask:
         """The rows that have vectors."""
         return np.diff(self._row_starts) > 0
+
+    @property
+    def most_of_a_row(self) -> int:
+        """Vectors that the row with the most has; looked for once."""
+        if self._most is None:
+            self._most = int(np.diff(self._row_starts).max(initial=0))
+        return self._most
 
     @property
     def row_count(self) -> int:
