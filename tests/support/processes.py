@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -49,8 +50,10 @@ class Process:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        """As `Popen` does it: one that has ended since it was looked at is no failure."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
