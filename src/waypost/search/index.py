@@ -12,7 +12,7 @@ tier, and a row that died is discounted at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -102,8 +102,9 @@ class Index:
         return self._kept.revision if self._kept else 0
 
     def _take(self, manifest: Manifest) -> None:
-        known: dict[File | None, Live] = {live.rows_file: live for live in self._lives}
-        lives = [self._opened(saved, known) for saved in manifest.segments]
+        known: dict[File | None, Segment] = {live.rows_file: live.segment for live in self._lives}
+        blocks = {file: block for live in self._lives for some in live.blocks.values() for block, file in some}
+        lives = [self._opened(saved, known, blocks) for saved in manifest.segments]
         with self._lock:  # what came after is in force with the same swap: a question must not miss it for a moment
             self._generations.everything()
             later = {key: each for key, each in (self._since or {}).items() if each[0] > manifest.revision}
@@ -113,13 +114,15 @@ class Index:
             for agent_id, (_, registration) in later.items():
                 self._wait(agent_id, registration)
 
-    def _opened(self, saved: Saved, known: dict[File | None, Live]) -> Live:
-        held = known.get(saved.rows)
-        live = Live(held.segment if held else Segment(self._shelf.read(saved.rows)), saved.rows)
+    def _opened(self, saved: Saved, known: Mapping[File | None, Segment], blocks: Mapping[File | None, Block]) -> Live:
+        """What is open already stays so: files are never written anew, and to read one is to check every byte of it."""
+        segment = known.get(saved.rows)
+        live = Live(Segment(self._shelf.read(saved.rows)) if segment is None else segment, saved.rows)
         for space, files in saved.blocks.items():
             if space in self.spaces:
                 for file in files:
-                    live.add_block(space, Block(self._shelf.read(file), self.spaces[space].landmarks), file)
+                    block = blocks.get(file) or Block(self._shelf.read(file), self.spaces[space].landmarks)
+                    live.add_block(space, block, file)
         return with_dead(live, saved, self._shelf.read(saved.dead)["dead"] if saved.dead else None)
 
     def clear(self) -> None:

@@ -134,3 +134,25 @@ def test_whenever_it_follows_a_reader_answers_as_the_writer_does(
     writer.maintain(1000)
     assert reader.follow() == 1000
     assert ask(reader, question, limit=50) == ask(writer, question, limit=50)
+
+
+def test_a_reader_keeps_open_what_was_not_written_anew(writer: HybridRanker, reader: HybridRanker) -> None:
+    reader.follow()
+    agents = {f"a{number}": agent(f"a{number}", "Weather", revision=number) for number in range(1, 31)}
+    for each in agents.values():
+        told(writer, reader, put=each)
+    writer.maintain(30)
+    writer.embed([agents[agent_id] for agent_id in writer.lacking(30)])
+    writer.maintain(30)
+    assert reader.follow() == 30
+    (before,) = reader.index.look(None)[0]
+    told(writer, reader, put=agent("new", "Invoice", revision=31))
+    writer.maintain(31)
+    assert reader.follow() == 31
+    first, *others = reader.index.look(None)[0]
+    assert first.segment is before.segment
+    assert [block for some in first.blocks.values() for block, _ in some] == [
+        block for some in before.blocks.values() for block, _ in some
+    ]
+    assert len(others) == 1
+    assert ids(ask(reader, "invoice")) == ["new"]
