@@ -47,7 +47,7 @@ from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
 from waypost.search.text import analyse, spelled_out
 
-VERSION: Final = 5  # raise it when the same record gives other numbers: saved segments are then built anew
+VERSION: Final = 6  # raise it when the same record gives other numbers: saved segments are then built anew
 
 NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words
 DESCRIPTION: Final = (1.0, 10.0)
