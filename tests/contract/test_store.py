@@ -31,7 +31,7 @@ from waypost.model.audit import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
 from waypost.model.registration import Registration, brief_of
 from waypost.model.verdict import Verdict
-from waypost.registry.decisions import entry_of
+from waypost.registry.entries import entry_of
 from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite import SqliteStore

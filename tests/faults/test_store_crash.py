@@ -15,7 +15,7 @@ from support.crashing_writer import AGENTS, WRITERS, agent_id, command_for
 from support.stored import Listener, everything, held_for
 from waypost.model.audit import read_leaf
 from waypost.model.record import record_bytes
-from waypost.registry.decisions import entry_of
+from waypost.registry.entries import entry_of
 from waypost.registry.ports import AuditQuery
 from waypost.stores.sqlite import SqliteStore
 from waypost.trust.merkle import leaf_hash

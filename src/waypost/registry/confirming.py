@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import msgspec
 
 from waypost.model.principal import SCOPE_WRITE, Principal
-from waypost.registry import decisions
+from waypost.registry import decisions, renewing
 from waypost.registry.drift import HeldChange, held_name, load_held
 from waypost.registry.holding import has_lapsed, lapse, need_held
 from waypost.registry.judging import Judging
@@ -44,7 +44,7 @@ class Confirming(Judging, ABC):
     async def reject(self, principal: Principal, key: str, etag: str) -> Receipt:
         """Forget the change that waits under this etag."""
         agent_id = self.resolve(principal, key).id
-        decide = decisions.reject(principal, agent_id, etag, now=self.clock.now())
+        decide = renewing.reject(principal, agent_id, etag, now=self.clock.now())
         answer = await self.store.execute(Command(keys=(agent_id,), notes=(held_name(agent_id),), decide=decide))
         dialect = answer.registration.sources[0].dialect if answer.registration else "profile"
         return self.receipt(answer, dialect)

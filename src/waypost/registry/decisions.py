@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable
 
@@ -18,69 +17,27 @@ from waypost.errors import (
     StaleMetadata,
     WaypostError,
 )
-from waypost.model.facts import facts_of
 from waypost.model.freshness import Marks, Staleness, staleness
-from waypost.model.health import HEALTH_FACT
 from waypost.model.json import parse_json
-from waypost.model.lease import earliest, granted_ttl
+from waypost.model.lease import granted_ttl
 from waypost.model.merge import merge_sources, only_points
-from waypost.model.names import domain_of, fold_tags
+from waypost.model.names import domain_of
 from waypost.model.principal import LAN_SUBJECT, VISIBILITIES, Principal
-from waypost.model.record import AgentRecord, protocols_of, record_bytes
-from waypost.model.registration import KEY_FACT, TRUST_FACT, Entry, Registration, Source, keys_of, verdicts_of
+from waypost.model.record import AgentRecord, record_bytes
+from waypost.model.registration import Registration, Source, verdicts_of
 from waypost.model.resolution import RUNGS
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict, level_of, states_of
-from waypost.registry.announced import announced_facts
-from waypost.registry.auditing import entry_by, entry_of_publication
+from waypost.registry.auditing import entry_of_publication
 from waypost.registry.drift import held_name
-from waypost.registry.holding import held_back, need_held, rejected, waiting_change
+from waypost.registry.ending import tombstone_of
+from waypost.registry.entries import has_ended, hold_until_of
+from waypost.registry.etags import content_etag, etag_of
+from waypost.registry.holding import held_back, waiting_change
 from waypost.registry.ports import Change, Decision, Held, Tombstone
 from waypost.registry.publication import DOMAIN_VIA, Publication, content_part
-from waypost.trust.policy import may_change, no_such_agent, require_bound, require_owner
-
-
-def expiry_of(registration: Registration) -> float | None:
-    """When a registration stops being returned: the end of its lease, or the record's own `expires_at` (PRO-22)."""
-    ends = registration.record.expires_at
-    if ends is None:  # nearly always
-        return registration.lease_expires_at
-    return earliest(registration.lease_expires_at, find_instant(ends))
-
-
-def entry_of(registration: Registration) -> Entry:
-    record = registration.record
-    return Entry(
-        record.id,
-        record.name,
-        registration.owner,
-        registration.visibility,
-        registration.status,
-        registration.etag,
-        registration.revision,
-        registration.changed_at,
-        expiry_of(registration),
-        registration.aliases,
-        registration.invitees,
-        fold_tags(record.tags),
-        protocols_of(record),
-        registration.hosted,
-        registration.renewed_at if registration.renewed_at > registration.changed_at else None,
-        (*facts_of(record), *_trust_fact(registration), *announced_facts(registration), *_found_facts(registration)),
-    )
-
-
-def _found_facts(registration: Registration) -> tuple[str, ...]:
-    """What was found besides its level: the keys behind it, and how its endpoint answers."""
-    health = () if registration.health is None else (f"{HEALTH_FACT}:{registration.health.state}",)
-    return (*health, *(f"{KEY_FACT}:{key_id}" for key_id in keys_of(registration)))
-
-
-def _trust_fact(registration: Registration) -> tuple[str, ...]:
-    """What is only claimed needs no word."""
-    verdicts = verdicts_of(registration)
-    level = level_of(verdicts) if verdicts else "self_asserted"
-    return () if level == "self_asserted" else (f"{TRUST_FACT}:{level}",)
+from waypost.registry.renewing import renew_decision
+from waypost.trust.policy import may_change
 
 
 def publish(
@@ -124,16 +81,6 @@ def find_current(publication: Publication, held: Held) -> Registration | None:
         if registration.id in names or not names.isdisjoint(registration.aliases):
             return registration
     return None
-
-
-def has_ended(registration: Registration, now: float) -> bool:
-    ends = expiry_of(registration)
-    return ends is not None and ends <= now
-
-
-def hold_until_of(registration: Registration) -> float:
-    ends = expiry_of(registration) or 0.0
-    return ends + min(registration.ttl_seconds or 0, limits.ID_HOLD_MAX_SECONDS)
 
 
 def _check_hold(principal: Principal, owner: str, hold_until: float, *, now: float) -> None:
@@ -206,7 +153,7 @@ def _create(
         record=decoded.record,
         owner=publication.principal.subject or "anonymous",
         visibility=visibility,
-        etag=_etag_of(document, visibility, aliases, sources),
+        etag=etag_of(document, visibility, aliases, sources),
         revision=0,
         created_at=now,
         changed_at=now,
@@ -383,93 +330,4 @@ def _source_of(publication: Publication, now: float) -> Source:
         version=marks.version,
         verdicts=publication.verdicts,
         url=publication.source_url,
-    )
-
-
-def content_etag(registration: Registration, document: bytes) -> str:
-    """A hash of what readers can see: record, visibility, invitees and the bytes of each source. Never of a clock."""
-    names = (*registration.invitees, *registration.aliases)
-    return _etag_of(document, registration.visibility, names, registration.sources)
-
-
-def _etag_of(document: bytes, visibility: str, names: tuple[str, ...], sources: tuple[Source, ...]) -> str:
-    digest = hashlib.sha256(document)
-    digest.update("\0".join((visibility, *names)).encode())
-    for source in sources if len(sources) == 1 else sorted(sources, key=lambda item: item.dialect):
-        digest.update(f"\0{source.dialect}:{source.digest}".encode())
-    return base64.urlsafe_b64encode(digest.digest())[:22].decode()
-
-
-# --- Renew, withdraw, expire ----------------------------------------------------------------------
-
-
-def renew_decision(current: Registration, now: float, asked: int | None, dialect: str) -> Decision:
-    """Equal content: a lease runs on, and without a lease nothing happens at all."""
-    ttl = granted_ttl(asked, dialect) if asked is not None or current.ttl_seconds is None else current.ttl_seconds
-    if ttl is None:
-        return Decision(outcome="unchanged", registration=current)
-    registration = msgspec.structs.replace(
-        current, ttl_seconds=ttl, lease_expires_at=float(int(now) + ttl), renewed_at=now
-    )
-    change = Change(type="renewed", at=now, registration=registration, before=current.scopes)
-    return Decision(outcome="refreshed", change=change)
-
-
-def renew(principal: Principal, key: str, ttl_seconds: int | None, *, now: float) -> Callable[[Held], Decision]:
-    def decide(held: Held) -> Decision:
-        current = need_current(principal, key, held, now)
-        return renew_decision(current, now, ttl_seconds, current.sources[0].dialect if current.sources else "")
-
-    return decide
-
-
-def host(principal: Principal, key: str, domain: str | None, *, now: float) -> Callable[[Held], Decision]:
-    """Serve an agent under a domain by `Host`, or stop doing so. Only admins may: a Host must not be claimed."""
-
-    def decide(held: Held) -> Decision:
-        current = need_current(principal, key, held, now)
-        registration = msgspec.structs.replace(current, hosted=domain, changed_at=now)
-        change = Change(type="updated", at=now, registration=registration, before=current.scopes)
-        entry = entry_by(
-            principal, "host", now=now, object=current.id, outcome="updated", etag=current.etag, detail=domain or "none"
-        )
-        return Decision(outcome="updated", change=change, audit=(entry,))
-
-    return decide
-
-
-def reject(principal: Principal, key: str, etag: str, *, now: float) -> Callable[[Held], Decision]:
-    """Forget a change that waits."""
-
-    def decide(held: Held) -> Decision:
-        current = need_current(principal, key, held, now)
-        need_held(held.notes.get(held_name(current.id)), etag, now)
-        return rejected(principal, current, etag, now)
-
-    return decide
-
-
-def need_current(principal: Principal, key: str, held: Held, now: float) -> Registration:
-    """The agent that the caller may change, or the refusal: what is hidden looks like what is not there."""
-    current = held.registrations.get(key) or next(iter(held.registrations.values()), None)
-    if current is None or has_ended(current, now):
-        raise no_such_agent(key)
-    require_owner(principal, current.owner, current.scopes, key)
-    require_bound(principal, current.id, *current.aliases)
-    return current
-
-
-def tombstone_of(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
-    newest = max((source.sequence for source in current.sources if source.sequence is not None), default=None)
-    return Tombstone(
-        id=current.id,
-        owner=current.owner,
-        at=now,
-        type="withdrawn" if kind == "withdrawn" else "expired",
-        hold_until=hold_until,
-        forget_at=now + limits.TTL_MAX_SECONDS + limits.REMEMBER_WITHDRAWN_SECONDS,
-        updated_at=find_instant(current.record.updated_at),
-        version=current.record.version,
-        sequence=newest,
-        etag=current.etag,
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waypost import limits
 from waypost.errors import PreconditionFailed
 from waypost.model.principal import Principal
 from waypost.model.registration import Registration
+from waypost.model.times import find_instant
 from waypost.registry.auditing import entry_by, entry_of_expiry
-from waypost.registry.decisions import has_ended, hold_until_of, need_current, tombstone_of
-from waypost.registry.ports import AuditEntry, Change, Decision, Held
+from waypost.registry.entries import has_ended, hold_until_of
+from waypost.registry.ports import AuditEntry, Change, Decision, Held, Tombstone
 from waypost.registry.publication import content_part
+from waypost.registry.renewing import need_current
 from waypost.trust.policy import may_change
 
 
@@ -77,3 +80,19 @@ def expire(agent_id: str, *, now: float) -> Callable[[Held], Decision]:
         return Decision(outcome="expired", change=change, audit=(entry,))
 
     return decide
+
+
+def tombstone_of(current: Registration, kind: str, now: float, *, hold_until: float) -> Tombstone:
+    newest = max((source.sequence for source in current.sources if source.sequence is not None), default=None)
+    return Tombstone(
+        id=current.id,
+        owner=current.owner,
+        at=now,
+        type="withdrawn" if kind == "withdrawn" else "expired",
+        hold_until=hold_until,
+        forget_at=now + limits.TTL_MAX_SECONDS + limits.REMEMBER_WITHDRAWN_SECONDS,
+        updated_at=find_instant(current.record.updated_at),
+        version=current.record.version,
+        sequence=newest,
+        etag=current.etag,
+    )

@@ -27,12 +27,13 @@ from waypost.model.events import Event
 from waypost.model.principal import PUBLIC, Principal, audience
 from waypost.model.query import Findings, Query, Ranking
 from waypost.model.registration import Entry
-from waypost.registry import decisions, ending, sharing
+from waypost.registry import decisions, ending, renewing, sharing
 from waypost.registry.announcing import Certificates
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.changes import ChangeLog
 from waypost.registry.confirming import Confirming
 from waypost.registry.drift import held_name
+from waypost.registry.entries import entry_of, expiry_of
 from waypost.registry.facets import FacetCounter
 from waypost.registry.figures import figures_of
 from waypost.registry.finding import Search
@@ -286,10 +287,10 @@ class Registry(Confirming):
             self.ranker.remove(event.id, event.revision)
         elif event.type == "renewed" and self.catalogue.is_alive(event.id):
             self._cache.put(event.id, registration)
-            self.catalogue.renew(committed.entry or decisions.entry_of(registration))
+            self.catalogue.renew(committed.entry or entry_of(registration))
         else:
             self._cache.put(event.id, registration)
-            self.catalogue.put(committed.entry or decisions.entry_of(registration), event.at)
+            self.catalogue.put(committed.entry or entry_of(registration), event.at)
             self.ranker.put(registration)
             self._index.changes += 1
             if registration.hosted:
@@ -412,7 +413,7 @@ class Registry(Confirming):
             raise IdempotencyConflict(
                 "The agent that this idempotency key created is gone.", path="Idempotency-Key", hint="Use a new key."
             )
-        ends = decisions.expiry_of(registration)
+        ends = expiry_of(registration)
         warnings = [*decoded.warnings, *remarks(registration, self.catalogue.lookalikes)] if decoded else []
         return Receipt(
             id=registration.id,
@@ -431,7 +432,7 @@ class Registry(Confirming):
     async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> Receipt:
         """Let a lease run on without sending the document again."""
         agent_id = self._known(key)
-        decide = decisions.renew(principal, agent_id, ttl_seconds, now=self.clock.now())
+        decide = renewing.renew(principal, agent_id, ttl_seconds, now=self.clock.now())
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
         registration = answer.registration
         dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
@@ -470,7 +471,7 @@ class Registry(Confirming):
     async def host(self, principal: Principal, key: str, domain: str | None) -> Receipt:
         """Answer for an agent under a domain by `Host`; None ends it. The last one to be given a domain has it."""
         agent_id = self._known(key)
-        decide = decisions.host(principal, agent_id, domain, now=self.clock.now())
+        decide = renewing.host(principal, agent_id, domain, now=self.clock.now())
         answer = await self.store.execute(Command(keys=(agent_id,), decide=decide))
         return self.receipt(answer, answer.registration.sources[0].dialect if answer.registration else "profile")
 

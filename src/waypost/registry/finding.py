@@ -29,7 +29,7 @@ from waypost.model.record import AgentRecord
 from waypost.model.registration import Registration
 from waypost.registry.catalogue import Catalogue
 from waypost.registry.constraints import MAX_AGE, compile_constraints
-from waypost.registry.decisions import expiry_of
+from waypost.registry.entries import expiry_of
 from waypost.registry.facets import FacetCounter
 from waypost.registry.ports import Ranker
 from waypost.registry.reasons import empty_warnings, explain_emptiness, suggest, suggestion_warnings

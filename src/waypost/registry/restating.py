@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost.registry.catalogue import Catalogue
-from waypost.registry.decisions import entry_of
+from waypost.registry.entries import entry_of
 from waypost.registry.ports import Store
 
 

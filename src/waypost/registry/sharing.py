@@ -12,8 +12,9 @@ from waypost.model.principal import Principal
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
 from waypost.registry.auditing import entry_by
-from waypost.registry.decisions import content_etag, need_current
+from waypost.registry.etags import content_etag
 from waypost.registry.ports import Change, Decision, Held
+from waypost.registry.renewing import need_current
 
 
 def parse_invitees(value: object, path: str) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from waypost.model.principal import Principal
 from waypost.model.registration import Entry, Registration
 from waypost.model.times import to_rfc3339
 from waypost.registry.announced import Wish, page_announced
-from waypost.registry.decisions import expiry_of
 from waypost.registry.engine import Registry
+from waypost.registry.entries import expiry_of
 from waypost.registry.lru import Lru
 from waypost.registry.ports import Committed
 from waypost.server.rendering import Renderer

@@ -21,7 +21,7 @@ from waypost.model.registration import Entry, Registration, Source, verdicts_of
 from waypost.model.sexpr_start import is_sexpr_text
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, Level, level_of, summary
-from waypost.registry.decisions import expiry_of
+from waypost.registry.entries import expiry_of
 from waypost.registry.publication import shown_etag
 from waypost.server.conditional import http_date
 from waypost.server.rtfs_cards import registered_card

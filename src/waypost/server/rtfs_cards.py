@@ -15,7 +15,7 @@ from waypost.model.json import JsonObject
 from waypost.model.registration import Registration, Source
 from waypost.model.sexpr_start import is_sexpr_text
 from waypost.model.times import to_rfc3339
-from waypost.registry.decisions import expiry_of
+from waypost.registry.entries import expiry_of
 
 
 def registered_card(source: Source) -> JsonObject:

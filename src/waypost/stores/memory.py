@@ -9,7 +9,7 @@ from waypost import limits
 from waypost.model.events import Event
 from waypost.model.history import Version, replaced_version
 from waypost.model.registration import Brief, Entry, Registration, brief_of
-from waypost.registry.decisions import entry_of
+from waypost.registry.entries import entry_of
 from waypost.registry.ports import (
     Answer,
     AuditPage,

@@ -8,7 +8,7 @@ from waypost.errors import IdempotencyConflict, StoreUnavailable
 from waypost.model.events import Event
 from waypost.model.record import record_bytes
 from waypost.model.registration import Registration
-from waypost.registry.decisions import entry_of, expiry_of
+from waypost.registry.entries import entry_of, expiry_of
 from waypost.registry.ports import Answer, Change, Committed, Idempotency
 from waypost.registry.publication import shown_etag
 

@@ -10,7 +10,7 @@ from support.service import profile, service
 from waypost.model.principal import Principal
 from waypost.model.query import Query
 from waypost.registry.catalogue import Catalogue
-from waypost.registry.decisions import entry_of
+from waypost.registry.entries import entry_of
 from waypost.registry.restating import restate
 
 ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))

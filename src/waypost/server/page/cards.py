@@ -15,7 +15,7 @@ from waypost.model.names import slug
 from waypost.model.query import Candidate, Evidence
 from waypost.model.record import AgentRecord, protocols_of
 from waypost.model.registration import Registration
-from waypost.registry.decisions import expiry_of
+from waypost.registry.entries import expiry_of
 from waypost.registry.lru import Lru
 from waypost.server.page.badges import trust_badge
 from waypost.server.page.markup import Content, Html, el, join, meter, shown_text

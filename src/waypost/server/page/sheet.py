@@ -15,8 +15,8 @@ from waypost.model.json import parse_json
 from waypost.model.names import fold_tag
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
-from waypost.registry.decisions import expiry_of
 from waypost.registry.engine import Registry
+from waypost.registry.entries import expiry_of
 from waypost.registry.history import Comparison, VersionLine, compare_versions, history_of
 from waypost.server.page.badges import badge, ladder
 from waypost.server.page.cards import agent_path, liveness
