@@ -13,6 +13,7 @@ from typing import Final
 from waypost.late import late_pattern
 
 UNKNOWN: Final = 0
+ENGLISH: Final = 1
 LANGUAGES: Final = ("", "en", "es", "de", "fr", "pt", "it", "nl", "zh", "ja", "ko", "ru", "ar", "th")
 
 _SMALL_WORDS: Final = {
@@ -30,6 +31,9 @@ _SMALL_WORDS: Final = {
     "le la",
     "nl": "het een voor met van naar niet zijn ik wij deze dit mijn hoe wat op bij uit en de te om aan",
 }
+# Small words of another language that English keywords hold too: "infrastructure as code", "Los Angeles", "die casting".
+_ENGLISH_WORDS: Final = "am as come den des die do dos las los ma met par per plus sus van"
+_ENGLISH_TOO: Final = frozenset(_ENGLISH_WORDS.split())
 _RANGES: Final = (
     ("ja", r"[\u3040-\u30ff]"),
     ("ko", r"[\uac00-\ud7a3]"),
@@ -69,6 +73,15 @@ def language_of(text: str) -> int:
             if found >= _LEAST_LETTERS and found >= _SCRIPT_SHARE * len(_letters(text)):
                 return LANGUAGES.index(language)
     return _by_small_words(text)
+
+
+def speaks_no_english(text: str) -> bool:
+    """Of a text too short to show its language: a small word or an accent of another language, and no small word of English."""
+    words = _WORD.findall(text[:_LOOKED_AT].casefold())
+    owned = [(word, owners) for word in words if (owners := _OWNERS.get(word))]
+    if any("en" in owners for _, owners in owned):
+        return False
+    return any(word not in _ENGLISH_TOO for word, _ in owned) or not all(map(str.isascii, words))
 
 
 def _letters(text: str) -> str:

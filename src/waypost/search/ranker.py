@@ -39,7 +39,7 @@ from waypost.search.embedding import Embedder, Space, Vectors, reader_of_parts
 from waypost.search.filters import admitted
 from waypost.search.fusion import Names, Weights
 from waypost.search.index import GiveWay, Index, to_nobody
-from waypost.search.language import UNKNOWN, language_of
+from waypost.search.language import ENGLISH, UNKNOWN, language_of, speaks_no_english
 from waypost.search.live import Live, Mask
 from waypost.search.plain_near import GRID
 from waypost.search.postings import Weighted
@@ -65,6 +65,7 @@ _NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJE
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
+_SHARED: Final = 0.25  # of words where they may be of another language: half of what they weigh otherwise
 _NOISE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
 _FRESH_HALF_LIFE: Final = 182 * 86_400.0
 _FRESH: Final = 0.01  # of the fused score: parts near equals
@@ -284,19 +285,35 @@ class _Order:
         moment = self._moment
         if not moment.asked.terms:
             return calibration.by_tags_alone(signals.preferred)
-        figures = fused(signals, moment.names, moment.weights, moment.rarity.total, self._foreign(signals))
+        figures = self._figures(signals)
         lift = moment.weights.preferred * signals.preferred
         return calibration.scores(self._faded(figures, signals, now), lift, moment.names)
 
-    def _foreign(self, signals: Signals) -> Mask:
-        """Candidates of which words say nothing: in another language; or all, when the index knows too few of the words."""
-        if self._moment.names.network is None:
-            return np.zeros(len(signals.rows), dtype=np.bool_)
-        if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
-            return np.ones(len(signals.rows), dtype=np.bool_)
-        mine = language_of(self._moment.asked.units[0])
+    def _figures(self, signals: Signals) -> F32:
+        moment = self._moment
+        foreign, doubtful = self._foreign(signals)
+        figures: F32 = fused(signals, moment.names, moment.weights, moment.rarity.total, foreign)
+        if not (doubtful := doubtful & ~foreign).any():
+            return figures
+        # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
+        meant = fused(signals, moment.names, moment.weights, moment.rarity.total, foreign | doubtful)
+        shared = _SHARED * signals.lexical[:, 0] / max(moment.rarity.total, 1e-6)
+        return np.where(doubtful, np.maximum(figures, meant + shared.astype(np.float32)), figures)
+
+    def _foreign(self, signals: Signals) -> tuple[Mask, Mask]:
+        """Candidates of which words say nothing: in another language, or all, when the index knows too few of the words.
+        And those of which that is not plain, because the question or the agent does not show its language."""
         theirs = signals.language
-        return (theirs != mine) & (theirs != UNKNOWN) if mine != UNKNOWN else np.zeros(len(theirs), dtype=np.bool_)
+        none, every = np.zeros(len(theirs), dtype=np.bool_), np.ones(len(theirs), dtype=np.bool_)
+        if self._moment.names.network is None:
+            return none, none
+        if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
+            return every, none
+        question = self._moment.asked.units[0]
+        mine = language_of(question)
+        if mine == UNKNOWN:
+            return none, every if speaks_no_english(question) else (theirs != UNKNOWN) & (theirs != ENGLISH)
+        return (theirs != mine) & (theirs != UNKNOWN), none if mine == ENGLISH else theirs == UNKNOWN
 
     def _faded(self, figures: F32, signals: Signals, now: float) -> F32:
         return np.frombuffer(faded(figures, signals.updated, now, _FRESH_HALF_LIFE, _FRESH), dtype=np.float32)

@@ -50,6 +50,46 @@ def test_a_question_in_another_language_finds_the_english_agent(market: HybridRa
     assert share_found(market, wanted, top=5) >= 0.75
 
 
+def english_and_spanish(spaces: tuple[Space, ...], *, with_spanish: bool) -> HybridRanker:
+    described = [
+        (
+            "flight",
+            "Flight Finder",
+            "Searches cheap flights and books airline tickets.",
+            "Book a plane ticket for next Friday",
+        ),
+        (
+            "legal",
+            "Contract Reviewer",
+            "Reads contracts and finds risky clauses.",
+            "Find indemnity clauses in this lease",
+        ),
+        ("pisos", "Buscador de pisos", "Busca pisos y casas en alquiler en España.", "Busco un piso barato en Sevilla"),
+    ]
+    ranker = HybridRanker(None, spaces)
+    ranker.open()
+    for key, name, description, example in described if with_spanish else described[:2]:
+        row = {"id": key, "name": name, "description": description, "tags": [], "examples": [example]}
+        ranker.put(registration("made", row))
+    ranker.maintain(1)
+    return ranker
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("buscar un vuelo barato a Tokio", "flight"), ("revisar un contrato", "legal"), ("billete de avión", "flight")],
+)
+def test_an_agent_in_the_language_of_a_short_question_takes_nothing_from_english_ones(
+    spaces: tuple[Space, ...], text: str, wanted: str
+) -> None:
+    """The Spanish agent makes "un", "de" and "barato" words that the registry knows."""
+    alone, beside = (
+        ask(english_and_spanish(spaces, with_spanish=with_spanish), text)[0] for with_spanish in (False, True)
+    )
+    assert alone.id == beside.id == agent_id("made", wanted)
+    assert beside.score >= alone.score > 0.5
+
+
 @pytest.mark.parametrize("language", ["zh", "es", "de"])
 def test_an_english_question_finds_the_agent_in_another_language(market: HybridRanker, language: str) -> None:
     wanted = [

@@ -1,0 +1,45 @@
+"""Which language a text is in, and whether a short one leans away from English."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.search.language import LANGUAGES, language_of, speaks_no_english
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Find an agent for the onboarding of a new employee", "en"),
+        ("quiero un vuelo barato para mis vacaciones en Japón", "es"),
+        ("明天北京会下雨吗", "zh"),
+        ("東京から大阪まで", "ja"),
+        ("какая завтра погода", "ru"),
+        ("billete de avión", ""),
+        ("", ""),
+    ],
+)
+def test_a_language_is_told_where_it_is_plain(text: str, language: str) -> None:
+    assert LANGUAGES[language_of(text)] == language
+
+
+@pytest.mark.parametrize(
+    "text", ["billete de avión", "un vuelo barato", "météo demain", "Welche Restaurants sind beliebt"]
+)
+def test_a_short_text_leans_away_from_english(text: str) -> None:
+    assert speaks_no_english(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "flight search",
+        "infrastructure as code",
+        "weather in Los Angeles",
+        "die casting",
+        "find the café in Rio de Janeiro",
+    ],
+)
+def test_english_keywords_do_not(text: str) -> None:
+    assert not speaks_no_english(text)
