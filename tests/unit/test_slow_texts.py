@@ -20,6 +20,7 @@ from waypost.model.versions import find_version, parse_range
 from waypost.net.urls import parse_url
 from waypost.search.honesty import damping, fields_of
 from waypost.search.lint import marks
+from waypost.search.reading import read
 from waypost.search.text import analyse, query_terms
 from waypost.search.visible import hides_text, revealed_text, skeleton, visible_text
 from waypost.server.asgi import decode_segment
@@ -85,6 +86,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "verifier key": parse_verifier_key,
     "terms": analyse,
     "question": query_terms,
+    "reading": read,
     "shown": visible_text,
     "hidden": hides_text,
     "revealed": revealed_text,

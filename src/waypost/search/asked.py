@@ -8,20 +8,15 @@ from math import log1p
 from operator import add
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from waypost import limits
 from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
-from waypost.search.clauses import clauses
 from waypost.search.document import alike_key, hash_of
 from waypost.search.expansion import names_in
 from waypost.search.live import AUDIENCES, Live
-from waypost.search.quotes import quoted_terms
+from waypost.search.reading import Flags, read
 from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
-from waypost.search.text import query_terms
 from waypost.search.visible import visible_text
 
 _ENOUGH: Final = 0.9  # of the question's weight
@@ -31,7 +26,6 @@ _MOST_READ: Final = 100_000  # rows that hold the terms that choose: some millis
 _ALIKE: Final = 0.02  # of a term's weight
 _QUOTED: Final = 0.25  # of its weight: a term that the question only quotes
 _TAGS: Final = 4096  # whose spellings are remembered
-_WHOLE: Final = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # a question of one unit has all of its terms
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
 
@@ -46,34 +40,20 @@ class Asked(NamedTuple):
     units: tuple[str, ...]  # the whole, then its clauses
     terms: tuple[int, ...]  # of the whole: every clause has only terms of it
     shares: tuple[float, ...]  # of each term's weight that counts
-    has: npt.NDArray[np.float32]  # [terms, units]: 1 where a unit has the term
+    has: Flags  # [terms, units]: 1 where a unit has the term
     wishes: tuple[Wished, ...]
 
 
 def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Asked:
     text = visible_text(query.text[: limits.QUERY_CHARS])
-    words = query_terms(text)
-    units = (text, *clauses(text))
-    quoted = quoted_terms(text)
+    words, quoted, parts, has = read(text)
     return Asked(
-        units=units,
+        units=(text, *parts),
         terms=tuple(map(hash_of, words)),
         shares=tuple([_QUOTED if word in quoted else 1.0 for word in words]) if quoted else (1.0,) * len(words),
-        has=_had(words, units[1:]),
+        has=has,
         wishes=_wishes(words, preferred, taxonomy),
     )
-
-
-def _had(words: Sequence[str], parts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """The terms of the whole, then those of each part."""
-    if not parts:
-        return _WHOLE[: len(words)]
-    places = {word: at for at, word in enumerate(words)}
-    has = np.zeros((len(words), len(parts) + 1), dtype=np.float32)
-    has[:, 0] = 1.0
-    for unit, part in enumerate(parts, start=1):
-        has[[places[word] for word in query_terms(part) if word in places], unit] = 1.0
-    return has
 
 
 def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[Wished, ...]:

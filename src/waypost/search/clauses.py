@@ -6,16 +6,18 @@ import re
 from typing import Final
 
 from waypost import limits
+from waypost.late import late_pattern
 from waypost.search.text import query_terms
 
-_MOST: Final = 12
-_LEAST_WORDS: Final = 3  # shorter pieces are no wish of their own
-_LEAST_TERMS: Final = 2  # that say anything: "can you help me with that" says one
+MOST: Final = 12
+LEAST_WORDS: Final = 3  # shorter pieces are no wish of their own
+LEAST_TERMS: Final = 2  # that say anything: "can you help me with that" says one
 _LEAST_DENSE: Final = 6  # characters, in scripts without spaces
 
-_AND: Final = r"(?:and|then|also|y|luego|también|und|dann|sowie|auch)\s+"
+JOINING: Final = ("and", "then", "also", "y", "luego", "también", "und", "dann", "sowie", "auch")
+_AND: Final = rf"(?:{'|'.join(JOINING)})\s+"
 # Every break begins with one of these: the expression passes over all other characters in one stride.
-_BREAK: Final = re.compile(
+_BREAK: Final = late_pattern(
     r"[\s.!?;:,。！？；，然并以](?:(?<=[.!?;:\n])[.!?;:\n]*\s+|(?<=[。！？；])[。！？；]*"
     rf"|(?<=,)\s+{_AND}|(?<=\s)\s*{_AND}|(?<=,)\s+"
     r"|(?<=，)(?:然后|并且|以及)|(?<=然)后|(?<=并)且|(?<=以)及|(?<=，))",
@@ -29,9 +31,9 @@ def clauses(text: str) -> tuple[str, ...]:
     long = [piece for piece in pieces if _is_long(piece)]
     if len(long) < 2:  # as in most questions: nothing is left to analyse
         return ()
-    kept = [piece for piece in long if len(query_terms(piece)) >= _LEAST_TERMS]
-    return tuple(kept[:_MOST]) if len(kept) > 1 else ()
+    kept = [piece for piece in long if len(query_terms(piece)) >= LEAST_TERMS]
+    return tuple(kept[:MOST]) if len(kept) > 1 else ()
 
 
 def _is_long(piece: str) -> bool:
-    return len(piece.split()) >= _LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)
+    return len(piece.split()) >= LEAST_WORDS or (not piece.isascii() and len(piece) >= _LEAST_DENSE)

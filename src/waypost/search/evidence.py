@@ -13,14 +13,16 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from waypost import limits
 from waypost.model.names import fold, fold_tag
 from waypost.model.query import Evidence, MatchedExample, Nearness, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
 from waypost.search.expansion import Carried, TagQuestion
 from waypost.search.lint import flags
+from waypost.search.reading import read
 from waypost.search.taxonomy import standard
-from waypost.search.text import analyse, query_terms
+from waypost.search.text import analyse
 
 _EXAMPLES: Final = 3
 _SNIPPETS: Final = 2
@@ -32,7 +34,7 @@ _SENTENCE: Final = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
 def explain(query: Query, record: AgentRecord, now: float | None = None, near: Nearness | None = None) -> Evidence:
     """The evidence for one candidate. Without `now` nothing is said of freshness; `near` is what was measured of it."""
-    terms = frozenset(query_terms(query.text))
+    terms = frozenset(read(query.text[: limits.QUERY_CHARS]).terms)
     asked = tuple(dict.fromkeys(map(fold_tag, (*query.required_tags, *query.preferred_tags))))
     carried = TagQuestion(query.text, asked, standard()).carried_by(record.tags)
     examples = _examples(record, terms, near)

@@ -16,6 +16,11 @@ from waypost.model.names import fold, fold_tag
 from waypost.search.taxonomy import Expansion, Relation, Taxonomy, spellings
 from waypost.search.text import analyse, words_of
 
+try:
+    from waypost.compiled.reading import named
+except ImportError:
+    from waypost.search.plain_reading import named
+
 PHRASE: Final = 0.9  # how surely several words in a row mean the tag that is spelled like them
 WORD: Final = 0.6  # and one word alone
 DIRECT: Final = 1.0
@@ -107,43 +112,34 @@ def predict(
     A phrase names a tag if the taxonomy knows it, or if `is_tag` says that a visible agent carries a tag of that spelling.
     The longest phrase counts and no word counts twice: in "machine learning" nobody asks for learning.
     """
-    named = names_in(terms, taxonomy, is_tag)
-    return tuple(Sought(tag, confidence, taxonomy.keys_of(tag)) for tag, confidence in named.items())
+    found = names_in(terms, taxonomy, is_tag)
+    return tuple(Sought(tag, confidence, taxonomy.keys_of(tag)) for tag, confidence in found.items())
 
 
 def names_in(
     terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None = None
 ) -> Mapping[str, float]:
     """The same tags, and how surely each is meant."""
+    if is_tag is None:
+        return named(tuple(terms[: limits.QUERY_TERMS]), *taxonomy.phrases, _PHRASE_TERMS, _PREDICTED, PHRASE, WORD)
     found: dict[str, float] = {}
     start, end = 0, min(len(terms), limits.QUERY_TERMS)
     while start < end and len(found) < _PREDICTED:
-        if is_tag is None and not taxonomy.begins(terms[start]):  # as most terms: only with the next it may be a name
-            tag, size = _written_apart(terms, start, end, taxonomy)
-            if tag is None:
-                start += 1
-                continue
-        else:
-            tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
+        tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
         if tag is not None:
             found.setdefault(tag, WORD if size == 1 else PHRASE)
         start += size
     return found
 
 
-def _named(terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool] | None) -> tuple[str | None, int]:
+def _named(terms: Sequence[str], taxonomy: Taxonomy, is_tag: Callable[[str], bool]) -> tuple[str | None, int]:
     """What the longest phrase at the beginning names, and of how many terms it is."""
     for size in range(len(terms), 0, -1):
         phrase = " ".join(terms[:size])
         label = taxonomy.spoken(phrase)
         if label is not None:
             return label, size
-        if is_tag is not None and is_tag(phrase):
+        if is_tag(phrase):
             return phrase, size
-    return _written_apart(terms, 0, len(terms), taxonomy)
-
-
-def _written_apart(terms: Sequence[str], at: int, end: int, taxonomy: Taxonomy) -> tuple[str | None, int]:
-    """Chat bot for chatbot."""
-    label = taxonomy.spoken(terms[at] + terms[at + 1]) if at + 1 < end else None
+    label = taxonomy.spoken(terms[0] + terms[1]) if len(terms) > 1 else None  # chat bot for chatbot
     return (None, 1) if label is None else (label, _PAIR)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from waypost import limits
 from waypost.model.names import fold, fold_tag
 from waypost.model.query import Query
-from waypost.search.text import query_terms
+from waypost.search.reading import read
 
 RANKED_STATUSES = ("active", "testing", "deprecated")  # the others are never an answer
 
@@ -33,7 +34,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 def question_of(query: Query, audience: frozenset[str] | None) -> Question:
     return Question(
-        terms=query_terms(query.text),
+        terms=read(query.text[: limits.QUERY_CHARS]).terms,
         required=_folded_tags(query.required_tags),
         preferred=_folded_tags(query.preferred_tags),
         excluded=_folded_tags(query.excluded_tags),

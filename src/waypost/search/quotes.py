@@ -12,12 +12,14 @@ from typing import Final
 from waypost.late import late_pattern
 from waypost.search.text import query_terms
 
-_LEAST_BESIDE: Final = 4  # terms outside the marks: with fewer, the marks insist
+LEAST_BESIDE: Final = 4  # terms outside the marks: with fewer, the marks insist
+LONGEST: Final = 80  # characters between two marks: more is no quotation, but a mark that was forgotten
 _MARK: Final = re.compile("[\"\u201c\u201e\u00ab\u300c]|(?<!\\w)['\u2018]")
+_SOME: Final = f"{{1,{LONGEST}}}"
 _QUOTED: Final = late_pattern(
-    '"[^"]{1,80}"|[\u201c\u201e][^\u201c\u201d]{1,80}[\u201c\u201d]|\u00ab[^\u00bb]{1,80}\u00bb|\u300c[^\u300d]{1,80}\u300d'
-    r"|(?<!\w)'(?!\s)[^']{1,80}(?<!\s)'(?!\w)"  # not the apostrophe of "Ann's" or "the students' work"
-    "|(?<!\\w)\u2018(?!\\s)[^\u2018\u2019]{1,80}(?<!\\s)\u2019(?!\\w)"
+    f'"[^"]{_SOME}"|[\u201c\u201e][^\u201c\u201d]{_SOME}[\u201c\u201d]|\u00ab[^\u00bb]{_SOME}\u00bb|\u300c[^\u300d]{_SOME}\u300d'
+    rf"|(?<!\w)'(?!\s)[^']{_SOME}(?<!\s)'(?!\w)"  # not the apostrophe of "Ann's" or "the students' work"
+    f"|(?<!\\w)\u2018(?!\\s)[^\u2018\u2019]{_SOME}(?<!\\s)\u2019(?!\\w)"
 )
 
 
@@ -29,6 +31,6 @@ def quoted_terms(text: str) -> frozenset[str]:
     if not quoted:
         return frozenset()
     beside = query_terms(_QUOTED.sub(" ", text))
-    if len(beside) < _LEAST_BESIDE:
+    if len(beside) < LEAST_BESIDE:
         return frozenset()
     return frozenset(term for each in quoted for term in query_terms(each)).difference(beside)

@@ -89,7 +89,7 @@ class Taxonomy:
         self._concepts = concepts
         self._named = _under_keys(concepts, spoken=False)
         self._spoken = _under_keys(concepts, spoken=True)
-        self._beginnings = frozenset(key.partition(" ")[0] for key in self._spoken)
+        self._longest = _longest(self._spoken)
 
     def __len__(self) -> int:
         return len(self._concepts)
@@ -112,9 +112,10 @@ class Taxonomy:
         labels = self._spoken.get(key)
         return labels[0] if labels else None
 
-    def begins(self, term: str) -> bool:
-        """Whether any phrase that names something begins with the term: most terms of a text need no closer look."""
-        return term in self._beginnings
+    @property
+    def phrases(self) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
+        """Of how many terms the phrases are that begin with a term, where there are any; and the labels of each phrase."""
+        return self._longest, self._spoken
 
     def related(self, keys: tuple[str, ...]) -> Iterator[tuple[str, Expansion]]:
         """Spellings and what they stand for, in the order in which they are wanted where there is no room for all: other
@@ -147,6 +148,14 @@ def _under_keys(concepts: Mapping[str, _Concept], *, spoken: bool) -> dict[str, 
             if held is not alone:
                 labels[key] = (*held, label)
     return labels
+
+
+def _longest(phrases: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for phrase in phrases:
+        first = phrase.partition(" ")[0]
+        found[first] = max(found.get(first, 0), phrase.count(" ") + 1)
+    return found
 
 
 @lru_cache(maxsize=_EXPANSION_CACHE)

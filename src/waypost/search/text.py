@@ -73,7 +73,8 @@ class _Words(dict[str, str]):
         return [self._stemmer.stemWord(part) for part in folded if part not in STOP_WORDS]
 
 
-_terms_of = _Words().__getitem__
+WORDS: Final = _Words()
+_terms_of = WORDS.__getitem__
 
 
 def analyse(text: str) -> str:

@@ -17,6 +17,11 @@ import msgspec
 
 from waypost.late import late_pattern
 
+try:
+    from waypost.compiled.reading import is_plain
+except ImportError:
+    from waypost.search.plain_reading import is_plain
+
 # Zero-width and filler characters, direction marks, variation selectors, tag characters, and controls but tab and newline.
 _UNSEEN: Final = late_pattern(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
@@ -46,12 +51,11 @@ _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
 def visible_text(text: str) -> str:
     """The text as a reader sees it."""
-    if not text.isascii():
-        text = _UNSEEN.sub("", text)
-        if _LOOKALIKE.search(text):
-            text = _undisguised(text)
-    elif not text.isprintable():
-        text = _UNSEEN.sub("", text)
+    if is_plain(text, _BLOB_CHARS):  # as most are
+        return text
+    text = _UNSEEN.sub("", text)
+    if not text.isascii() and _LOOKALIKE.search(text):
+        text = _undisguised(text)
     if "<" in text:
         text = "".join(_rendered(_COMMENT.sub(" ", text)))
     return text if len(text) < _BLOB_CHARS else _BLOB.sub(_unless_blob, text)

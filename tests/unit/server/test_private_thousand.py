@@ -27,6 +27,7 @@ import waypost
 from support.service import Bench, profile, service
 from waypost.model.principal import Principal
 from waypost.registry.changes import Seen
+from waypost.search.reading import read
 from waypost.search.text import query_terms
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -196,6 +197,7 @@ async def steps(client: httpx.AsyncClient, ask: Ask) -> Counter[str]:
             calls[f"{frame.f_code.co_filename.removeprefix(SOURCE)}:{frame.f_code.co_qualname}"] += 1
 
     query_terms.cache_clear()  # of the process, which in life only one of the two has
+    read.cache_clear()
     before = sys.getprofile()
     sys.setprofile(note)
     try:
