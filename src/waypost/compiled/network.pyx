@@ -7,6 +7,7 @@ import numpy as np
 from libc.math cimport sqrtf
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
@@ -22,44 +23,97 @@ cdef extern from *:
     #define waypost_fetch(x)
     #endif
     #define LANES 16
+    #define PANEL 16
 
-    /* Each of m rows (row i begins at rows + at[i]) times each of n columns, k numbers each. Three rows and four columns at a
-       time: as many sums as a processor holds beside what it reads. The columns are read once, the next ones meanwhile. */
-    WAYPOST_CLONES
-    static void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *columns, long k, long n,
-                                 int32_t *out)
+    /* Each of m rows (row i begins at rows + at[i]) times each of n columns, k numbers each, and what the sums are worth:
+       steps by column, worth by row. Columns are packed as `whole.packed` says: sixteen side by side, two numbers of each at
+       a time, so that one instruction takes two numbers of a row times those of eight columns and nothing is added up across.
+       Weights are read once, in the order in which they lie; the next ones are fetched meanwhile. */
+    #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
+    #include <immintrin.h>
+    #define WAYPOST_AVX2 1
+    #define AHEAD 2048 /* numbers: what few rows need next is that near */
+
+    /* Not left to the compiler, which would move sums between registers, and out of them. */
+    #define ADDED(sum, some) __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(some))
+    #define BEGUN(i) __m256i s##i = _mm256_setzero_si256(), t##i = s##i; const int16_t *r##i = rows + at[i];
+    #define TAKEN(i) { \
+        int32_t two; __builtin_memcpy(&two, r##i + x, 4); \
+        __m256i both = _mm256_set1_epi32(two); \
+        ADDED(s##i, _mm256_madd_epi16(both, a)); ADDED(t##i, _mm256_madd_epi16(both, b)); }
+    #define ENDED(i) { \
+        __m256 one = _mm256_set1_ps(worth[i]); float *to = out + i * out_step; \
+        _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(s##i), _mm256_loadu_ps(steps)), one)); \
+        _mm256_storeu_ps(to + 8, _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(t##i), _mm256_loadu_ps(steps + 8)), one)); }
+    #define FOR1(D) D(0)
+    #define FOR2(D) FOR1(D) D(1)
+    #define FOR3(D) FOR2(D) D(2)
+    #define FOR4(D) FOR3(D) D(3)
+    #define FOR5(D) FOR4(D) D(4)
+    #define FOR6(D) FOR5(D) D(5)
+    #define BLOCK(R) \
+        __attribute__((target("avx2"))) static void waypost_block##R( \
+            const int16_t *rows, const long *at, const int16_t *w, long k, const int16_t *next, const float *steps, \
+            const float *worth, float *out, long out_step) \
+        { \
+            FOR##R(BEGUN) \
+            for (long x = 0; x < k; x += 2) { \
+                __m256i a = _mm256_loadu_si256((const __m256i *)(w + x * PANEL)); \
+                __m256i b = _mm256_loadu_si256((const __m256i *)(w + x * PANEL + 16)); \
+                if (next) waypost_fetch(next + x * PANEL); \
+                FOR##R(TAKEN) \
+            } \
+            FOR##R(ENDED) \
+        }
+    BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6)
+
+    static void waypost_products_avx2(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
+                                      const float *steps, const float *worth, float *out, long out_step)
     {
-        for (long j = 0; j + 4 <= n; j += 4) {
-            const int16_t *w0 = columns + j * k, *w1 = w0 + k, *w2 = w1 + k, *w3 = w2 + k;
-            long i = 0;
-            if (j + 8 <= n) for (long x = 0; x < 4 * k; x += 32) waypost_fetch(w3 + k + x);
-            for (; i + 3 <= m; i += 3) {
-                const int16_t *a = rows + at[i], *b = rows + at[i + 1], *c = rows + at[i + 2];
-                int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0, c0 = 0, c1 = 0, c2 = 0, c3 = 0;
-                for (long x = 0; x < k; x++) {
-                    a0 += (int32_t)a[x] * w0[x]; a1 += (int32_t)a[x] * w1[x];
-                    a2 += (int32_t)a[x] * w2[x]; a3 += (int32_t)a[x] * w3[x];
-                    b0 += (int32_t)b[x] * w0[x]; b1 += (int32_t)b[x] * w1[x];
-                    b2 += (int32_t)b[x] * w2[x]; b3 += (int32_t)b[x] * w3[x];
-                    c0 += (int32_t)c[x] * w0[x]; c1 += (int32_t)c[x] * w1[x];
-                    c2 += (int32_t)c[x] * w2[x]; c3 += (int32_t)c[x] * w3[x];
+        for (long j = 0; j < n; j += PANEL, w += k * PANEL) {
+            const int16_t *next = w + (m > 6 ? k * PANEL : AHEAD);
+            for (long i = 0, some; i < m; i += some, next = 0) {
+                some = m - i == 7 ? 4 : m - i < 6 ? m - i : 6;
+                float *to = out + i * out_step + j;
+                switch (some) {
+                    #define CASE(R) case R: waypost_block##R(rows, at + i, w, k, next, steps + j, worth + i, to, out_step); break;
+                    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
                 }
-                int32_t *o = out + i * n + j, *p = o + n, *q = p + n;
-                o[0] = a0; o[1] = a1; o[2] = a2; o[3] = a3;
-                p[0] = b0; p[1] = b1; p[2] = b2; p[3] = b3;
-                q[0] = c0; q[1] = c1; q[2] = c2; q[3] = c3;
-            }
-            for (; i < m; i++) {
-                const int16_t *a = rows + at[i];
-                int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
-                for (long x = 0; x < k; x++) {
-                    a0 += (int32_t)a[x] * w0[x]; a1 += (int32_t)a[x] * w1[x];
-                    a2 += (int32_t)a[x] * w2[x]; a3 += (int32_t)a[x] * w3[x];
-                }
-                int32_t *o = out + i * n + j;
-                o[0] = a0; o[1] = a1; o[2] = a2; o[3] = a3;
             }
         }
+    }
+    #endif
+
+    WAYPOST_CLONES
+    static void waypost_products_plain(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
+                                       const float *steps, const float *worth, float *out, long out_step)
+    {
+        for (long j = 0; j < n; j += PANEL, w += k * PANEL)
+            for (long i = 0; i < m; i++) {
+                const int16_t *row = rows + at[i];
+                float *to = out + i * out_step + j;
+                int32_t sums[PANEL] = {0};
+                for (long x = 0; x < k; x += 2) {
+                    const int16_t *two = w + x * PANEL;
+                    for (int c = 0; c < PANEL; c++)
+                        sums[c] += (int32_t)row[x] * two[2 * c] + (int32_t)row[x + 1] * two[2 * c + 1];
+                }
+                for (int c = 0; c < PANEL; c++) to[c] = (float)sums[c] * steps[j + c] * worth[i];
+            }
+    }
+
+    static int waypost_is_plain = 0;
+
+    static void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
+                                 const float *steps, const float *worth, float *out, long out_step)
+    {
+    #ifdef WAYPOST_AVX2
+        if (!waypost_is_plain && __builtin_cpu_supports("avx2")) {
+            waypost_products_avx2(rows, at, m, w, k, n, steps, worth, out, out_step);
+            return;
+        }
+    #endif
+        waypost_products_plain(rows, at, m, w, k, n, steps, worth, out, out_step);
     }
 
     /* The largest of n numbers, by size. */
@@ -114,13 +168,6 @@ cdef extern from *:
         return waypost_folded(lanes);
     }
 
-    /* What sums of whole numbers are worth. */
-    WAYPOST_CLONES
-    static void waypost_worth(const int32_t *sums, const float *steps, long n, float step, float *out)
-    {
-        for (long j = 0; j < n; j++) out[j] = (float)sums[j] * steps[j] * step;
-    }
-
     WAYPOST_CLONES
     static void waypost_shift(float *x, const float *y, float factor, long n)
     {
@@ -148,6 +195,29 @@ cdef extern from *:
         for (long j = 0; j < n; j++) {
             float bent = x[j] + bias[j];
             x[j] = (bent > 0 ? bent : 0) + residual[j];
+        }
+    }
+
+    /* The same with a residual of whole numbers. */
+    WAYPOST_CLONES
+    static void waypost_bend_whole(float *x, const float *bias, const int16_t *residual, float step, long n)
+    {
+        for (long j = 0; j < n; j++) {
+            float bent = x[j] + bias[j];
+            x[j] = (bent > 0 ? bent : 0) + (float)residual[j] * step;
+        }
+    }
+
+    /* The hyperbolic tangent, to some 4e-7: see `plain_network.tanh`. */
+    WAYPOST_CLONES
+    static void waypost_tanh(float *x, long n, const float *over, const float *under)
+    {
+        for (long j = 0; j < n; j++) {
+            float y = x[j] < -over[7] ? -over[7] : x[j] > over[7] ? over[7] : x[j], z = y * y;
+            float p = over[0] * z + over[1], q = under[0] * z + under[1];
+            for (int i = 2; i < 7; i++) p = p * z + over[i];
+            for (int i = 2; i < 4; i++) q = q * z + under[i];
+            x[j] = y * p / q;
         }
     }
 
@@ -181,6 +251,13 @@ cdef extern from *:
     }
 
     WAYPOST_CLONES
+    static void waypost_weigh_whole(float *x, const int16_t *y, float factor, long n, int first)
+    {
+        if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j];
+        else for (long j = 0; j < n; j++) x[j] += factor * (float)y[j];
+    }
+
+    WAYPOST_CLONES
     static void waypost_weigh_bytes(float *x, const uint8_t *y, float factor, long n, int first)
     {
         if (first) for (long j = 0; j < n; j++) x[j] = factor * (float)y[j];
@@ -211,21 +288,24 @@ cdef extern from *:
     #pragma GCC optimize ("O1")
     #endif
     """
-    void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *columns, long k, long n,
-                          int32_t *out) nogil
+    int waypost_is_plain
+    void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
+                          const float *steps, const float *worth, float *out, long out_step) nogil
     float waypost_highest(const float *x, long n) nogil
     void waypost_whole(const float *x, long n, float inverse, int16_t *out) nogil
     float waypost_sum(const float *x, long n) nogil
     float waypost_squares(const float *x, long n) nogil
-    void waypost_worth(const int32_t *sums, const float *steps, long n, float step, float *out) nogil
     void waypost_shift(float *x, const float *y, float factor, long n) nogil
     void waypost_normal(float *x, long n, float mean, float epsilon, const float *gain, const float *bias) nogil
     void waypost_add(float *x, const float *y, long n) nogil
     void waypost_bend(float *x, const float *bias, const float *residual, long n) nogil
+    void waypost_bend_whole(float *x, const float *bias, const int16_t *residual, float step, long n) nogil
+    void waypost_tanh(float *x, long n, const float *over, const float *under) nogil
     void waypost_positive(float *x, long n) nogil
     void waypost_bytes(const uint8_t *x, long n, double *sum, double *squares) nogil
     void waypost_wide(const uint8_t *x, long n, int16_t *out) nogil
     void waypost_weigh(float *x, const float *y, float factor, long n, int first) nogil
+    void waypost_weigh_whole(float *x, const int16_t *y, float factor, long n, int first) nogil
     void waypost_weigh_bytes(float *x, const uint8_t *y, float factor, long n, int first) nogil
     void waypost_weigh_codes(float *x, const int8_t *y, float factor, long n, int first) nogil
     void waypost_centre(float *x, float more, float centre, float root, const float *gain, long n) nogil
@@ -235,54 +315,53 @@ cdef extern from *:
 cdef enum:
     LANES = 16
     BRANCHES = 3
+    PANEL = 16
     PAD = 2  # empty places around each text, as many as a convolution reaches
+    ALONE = 64  # pieces: what takes longer lets other threads go on meanwhile, what is quicker would wait for them to stop
+
+
+cdef struct _Scratch:  # for some rows that become whole
+    int16_t *rows
+    long *at
+    float *steps
 
 
 cdef class _Matrix:
-    """One layer: its columns, and what a step of each is worth."""
+    """One layer: its columns, packed, and what a step of each is worth."""
 
-    cdef const int16_t[:, ::1] columns
+    cdef const int16_t[:, :, :, ::1] columns
     cdef const float[::1] steps
     cdef long k, n
 
     def __init__(self, dict arrays, str name, long k, long n = 0):
         self.columns, self.steps = arrays[f"{name}.numbers"], arrays[f"{name}.steps"]
-        self.n, self.k = self.columns.shape[0], self.columns.shape[1]
-        if self.k != k or self.steps.shape[0] != self.n or (n and self.n != n) or self.n % LANES or self.k % LANES or not self.k:
+        self.n, self.k = PANEL * self.columns.shape[0], 2 * self.columns.shape[1]
+        if self.columns.shape[2] != PANEL or self.columns.shape[3] != 2 or self.k != k or self.k % LANES or not self.k \
+                or not self.n or self.steps.shape[0] != self.n or (n and self.n != n):
             raise ValueError(f"the layer {name} has another shape")
 
-    cdef int worth(self, const int16_t *rows, const long *at, long m, const float *steps, float *out, long out_step) except -1 nogil:
+    cdef void worth(self, const int16_t *rows, const long *at, long m, const float *steps, float *out, long out_step) noexcept nogil:
         """The products of m rows; steps[i] is what one is worth in row i."""
-        cdef int32_t *sums = <int32_t *> malloc(m * self.n * sizeof(int32_t))
-        cdef long i
-        if sums == NULL:
-            with gil:
-                raise MemoryError
-        waypost_products(rows, at, m, &self.columns[0, 0], self.k, self.n, sums)
-        for i in range(m):
-            waypost_worth(sums + i * self.n, &self.steps[0], self.n, steps[i], out + i * out_step)
-        free(sums)
-        return 0
+        waypost_products(rows, at, m, &self.columns[0, 0, 0, 0], self.k, self.n, &self.steps[0], steps, out, out_step)
 
-    cdef int rows_worth(self, const float *x, long m, long x_step, float most, float *out, long out_step) except -1 nogil:
+    cdef void rows_worth(self, const float *x, long m, long x_step, float most, _Scratch *room, float *out, long out_step) noexcept nogil:
         """The same of rows that are not whole yet."""
-        cdef int16_t *rows = <int16_t *> malloc(m * self.k * sizeof(int16_t))
-        cdef long *at = <long *> malloc(m * sizeof(long))
-        cdef float *steps = <float *> malloc(m * sizeof(float))
         cdef long i
-        try:
-            if rows == NULL or at == NULL or steps == NULL:
-                with gil:
-                    raise MemoryError
-            for i in range(m):
-                at[i] = i * self.k
-                steps[i] = made_whole(x + i * x_step, 1, self.k, 0, most, rows + at[i])
-            self.worth(rows, at, m, steps, out, out_step)
-        finally:
-            free(rows)
-            free(at)
-            free(steps)
-        return 0
+        for i in range(m):
+            room.at[i] = i * self.k
+            room.steps[i] = made_whole(x + i * x_step, 1, self.k, 0, most, room.rows + room.at[i])
+        self.worth(room.rows, room.at, m, room.steps, out, out_step)
+
+
+cdef int made_room(_Scratch *room, long m, long numbers) except -1 nogil:
+    """For m rows that have so many numbers together, or fewer."""
+    room.at = <long *> malloc(m * (sizeof(long) + sizeof(float)) + numbers * sizeof(int16_t))
+    if room.at == NULL:
+        with gil:
+            raise MemoryError
+    room.steps = <float *> (room.at + m)
+    room.rows = <int16_t *> (room.steps + m)
+    return 0
 
 
 cdef float made_whole(const float *x, long m, long n, long x_step, float most, int16_t *out) noexcept nogil:
@@ -306,25 +385,36 @@ cdef const float[::1] _vector(dict arrays, str name, long size):
     return found
 
 
+def without_avx2(bint yes):
+    """For tests: products as on a processor that has no such instructions."""
+    global waypost_is_plain
+    waypost_is_plain = yes
+
+
 cdef class Layers:
-    """See the twin. Not to be used by two threads at once where rows are kept (`keep`, `line`)."""
+    """See the twin. Not to be used by two threads at once where rows are kept (`line`, `use`)."""
 
     cdef readonly long dims
     cdef long width, channels, all_hidden, first_width, row_width, capacity, used, shards, count
     cdef long[BRANCHES] widths, lefts
-    cdef float epsilon, most
+    cdef float epsilon, most, row_most
     cdef _Matrix project, out, d1, d2, d3, carry
     cdef _Matrix first0, first1, first2, second0, second1, second2
     cdef const uint8_t[:, ::1] table
     cdef const float[::1] scale, low, project_sum, project_bias, gain, bias, first_bias, second_bias, out_gain, out_bias
-    cdef float[:, ::1] rows
+    cdef const float[::1] tanh_over, tanh_under
+    cdef int16_t[:, ::1] rows
+    cdef float[::1] steps
+    cdef const int16_t[:, ::1] ready
+    cdef const float[::1] ready_steps
+    cdef bint has_ready
     cdef int32_t[::1] slots
     cdef int64_t[::1] holders
 
     def __init__(self, dict arrays, const uint8_t[:, ::1] table, const float[::1] scale, const float[::1] low,
-                 float[:, ::1] rows):
+                 int16_t[:, ::1] rows):
         cdef long hidden, total
-        branches, self.most = arrays["branches"].tolist(), arrays["most"][0]
+        branches, self.most, self.row_most = arrays["branches"].tolist(), arrays["most"][0], arrays["most"][1]
         if len(branches) != BRANCHES or any(not 0 <= left < width <= left + 1 + PAD <= 2 * PAD + 1 for width, left in branches):
             raise ValueError("a convolution reaches too far")
         for at, (width, left) in enumerate(branches):
@@ -355,10 +445,12 @@ cdef class Layers:
         self.gain, self.bias = _vector(arrays, "gain", hidden), _vector(arrays, "bias", hidden)
         self.first_bias, self.second_bias = _vector(arrays, "first.bias", hidden), _vector(arrays, "second.bias", hidden)
         self.out_gain, self.out_bias = _vector(arrays, "out.gain", total), _vector(arrays, "out.bias", self.out.n)
+        self.tanh_over, self.tanh_under = _vector(arrays, "tanh.over", 8), _vector(arrays, "tanh.under", 4)
         self.epsilon = _vector(arrays, "epsilon", 1)[0]
         if rows.shape[0] < 2 or rows.shape[1] != self.row_width:
             raise ValueError("rows have another shape")
         self.rows, self.capacity, self.used = rows, rows.shape[0] - 1, 1
+        self.steps = np.zeros(rows.shape[0], np.float32)
         self.slots = np.full(self.count, -1, np.int32)
         self.holders = np.full(rows.shape[0], -1, np.int64)
 
@@ -368,25 +460,6 @@ cdef class Layers:
     cdef _Matrix second(self, long branch):
         return self.second0 if branch == 0 else self.second1 if branch == 1 else self.second2
 
-    # --- Pieces by themselves ---------------------------------------------------------------------
-
-    def keep(self, const int64_t[::1] numbers):
-        cdef long m = numbers.shape[0], i, missing
-        cdef int32_t[::1] slots
-        if 2 * m > self.capacity:
-            raise ValueError("more pieces at once than can be kept")
-        self._check(numbers)
-        made = np.empty(m, np.int32)
-        slots = made
-        while True:  # again, where making some pushed out others of these
-            missing = 0
-            for i in range(m):
-                slots[i] = self.slots[numbers[i]]
-                missing += slots[i] < 0
-            if not missing:
-                return made
-            self._make(np.unique(np.asarray(numbers)[made < 0]))
-
     cdef int _check(self, const int64_t[::1] numbers) except -1:
         cdef long i
         for i in range(numbers.shape[0]):
@@ -394,40 +467,58 @@ cdef class Layers:
                 raise IndexError("no such piece")
         return 0
 
-    cdef int _make(self, const int64_t[::1] numbers) except -1:
-        cdef long m = numbers.shape[0], i, at, branch, column = 0
-        cdef float[:, ::1] normal = np.empty((m, self.all_hidden), np.float32)
-        cdef _Matrix matrix
-        at = self._room(m)
-        self._normalise(numbers, normal)
-        for branch in range(BRANCHES):
-            matrix = self.first(branch)
-            with nogil:
-                matrix.rows_worth(
-                    &normal[0, branch * self.channels], m, self.all_hidden, self.most, &self.rows[at, column], self.row_width
-                )
-            column += matrix.n
-        for i in range(m):
-            self.rows[at + i, self.first_width:] = normal[i]
-            self.holders[at + i] = numbers[i]
-            self.slots[numbers[i]] = <int32_t> (at + i)
-        return 0
+    # --- Pieces by themselves ---------------------------------------------------------------------
 
-    cdef int _normalise(self, const int64_t[::1] numbers, float[:, ::1] x) except -1:
-        cdef long m = numbers.shape[0], i, shard, n = self.all_hidden
-        cdef int16_t[:, ::1] wide = np.empty((m, self.width), np.int16)
-        cdef float[::1] scales = np.empty(m, np.float32)
-        cdef long[::1] at = np.arange(0, m * self.width, self.width, dtype=np.dtype("l"))
-        with nogil:
+    def made(self, const int64_t[::1] numbers):
+        cdef long m = numbers.shape[0]
+        cdef int16_t[:, ::1] rows
+        cdef float[::1] steps
+        self._check(numbers)
+        found = np.empty((m, self.row_width), np.int16), np.empty(m, np.float32)
+        rows, steps = found
+        if m:
+            self._make(&numbers[0], m, &rows[0, 0], &steps[0])
+        return found
+
+    def use(self, const int32_t[::1] numbers, const int16_t[:, ::1] rows, const float[::1] steps):
+        cdef long m = numbers.shape[0], i
+        if self.has_ready or rows.shape[0] != m or steps.shape[0] != m or rows.shape[1] != self.row_width:
+            raise ValueError("rows have another shape")
+        for i in range(m):
+            if not 0 <= numbers[i] < self.count:
+                raise IndexError("no such piece")
+        self.ready, self.ready_steps, self.has_ready = rows, steps, True
+        for i in range(m):
+            if 0 < self.slots[numbers[i]] <= self.capacity:
+                self.holders[self.slots[numbers[i]]] = -1
+            self.slots[numbers[i]] = <int32_t> (self.capacity + 1 + i)
+
+    cdef int _keep(self, const int64_t *numbers, long m, int32_t *slots) except -1:
+        """Where the row of each piece is. Those that are nowhere are made; where that pushes out others of these, again."""
+        cdef int64_t *missing = <int64_t *> malloc((m + 1) * sizeof(int64_t))
+        cdef long i, count = 1, at
+        if missing == NULL:
+            raise MemoryError
+        try:
+            while count:
+                count = 0
+                for i in range(m):
+                    if self.slots[numbers[i]] == -1:
+                        self.slots[numbers[i]] = -2  # counted
+                        missing[count] = numbers[i]
+                        count += 1
+                for i in range(count):
+                    self.slots[missing[i]] = -1
+                if count:
+                    at = self._room(count)
+                    self._make(missing, count, &self.rows[at, 0], &self.steps[at])
+                    for i in range(count):
+                        self.holders[at + i] = missing[i]
+                        self.slots[missing[i]] = <int32_t> (at + i)
             for i in range(m):
-                waypost_wide(&self.table[numbers[i], 0], self.width, &wide[i, 0])
-                scales[i] = self.scale[numbers[i] % self.shards]
-            self.project.worth(&wide[0, 0], &at[0], m, &scales[0], &x[0, 0], n)
-            for i in range(m):
-                shard = numbers[i] % self.shards
-                waypost_shift(&x[i, 0], &self.project_sum[0], self.low[shard], n)
-                waypost_add(&x[i, 0], &self.project_bias[0], n)
-                waypost_normal(&x[i, 0], n, waypost_sum(&x[i, 0], n) / <float> n, self.epsilon, &self.gain[0], &self.bias[0])
+                slots[i] = self.slots[numbers[i]]
+        finally:
+            free(missing)
         return 0
 
     cdef long _room(self, long m):
@@ -438,169 +529,273 @@ cdef class Layers:
         for i in range(at, at + m):
             if self.holders[i] >= 0:
                 self.slots[self.holders[i]] = -1
+                self.holders[i] = -1
         self.used = at + m
         return at
 
+    cdef int _make(self, const int64_t *numbers, long m, int16_t *rows, float *steps) except -1:
+        cdef long i, branch, column = 0, wide = self.row_width
+        cdef _Scratch room
+        cdef _Matrix matrix
+        cdef float *made = <float *> malloc(m * wide * sizeof(float))
+        if made == NULL:
+            raise MemoryError
+        try:
+            made_room(&room, m, m * max(self.width, self.channels))
+            try:
+                self._normalise(numbers, m, &room, made + self.first_width)
+                for branch in range(BRANCHES):
+                    matrix = self.first(branch)
+                    matrix.rows_worth(
+                        made + self.first_width + branch * self.channels, m, wide, self.most, &room, made + column, wide
+                    )
+                    column += matrix.n
+                for i in range(m):
+                    steps[i] = made_whole(made + i * wide, 1, wide, 0, self.row_most, rows + i * wide)
+            finally:
+                free(room.at)
+        finally:
+            free(made)
+        return 0
+
+    cdef void _normalise(self, const int64_t *numbers, long m, _Scratch *room, float *x) noexcept nogil:
+        cdef long i, shard, n = self.all_hidden
+        cdef float *row
+        for i in range(m):
+            room.at[i] = i * self.width
+            waypost_wide(&self.table[numbers[i], 0], self.width, room.rows + room.at[i])
+            room.steps[i] = self.scale[numbers[i] % self.shards]
+        self.project.worth(room.rows, room.at, m, room.steps, x, self.row_width)
+        for i in range(m):
+            shard, row = numbers[i] % self.shards, x + i * self.row_width
+            waypost_shift(row, &self.project_sum[0], self.low[shard], n)
+            waypost_add(row, &self.project_bias[0], n)
+            waypost_normal(row, n, waypost_sum(row, n) / <float> n, self.epsilon, &self.gain[0], &self.bias[0])
+
     # --- Pieces with their neighbours -------------------------------------------------------------
 
-    def line(self, const int32_t[::1] slots, sizes):
-        cdef long m = slots.shape[0], start = 0, stop, i, text, t, other, branch, column, n = self.channels
-        cdef int begun
-        cdef float *to
+    def line(self, const int64_t[::1] numbers, sizes):
+        cdef long m = numbers.shape[0], text, start = 0
+        cdef int32_t *slots
         cdef float[:, ::1] out
         cdef long[::1] ends = _ends(sizes, m)
-        for i in range(m):
-            if not 0 < slots[i] <= self.capacity:
-                raise IndexError("no such row")
+        if 2 * m > self.capacity:
+            raise ValueError("more pieces at once than can be kept")
+        self._check(numbers)
         made = np.empty((m, self.all_hidden), np.float32)
+        if not m:
+            return made
         out = made
-        with nogil:
+        slots = <int32_t *> malloc(m * sizeof(int32_t))
+        if slots == NULL:
+            raise MemoryError
+        try:
+            self._keep(&numbers[0], m, slots)
             for text in range(ends.shape[0]):
-                stop = ends[text]
-                for i in range(start, stop):
-                    column = 0
-                    for branch in range(BRANCHES):
-                        to, begun = &out[i, branch * n], 0
-                        for t in range(self.widths[branch]):
-                            other = i - self.lefts[branch] + t
-                            if start <= other < stop:
-                                waypost_weigh(to, &self.rows[slots[other], column], 1, n, not begun)
-                                begun = 1
-                            column += n
-                    waypost_bend(&out[i, 0], &self.first_bias[0], &self.rows[slots[i], self.first_width], self.all_hidden)
-                start = stop
+                if ends[text] > start:
+                    self._line(slots + start, ends[text] - start, &out[start, 0])
+                start = ends[text]
+        finally:
+            free(slots)
         return made
 
+    cdef void _line(self, const int32_t *slots, long m, float *out) noexcept nogil:
+        cdef long i, t, other, branch, column, n = self.channels
+        cdef const int16_t *row
+        cdef float step = 0
+        cdef float *to
+        cdef bint begun
+        for i in range(m):
+            column = 0
+            for branch in range(BRANCHES):
+                to, begun = out + i * self.all_hidden + branch * n, False
+                for t in range(self.widths[branch]):
+                    other = i - self.lefts[branch] + t
+                    if 0 <= other < m:
+                        row = self._row(slots[other], &step)
+                        waypost_weigh_whole(to, row + column, step, n, not begun)
+                        begun = True
+                    column += n
+            row = self._row(slots[i], &step)
+            waypost_bend_whole(out + i * self.all_hidden, &self.first_bias[0], row + self.first_width, step, self.all_hidden)
+
+    cdef inline const int16_t *_row(self, long slot, float *step) noexcept nogil:
+        """Slots are given by `_keep` alone: kept rows, then those that were ready."""
+        if slot <= self.capacity:
+            step[0] = self.steps[slot]
+            return &self.rows[slot, 0]
+        slot -= self.capacity + 1
+        step[0] = self.ready_steps[slot]
+        return &self.ready[slot, 0]
+
     def hidden(self, const float[:, ::1] line, sizes):
-        cdef long m = line.shape[0], start = 0, stop, i, text, branch, column, n = self.channels
-        cdef long[::1] ends = _ends(sizes, m), at
-        cdef int16_t[:, ::1] padded
-        cdef float[::1] steps
+        cdef long m = line.shape[0]
+        cdef long[::1] ends = _ends(sizes, m)
         cdef float[:, ::1] out
-        cdef float step
-        cdef _Matrix matrix
+        cdef _Scratch room
         if m and line.shape[1] != self.all_hidden:
             raise ValueError("the line has another shape")
         made = np.empty((m, self.all_hidden), np.float32)
         if not m:
             return made
         out = made
-        padded = np.zeros((m + PAD * (ends.shape[0] + 1), n), np.int16)
-        at, steps = np.empty(m, np.dtype("l")), np.empty(m, np.float32)
-        for branch in range(BRANCHES):
-            matrix, column = self.second(branch), branch * n
-            with nogil:
-                start = 0
-                for text in range(ends.shape[0]):
-                    stop = ends[text]
-                    if stop == start:
-                        continue
-                    i = start + PAD * (text + 1)
-                    step = made_whole(&line[start, column], stop - start, n, self.all_hidden, self.most, &padded[i, 0])
-                    for i in range(start, stop):
-                        at[i] = (i + PAD * (text + 1) - self.lefts[branch]) * n
-                        steps[i] = step
-                    start = stop
-                matrix.worth(&padded[0, 0], &at[0], m, &steps[0], &out[0, column], self.all_hidden)
-        for i in range(m):
-            waypost_bend(&out[i, 0], &self.second_bias[0], &line[i, 0], self.all_hidden)
+        made_room(&room, m, (m + PAD * (ends.shape[0] + 1)) * self.channels)
+        try:
+            if m > ALONE:
+                with nogil:
+                    self._hidden(&line[0, 0], m, &ends[0], ends.shape[0], &room, &out[0, 0])
+            else:
+                self._hidden(&line[0, 0], m, &ends[0], ends.shape[0], &room, &out[0, 0])
+        finally:
+            free(room.at)
         return made
+
+    cdef void _hidden(self, const float *line, long m, const long *ends, long texts, _Scratch *room, float *out) noexcept nogil:
+        cdef long i, branch, column, n = self.channels, wide = self.all_hidden
+        memset(room.rows, 0, (m + PAD * (texts + 1)) * n * sizeof(int16_t))
+        for branch in range(BRANCHES):
+            column = branch * n
+            self._padded(line + column, ends, texts, self.lefts[branch], room)
+            if branch == 0:
+                self.second0.worth(room.rows, room.at, m, room.steps, out + column, wide)
+            elif branch == 1:
+                self.second1.worth(room.rows, room.at, m, room.steps, out + column, wide)
+            else:
+                self.second2.worth(room.rows, room.at, m, room.steps, out + column, wide)
+        for i in range(m):
+            waypost_bend(out + i * wide, &self.second_bias[0], line + i * wide, wide)
+
+    cdef void _padded(self, const float *line, const long *ends, long texts, long left, _Scratch *room) noexcept nogil:
+        """One branch of each text in whole numbers, with nothing around it; and where the window of each place begins."""
+        cdef long start = 0, text, i, n = self.channels, pad
+        cdef float step
+        for text in range(texts):
+            pad = PAD * (text + 1)
+            if ends[text] > start:
+                step = made_whole(
+                    line + start * self.all_hidden, ends[text] - start, n, self.all_hidden, self.most,
+                    room.rows + (start + pad) * n
+                )
+                for i in range(start, ends[text]):
+                    room.at[i] = (i + pad - left) * n
+                    room.steps[i] = step
+            start = ends[text]
 
     # --- From the pieces of a text to its vector --------------------------------------------------
 
-    def bent(self, const int64_t[::1] numbers, const float[:, ::1] hidden, groups):
-        cdef long g = len(groups), i
-        cdef float[:, ::1] pooled, x, y, z, out
-        made = np.empty((g, self.d3.n), np.float32)
-        if not g:
-            return made
-        out, roots = made, np.empty(g, np.float32)
-        cdef float[::1] root = roots
-        pooled = self._pooled(numbers, hidden, groups, root)
-        x, y, z = (np.empty((g, n), np.float32) for n in (self.out.n, self.d1.n, self.d2.n))
-        with nogil:
-            self.out.rows_worth(&pooled[0, 0], g, pooled.shape[1], self.most, &x[0, 0], self.out.n)
-            for i in range(g):
-                waypost_shift(&x[i, 0], &self.out_bias[0], root[i], self.out.n)
-                waypost_positive(&x[i, 0], self.d1.k)
-            self.d1.rows_worth(&x[0, 0], g, self.out.n, self.most, &y[0, 0], self.d1.n)
-            for i in range(g):
-                waypost_add(&y[i, 0], &x[i, self.d1.k], self.d1.n)
-                waypost_positive(&y[i, 0], self.d1.n)
-            self.d2.rows_worth(&y[0, 0], g, self.d1.n, self.most, &z[0, 0], self.d2.n)
-            for i in range(g):
-                waypost_positive(&z[i, 0], self.d3.k)
-            self.d3.rows_worth(&z[0, 0], g, self.d2.n, self.most, &out[0, 0], self.d3.n)
-            for i in range(g):
-                waypost_add(&out[i, 0], &z[i, self.d3.k], self.d3.n)
-        return made
-
-    def carried(self, const float[:, ::1] x):
-        cdef long g = x.shape[0], i
+    def vectors(self, const int64_t[::1] numbers, const float[:, ::1] hidden, groups):
+        cdef long m = numbers.shape[0], g = len(groups), wide
+        cdef long[:, ::1] places
         cdef float[:, ::1] out
-        cdef float length
-        if g and x.shape[1] != self.d3.n:
-            raise ValueError("what is carried has another shape")
-        if self.carry is None or not g:
-            made = np.array(x, np.float32).reshape(g, -1) if g else np.empty((0, self.dims), np.float32)
-        else:
-            made = np.empty((g, self.dims), np.float32)
-        out = made
-        for i in range(g):
-            if self.carry is not None:
-                if i == 0:
-                    self.carry.rows_worth(&x[0, 0], g, x.shape[1], self.most, &out[0, 0], self.dims)
-            length = sqrtf(waypost_squares(&out[i, 0], self.dims))
-            waypost_divide(&out[i, 0], length if length > <float> 1e-6 else <float> 1e-6, self.dims)
-        return made
-
-    cdef float[:, ::1] _pooled(self, const int64_t[::1] numbers, const float[:, ::1] hidden, groups, float[::1] root):
-        cdef long m = numbers.shape[0], g = len(groups), i, at, first, start, stop, last
-        cdef float[:, ::1] pooled = np.empty((g, self.width + self.all_hidden), np.float32)
-        cdef float[:, ::1] moments = np.empty((2, max(m, 1)), np.float32)
-        cdef float lows, means
+        cdef _Scratch room
+        cdef float *x
         if hidden.shape[0] != m or (m and hidden.shape[1] != self.all_hidden):
             raise IndexError("no such piece")
         self._check(numbers)
-        self._moments(numbers, hidden, moments)
-        for i in range(g):
-            first, start, stop, last = groups[i]
-            if not (0 <= first < m and 0 <= start <= stop <= m and 0 <= last < m):
-                raise IndexError("no such place")
-            lows = means = 0
-            with nogil:
-                self._add(&pooled[i, 0], numbers, hidden, moments, first, True, &lows, &means)
-                for at in range(start, stop):
-                    self._add(&pooled[i, 0], numbers, hidden, moments, at, False, &lows, &means)
-                self._add(&pooled[i, 0], numbers, hidden, moments, last, False, &lows, &means)
-                root[i] = sqrtf(<float> (stop - start + 2))
-                waypost_centre(&pooled[i, 0], lows, means, root[i], &self.out_gain[0], self.width)
-                waypost_centre(&pooled[i, self.width], 0, means, root[i], &self.out_gain[self.width], self.all_hidden)
-        return pooled
+        made = np.empty((g, self.dims), np.float32)
+        if not g:
+            return made
+        out, places = made, _places(groups, m)
+        wide = max(self.width + self.all_hidden, self.out.n, self.d1.n, self.d2.n, self.d3.n)
+        x = <float *> malloc((2 * m + g + 2 * g * wide) * sizeof(float))
+        if x == NULL:
+            raise MemoryError
+        try:
+            made_room(&room, g, g * wide)
+            try:
+                if m > ALONE:
+                    with nogil:
+                        self._vectors(&numbers[0], m, &hidden[0, 0], &places[0, 0], g, wide, x, &room, &out[0, 0])
+                else:
+                    self._vectors(&numbers[0], m, &hidden[0, 0], &places[0, 0], g, wide, x, &room, &out[0, 0])
+            finally:
+                free(room.at)
+        finally:
+            free(x)
+        return made
 
-    cdef void _add(self, float *pooled, const int64_t[::1] numbers, const float[:, ::1] hidden, float[:, ::1] moments,
+    cdef void _vectors(self, const int64_t *numbers, long m, const float *hidden, const long *places, long g, long wide,
+                       float *x, _Scratch *room, float *out) noexcept nogil:
+        """`x`, to begin with, has room for two numbers of each piece, one of each group, and twice a wide row of each."""
+        cdef float *moments = x
+        cdef float *roots = moments + 2 * m
+        cdef float *y = roots + g + g * wide
+        cdef long i
+        x = roots + g
+        self._moments(numbers, m, hidden, moments)
+        for i in range(g):
+            self._pooled(numbers, m, hidden, moments, places + 4 * i, roots + i, x + i * (self.width + self.all_hidden))
+        self.out.rows_worth(x, g, self.width + self.all_hidden, self.most, room, y, wide)
+        for i in range(g):
+            waypost_shift(y + i * wide, &self.out_bias[0], roots[i], self.out.n)
+            waypost_positive(y + i * wide, self.d1.k)
+        self.d1.rows_worth(y, g, wide, self.most, room, x, wide)
+        for i in range(g):
+            waypost_add(x + i * wide, y + i * wide + self.d1.k, self.d1.n)
+            waypost_positive(x + i * wide, self.d1.n)
+        self.d2.rows_worth(x, g, wide, self.most, room, y, wide)
+        for i in range(g):
+            waypost_positive(y + i * wide, self.d3.k)
+        self.d3.rows_worth(y, g, wide, self.most, room, x, wide)
+        for i in range(g):
+            waypost_add(x + i * wide, y + i * wide + self.d3.k, self.d3.n)
+            waypost_tanh(x + i * wide, self.d3.n, &self.tanh_over[0], &self.tanh_under[0])
+        if self.carry is not None:
+            self.carry.rows_worth(x, g, wide, self.most, room, out, self.dims)
+        else:
+            for i in range(g):
+                memcpy(out + i * self.dims, x + i * wide, self.dims * sizeof(float))
+        for i in range(g):
+            self._unit(out + i * self.dims)
+
+    cdef void _unit(self, float *x) noexcept nogil:
+        cdef float length = sqrtf(waypost_squares(x, self.dims))
+        waypost_divide(x, length if length > <float> 1e-6 else <float> 1e-6, self.dims)
+
+    cdef void _pooled(self, const int64_t *numbers, long m, const float *hidden, const float *moments, const long *place,
+                      float *root, float *pooled) noexcept nogil:
+        cdef long at
+        cdef float lows = 0, means = 0
+        self._add(pooled, numbers, m, hidden, moments, place[0], True, &lows, &means)
+        for at in range(place[1], place[2]):
+            self._add(pooled, numbers, m, hidden, moments, at, False, &lows, &means)
+        self._add(pooled, numbers, m, hidden, moments, place[3], False, &lows, &means)
+        root[0] = sqrtf(<float> (place[2] - place[1] + 2))
+        waypost_centre(pooled, lows, means, root[0], &self.out_gain[0], self.width)
+        waypost_centre(pooled + self.width, 0, means, root[0], &self.out_gain[self.width], self.all_hidden)
+
+    cdef void _add(self, float *pooled, const int64_t *numbers, long m, const float *hidden, const float *moments,
                    long at, bint first, float *lows, float *means) noexcept nogil:
         cdef long shard = numbers[at] % self.shards
-        cdef float inverse = moments[1, at]
+        cdef float inverse = moments[m + at]
         waypost_weigh_bytes(pooled, &self.table[numbers[at], 0], inverse * self.scale[shard], self.width, first)
-        waypost_weigh(pooled + self.width, &hidden[at, 0], inverse, self.all_hidden, first)
+        waypost_weigh(pooled + self.width, hidden + at * self.all_hidden, inverse, self.all_hidden, first)
         lows[0] += inverse * self.low[shard]
-        means[0] += inverse * moments[0, at]
+        means[0] += inverse * moments[at]
 
-    cdef void _moments(self, const int64_t[::1] numbers, const float[:, ::1] hidden, float[:, ::1] moments) noexcept nogil:
+    cdef void _moments(self, const int64_t *numbers, long m, const float *hidden, float *moments) noexcept nogil:
         """Mean and inverse deviation of all that is known of each piece. Sums of its own numbers are whole, thus exact."""
         cdef long i, shard, n = self.all_hidden
         cdef double plain = 0, squares = 0, wide, deep
         cdef float total, square, mean, all_width = <float> (self.width + n)
-        for i in range(numbers.shape[0]):
+        for i in range(m):
             shard = numbers[i] % self.shards
             wide, deep = self.scale[shard], self.low[shard]
             waypost_bytes(&self.table[numbers[i], 0], self.width, &plain, &squares)
             total = <float> (wide * plain + self.width * deep)
             square = <float> (wide * wide * squares + 2 * wide * deep * plain + self.width * deep * deep)
-            mean = (total + waypost_sum(&hidden[i, 0], n)) / all_width
-            moments[0, i] = mean
-            moments[1, i] = <float> 1 / sqrtf((square + waypost_squares(&hidden[i, 0], n)) / all_width - mean * mean + self.epsilon)
+            mean = (total + waypost_sum(hidden + i * n, n)) / all_width
+            moments[i] = mean
+            moments[m + i] = <float> 1 / sqrtf((square + waypost_squares(hidden + i * n, n)) / all_width - mean * mean + self.epsilon)
+
+
+cdef long[:, ::1] _places(groups, long m):
+    cdef long[:, ::1] places = np.array(groups, np.dtype("l")).reshape(len(groups), 4)
+    cdef long i
+    for i in range(places.shape[0]):
+        if not (0 <= places[i, 0] < m and 0 <= places[i, 1] <= places[i, 2] <= m and 0 <= places[i, 3] < m):
+            raise IndexError("no such place")
+    return places
 
 
 cdef long[::1] _ends(sizes, long m):

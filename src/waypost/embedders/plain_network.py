@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.embedders.copies import Arrays
-from waypost.embedders.whole import BRANCHES, CHANNELS, FIRST, HIDDEN, MOST, ROW, layer
+from waypost.embedders.whole import BRANCHES, CHANNELS, FIRST, HIDDEN, MOST, ROW, ROW_MOST, layer
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
+I16 = npt.NDArray[np.int16]
 U8 = npt.NDArray[np.uint8]
 Step = F32 | np.float32
 
@@ -39,11 +40,11 @@ class _Product:
 
 
 class Layers:
-    """Not to be used by two threads at once where rows are kept (`keep`, `line`)."""
+    """Not to be used by two threads at once where rows are kept (`line`, `use`)."""
 
-    def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: F32) -> None:
-        """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `rows`, zeros, is where rows of
-        pieces are kept: as many as it has, less one."""
+    def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: I16) -> None:
+        """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `rows` is where rows of pieces are
+        kept: as many as it has, less one."""
         self._arrays, self._table, self._scale, self._low = arrays, table, scale, low
         self._epsilon = np.float32(arrays["epsilon"][0])
         self._project = _Product(arrays, "project")
@@ -51,37 +52,63 @@ class Layers:
         self._second = [_Product(arrays, f"second{width}") for width, _ in BRANCHES]
         self._out, self._d1, self._d2, self._d3 = (_Product(arrays, name) for name in ("out", "d1", "d2", "d3"))
         self._carry = _Product(arrays, "carry") if "carry.numbers" in arrays else None
-        self.dims = len(arrays["carry.numbers" if self._carry else "d3.numbers"])
+        self.dims = len(arrays["carry.steps" if self._carry else "d3.steps"])
         self._rows = rows  # nobody's is the first one
-        self._slots: I32 = np.full(len(table), -1, np.int32)
+        self._steps: F32 = np.zeros(len(rows), np.float32)
+        self._ready: tuple[I16, F32] | None = None
+        self._slots: I32 = np.full(len(table), -1, np.int32)  # kept rows, and behind them those that were ready
         self._holders: I64 = np.full(len(rows), -1, np.int64)  # the piece of each row
         self._used = 1
 
     # --- Pieces by themselves ---------------------------------------------------------------------
 
-    def keep(self, numbers: I64) -> I32:
-        """Where the row of each piece is kept; those that were not are made. When it is full, the oldest make room."""
-        if 2 * len(numbers) > len(self._rows) - 1:
-            raise ValueError("more pieces at once than can be kept")
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table):
-            raise IndexError("no such piece")
+    def made(self, numbers: I64) -> tuple[I16, F32]:
+        """The rows of these pieces, and what one is worth in each."""
+        self._check(numbers)
+        made = np.empty((len(numbers), ROW), np.float32)
+        made[:, FIRST:] = self._normalised(numbers)
+        column = 0
+        for product, (width, _), part in zip(self._first, BRANCHES, _parts(made[:, FIRST:]), strict=True):
+            made[:, column : column + width * CHANNELS] = product(*_stepped(part))
+            column += width * CHANNELS
+        rows, steps = _stepped(made, ROW_MOST)
+        return rows.astype(np.int16), steps[:, 0]
+
+    def use(self, numbers: I32, rows: I16, steps: F32) -> None:
+        """Take rows that were made before (`made`), of these pieces; once."""
+        if self._ready is not None or not len(numbers) == len(rows) == len(steps) or rows.shape[1] != ROW:
+            raise ValueError("rows have another shape")
+        self._check(numbers)
+        self._ready = rows, steps
+        held = self._slots[numbers]
+        self._holders[held[held > 0]] = -1
+        self._slots[numbers] = np.arange(len(self._rows), len(self._rows) + len(numbers))
+
+    def _keep(self, numbers: I64) -> I32:
+        """Where the row of each piece is; those that are nowhere are made. When it is full, the oldest make room."""
         slots = self._slots[numbers]
         while (slots < 0).any():  # again, where making some pushed out others of these
-            self._make(np.unique(numbers[slots < 0]))
+            missing = np.unique(numbers[slots < 0])
+            at = self._room(len(missing))
+            self._rows[at], self._steps[at] = self.made(missing)
+            self._holders[at] = missing
+            self._slots[missing] = np.arange(at.start, at.stop)
             slots = self._slots[numbers]
         return slots
 
-    def _make(self, numbers: I64) -> None:
-        at = self._room(len(numbers))
-        made = self._rows[at]
-        normal = self._normalised(numbers)
-        column = 0
-        for product, (width, _), part in zip(self._first, BRANCHES, _parts(normal), strict=True):
-            made[:, column : column + width * CHANNELS] = product(*_stepped(part))
-            column += width * CHANNELS
-        made[:, FIRST:] = normal
-        self._holders[at] = numbers
-        self._slots[numbers] = np.arange(at.start, at.stop)
+    def _rows_of(self, slots: I32) -> F32:
+        found = np.empty((len(slots), ROW), np.float32)
+        is_kept = slots < len(self._rows)
+        found[is_kept] = self._rows[slots[is_kept]] * self._steps[slots[is_kept], None]
+        if self._ready is not None:
+            rows, steps = self._ready
+            ready = slots[~is_kept] - len(self._rows)
+            found[~is_kept] = rows[ready] * steps[ready, None]
+        return found
+
+    def _check(self, numbers: I64 | I32) -> None:
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table):
+            raise IndexError("no such piece")
 
     def _normalised(self, numbers: I64) -> F32:
         """What the three branches begin with: one layernorm over all of them."""
@@ -106,14 +133,16 @@ class Layers:
 
     # --- Pieces with their neighbours -------------------------------------------------------------
 
-    def line(self, slots: I32, sizes: Sequence[int]) -> F32:
+    def line(self, numbers: I64, sizes: Sequence[int]) -> F32:
         """After the first convolution: at each place the sum of the neighbours' parts, and its own residual."""
-        if len(slots) and not 0 < slots.min() <= slots.max() < len(self._rows):
-            raise IndexError("no such row")
+        if 2 * len(numbers) > len(self._rows) - 1:
+            raise ValueError("more pieces at once than can be kept")
+        self._check(numbers)
+        spans, slots = _spans(sizes, len(numbers)), self._keep(numbers)
         out = np.empty((len(slots), HIDDEN), np.float32)
-        for start, stop in _spans(sizes, len(slots)):
+        for start, stop in spans:
             rows = np.zeros((stop - start + 4, ROW), np.float32)
-            rows[2:-2] = self._rows[slots[start:stop]]
+            rows[2:-2] = self._rows_of(slots[start:stop])
             column = 0
             for part, (width, left) in zip(_parts(out[start:stop]), BRANCHES, strict=True):
                 part[:] = rows[2 - left : 2 - left + len(part), column : column + CHANNELS]
@@ -144,20 +173,18 @@ class Layers:
 
     # --- From the pieces of a text to its vector --------------------------------------------------
 
-    def bent(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
-        """What the last bend (tanh) takes, for each group: one place, a run of places from and to, and one place more."""
-        if len(numbers) != len(hidden) or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table)):
+    def vectors(self, numbers: I64, hidden: F32, groups: Sequence[tuple[int, int, int, int]]) -> F32:
+        """The unit vector of each group: one place, a run of places from and to, and one place more."""
+        if len(numbers) != len(hidden):
             raise IndexError("no such piece")
+        self._check(numbers)
         x = self._out(*_stepped(self._pooled(numbers, hidden, groups)))
         x += np.sqrt(_counts(groups))[:, None] * self._arrays["out.bias"]
         bent, straight = np.split(x, 2, axis=1)
         x = np.maximum(self._d1(*_stepped(np.maximum(bent, 0))) + straight, 0)
         bent, straight = np.split(self._d2(*_stepped(x)), 2, axis=1)
-        return np.asarray(self._d3(*_stepped(np.maximum(bent, 0))) + straight)
-
-    def carried(self, x: F32) -> F32:
-        """To unit vectors of fewer numbers, where there is a projection."""
-        x = self._carry(*_stepped(x)) if self._carry is not None else x.copy()
+        x = tanh(self._d3(*_stepped(np.maximum(bent, 0))) + straight, self._arrays)
+        x = self._carry(*_stepped(x)) if self._carry is not None else x
         x /= np.maximum(np.sqrt(sums(x * x)), np.float32(1e-6))[:, None]
         return x
 
@@ -208,18 +235,31 @@ def _parts(rows: F32) -> list[F32]:
     return [rows[:, at : at + CHANNELS] for at in range(0, HIDDEN, CHANNELS)]
 
 
-def _steps(highest: Step) -> F32:
-    return np.asarray(np.maximum(highest, np.float32(1e-30)) / np.float32(MOST), np.float32)
+def _steps(highest: Step, most: int = MOST) -> F32:
+    return np.asarray(np.maximum(highest, np.float32(1e-30)) / np.float32(most), np.float32)
 
 
 def _whole(x: F32, step: Step) -> npt.NDArray[np.float64]:
     return np.rint(x * (np.float32(1) / step)).astype(np.float64)
 
 
-def _stepped(x: F32) -> tuple[npt.NDArray[np.float64], F32]:
+def _stepped(x: F32, most: int = MOST) -> tuple[npt.NDArray[np.float64], F32]:
     """Each row in whole numbers, and what one is worth."""
-    steps = _steps(np.abs(x).max(1))[:, None]
+    steps = _steps(np.abs(x).max(1), most)[:, None]
     return _whole(x, steps), steps
+
+
+def tanh(x: F32, arrays: Arrays) -> F32:
+    """To some 4e-7. No library's: those differ in their last digits."""
+    over, under = arrays["tanh.over"], arrays["tanh.under"]
+    y = np.clip(x, -over[-1], over[-1])
+    z = y * y
+    p, q = over[0] * z + over[1], under[0] * z + under[1]
+    for factor in over[2:-1]:
+        p = p * z + factor
+    for factor in under[2:]:
+        q = q * z + factor
+    return np.asarray(y * p / q)
 
 
 def sums(x: F32) -> F32:

@@ -34,6 +34,7 @@ except ImportError:
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
+I16 = npt.NDArray[np.int16]
 Group = tuple[int, int, int, int]
 """Pieces that make one vector: where their text begins, a run of it from and to, where it ends."""
 
@@ -69,7 +70,7 @@ class Network:
         last = len(line) - 1
         groups = [(0, 1, last, last), *((0, start + 1, stop + 1, last) for start, stop in runs)]
         numbers = np.array(line, np.int64)
-        return self._sentences(numbers, self._seen(numbers, [len(line)]), groups)
+        return self._vectors(numbers, [len(line)], groups)
 
     def _encode(self, lines: Sequence[Sequence[int]]) -> F32:
         sizes = [len(line) for line in lines]
@@ -80,32 +81,35 @@ class Network:
             last = start + size - 1
             groups.append((start, start + 1, last, last))
             start += size
-        return self._sentences(numbers, self._seen(numbers, sizes), groups)
+        return self._vectors(numbers, sizes, groups)
 
-    def _seen(self, numbers: I64, sizes: list[int]) -> F32:
-        """Each piece as the convolutions see it."""
+    def _vectors(self, numbers: I64, sizes: list[int], groups: Sequence[Group]) -> F32:
+        return self._sentences(numbers, self._seen(self._pieces(numbers, sizes), sizes), groups)
+
+    def _pieces(self, numbers: I64, sizes: list[int]) -> F32:
+        """Up to the first convolution: rows of pieces, made where they are not kept, and their sums."""
         with self._lock:
-            line = self._layers.line(self._kept(numbers), sizes)
-        return self._layers.hidden(line, sizes)
+            return self._layers.line(numbers, sizes)
 
-    def _kept(self, numbers: I64) -> npt.NDArray[np.int32]:
-        return self._layers.keep(numbers)
+    def _seen(self, line: F32, sizes: list[int]) -> F32:
+        """The second convolution."""
+        return self._layers.hidden(line, sizes)
 
     def _sentences(self, numbers: I64, hidden: F32, groups: Sequence[Group]) -> F32:
         """From the pieces of each group to its vector."""
-        return self._layers.carried(np.tanh(self._layers.bent(numbers, hidden, groups)))
+        return self._layers.vectors(numbers, hidden, groups)
 
 
 def _line(pieces: Sequence[int]) -> list[int]:
     return [BEGIN, *pieces[: limits.EMBEDDER_PIECES - 2], END]
 
 
-def _empty_rows(count: int) -> F32:
+def _empty_rows(count: int) -> I16:
     """Zeros that take memory as they are used, a little at a time: in large pages, which numpy asks for, one question in
     thirty would wait for one to be found and emptied."""
     if sys.platform != "linux":
-        return np.zeros((count, ROW), np.float32)
-    memory = mmap.mmap(-1, count * ROW * np.float32().nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.zeros((count, ROW), np.int16)
+    memory = mmap.mmap(-1, count * ROW * np.int16().nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(memory, np.float32).reshape(count, ROW)
+    return np.frombuffer(memory, np.int16).reshape(count, ROW)

@@ -18,14 +18,24 @@ from waypost.embedders.package import Model
 
 F32 = npt.NDArray[np.float32]
 
-VERSION: Final = 1  # of what `layers_of` makes
+VERSION: Final = 2  # of what `layers_of` makes
 BRANCHES: Final = ((2, 0), (3, 1), (5, 2))  # how many pieces a convolution sees, and how many of them to the left
 CHANNELS: Final = 256
 HIDDEN: Final = len(BRANCHES) * CHANNELS
 FIRST: Final = sum(width for width, _ in BRANCHES) * CHANNELS  # numbers of a row that the first convolution adds up
 ROW: Final = FIRST + HIDDEN
 MOST: Final = 4095  # what a number that comes in becomes at most
+ROW_MOST: Final = 2**15 - 1  # the same of what is kept of a piece
 BYTE: Final = 255
+PANEL: Final = 16  # columns whose numbers stand side by side
+
+# The hyperbolic tangent as a quotient of two polynomials in x², the highest power first: only sums and products, so that it
+# has the same digits everywhere. The last number is the x beyond which it is one.
+_TANH_OVER: Final = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03, 7.90531110763549805,
+)  # fmt: skip
+_TANH_UNDER: Final = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 
 _SUM: Final = 2**31 - 1
 _WEIGHT: Final = 2**15 - 1
@@ -67,16 +77,26 @@ def layers_of(model: Model, projection: F32 | None) -> Arrays:
         "out.gain": reach,
         "out.bias": np.asarray((weights["ln_b"] @ weights["cnn_W"] + weights["cnn_b"]) @ dense),
         "branches": np.array(BRANCHES),
-        "most": np.array([MOST], np.float32),
+        "most": np.array([MOST, ROW_MOST], np.float32),
+        "tanh.over": np.array(_TANH_OVER, np.float32),
+        "tanh.under": np.array(_TANH_UNDER, np.float32),
         "epsilon": np.asarray(weights["eps"], np.float32).reshape(1),
     }
     for name, layer in layers.items():
-        made |= {f"{name}.numbers": layer.numbers, f"{name}.steps": layer.steps}
+        made |= {f"{name}.numbers": packed(layer.numbers), f"{name}.steps": layer.steps}
     return made
 
 
+def packed(numbers: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """In the order in which a kernel reads them: of sixteen columns two numbers each, then the next two."""
+    columns, rows = numbers.shape
+    return np.ascontiguousarray(numbers.reshape(columns // PANEL, PANEL, rows // 2, 2).transpose(0, 2, 1, 3))
+
+
 def layer(arrays: Arrays, name: str) -> Whole:
-    return Whole(arrays[f"{name}.numbers"], arrays[f"{name}.steps"])
+    found = arrays[f"{name}.numbers"]
+    numbers = found.transpose(0, 2, 1, 3).reshape(len(found) * PANEL, -1)
+    return Whole(numbers, arrays[f"{name}.steps"])
 
 
 def whole(weights: F32, most: int = MOST) -> Whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,7 @@ def layers() -> Arrays:
 
 
 def made(kind: Any, arrays: Arrays | None = None) -> Any:
-    rows = np.zeros((_KEPT + 1, whole.ROW), np.float32)
+    rows = np.zeros((_KEPT + 1, whole.ROW), np.int16)
     return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, rows)
 
 
@@ -44,66 +45,121 @@ def groups_of(sizes: list[int]) -> list[tuple[int, int, int, int]]:
     return [*whole_ones, (0, 1, 1, sizes[0] - 1), (0, 1, 2, sizes[0] - 1)]
 
 
+@pytest.fixture(params=[False, True], ids=["quick products", "plain products"])
+def products(request: pytest.FixtureRequest) -> Iterator[None]:
+    network.without_avx2(request.param)
+    yield
+    network.without_avx2(False)
+
+
+@pytest.mark.usefixtures("products")
 def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
     quick, plain = made(network), made(plain_network)
     for seed in range(25):
         numbers, sizes = lines(seed, 3)
-        slots, wanted_slots = quick.keep(numbers), plain.keep(numbers)
-        assert np.array_equal(slots, wanted_slots)
-        line, wanted_line = quick.line(slots, sizes), plain.line(slots, sizes)
+        line, wanted_line = quick.line(numbers, sizes), plain.line(numbers, sizes)
         assert np.array_equal(line, wanted_line)
         hidden, wanted_hidden = quick.hidden(line, sizes), plain.hidden(line, sizes)
         assert np.array_equal(hidden, wanted_hidden)
-        bent = quick.bent(numbers, hidden, groups_of(sizes))
-        assert np.array_equal(bent, plain.bent(numbers, hidden, groups_of(sizes)))
-        assert np.array_equal(quick.carried(np.tanh(bent)), plain.carried(np.tanh(bent)))
+        groups = groups_of(sizes)
+        assert np.array_equal(quick.vectors(numbers, hidden, groups), plain.vectors(numbers, hidden, groups))
+
+
+@pytest.mark.usefixtures("products")
+@pytest.mark.parametrize("size", range(1, 15))
+def test_texts_of_any_length_have_the_digits_of_the_twin(size: int) -> None:
+    line = np.random.default_rng(size).normal(size=(size, whole.HIDDEN)).astype(np.float32)
+    assert np.array_equal(made(network).hidden(line, [size]), made(plain_network).hidden(line, [size]))
+
+
+@pytest.mark.usefixtures("products")
+def test_rows_have_the_digits_of_the_twin_and_are_the_same_where_they_were_ready() -> None:
+    quick, plain, fresh = made(network), made(plain_network), made(network)
+    numbers, sizes = np.array([1, 77, 900, 900, 12, 5, 2]), [3, 4]
+    for each in (quick, plain):
+        each.line(numbers[:3], [3])  # some are kept already
+        rows, steps = each.made(numbers[1:5])
+        assert all(np.array_equal(*pair) for pair in zip((rows, steps), fresh.made(numbers[1:5]), strict=True))
+        each.use(numbers[1:5].astype(np.int32), rows, steps)
+        assert np.array_equal(each.line(numbers, sizes), fresh.line(numbers, sizes))
+        for start in range(100, 400, _KEPT // 2):  # whatever is pushed out meanwhile
+            each.line(np.arange(start, start + _KEPT // 2), [_KEPT // 2])
+        assert np.array_equal(each.line(numbers, sizes), fresh.line(numbers, sizes))
+        with pytest.raises(ValueError, match="shape"):
+            each.use(numbers[1:5].astype(np.int32), rows, steps)
+
+
+@pytest.mark.parametrize("kind", [network, plain_network])
+def test_ready_rows_that_do_not_belong_are_refused(kind: Any) -> None:
+    each = made(kind)
+    rows, steps = each.made(np.array([5, 6]))
+    for numbers, some in (([5], rows), ([5, 6], rows[:1]), ([5, 6], rows[:, :-16].copy())):
+        with pytest.raises(ValueError, match="shape"):
+            each.use(np.array(numbers, np.int32), some, steps)
+    for bad in (-1, len(model().table)):
+        with pytest.raises(IndexError):
+            each.use(np.array([5, bad], np.int32), rows, steps)
+    with pytest.raises(IndexError):
+        each.made(np.array([2**40]))
 
 
 def test_a_network_without_a_projection_has_the_digits_of_its_twin() -> None:
     arrays = {name: array for name, array in layers().items() if not name.startswith("carry.")}
-    x = np.random.default_rng(1).normal(size=(5, 512)).astype(np.float32)
-    assert np.array_equal(made(network, arrays).carried(x), made(plain_network, arrays).carried(x))
-    assert made(network, arrays).dims == made(plain_network, arrays).dims == 512
+    quick, plain = made(network, arrays), made(plain_network, arrays)
+    hidden = np.random.default_rng(1).normal(size=(5, whole.HIDDEN)).astype(np.float32)
+    given = np.arange(5, 10), hidden, [(0, 1, 4, 4), (0, 1, 2, 4)]
+    assert np.array_equal(quick.vectors(*given), plain.vectors(*given))
+    assert quick.dims == plain.dims == 512
+
+
+def test_the_last_bend_is_the_hyperbolic_tangent() -> None:
+    x = np.linspace(-12, 12, 100_001, dtype=np.float32)
+    assert np.abs(plain_network.tanh(x, layers()) - np.tanh(x.astype(np.float64))).max() < 5e-7
 
 
 def test_nothing_in_is_nothing_out() -> None:
     none = np.empty(0, np.int64)
     for each in (made(network), made(plain_network)):
-        slots = each.keep(none)
-        hidden = each.hidden(each.line(slots, [0]), [0])
-        assert each.carried(each.bent(none, hidden, [])).shape == (0, fitted.DIMS)
+        hidden = each.hidden(each.line(none, [0]), [0])
+        assert each.vectors(none, hidden, []).shape == (0, fitted.DIMS)
 
 
 def test_numbers_that_overflow_a_sum_do_not_exist() -> None:
-    for name, array in layers().items():
+    for name in layers():
         if name.endswith(".numbers"):
+            numbers = whole.layer(layers(), name.removesuffix(".numbers")).numbers.astype(np.int64)
             most = whole.BYTE if name.startswith("project") else whole.MOST
-            assert np.abs(array.astype(np.int64)).sum(1).max() * most < 2**31, name
+            assert np.abs(numbers).sum(1).max() * most < 2**31, name
+
+
+def test_packed_columns_are_found_again() -> None:
+    numbers = np.arange(32 * 48, dtype=np.int16).reshape(32, 48)
+    arrays = {"some.numbers": whole.packed(numbers), "some.steps": np.ones(32, np.float32)}
+    assert np.array_equal(whole.layer(arrays, "some").numbers, numbers)
 
 
 @pytest.mark.parametrize("kind", [network, plain_network])
 def test_a_piece_a_row_or_a_place_that_is_not_there_is_refused(kind: Any) -> None:
     each = made(kind)
     numbers = np.array([1, 5, 2])
-    line = each.line(each.keep(numbers), [3])
+    line = each.line(numbers, [3])
     for bad in ([-1], [len(model().table)], [2**40]):
         with pytest.raises(IndexError):
-            each.keep(np.array(bad))
+            each.line(np.array(bad), [1])
         with pytest.raises(IndexError):
-            each.bent(np.array(bad), line[:1], [(0, 0, 0, 0)])
-    for slot in (-1, 0, _KEPT + 1, 2**31 - 1):
-        with pytest.raises(IndexError):
-            each.line(np.array([slot], np.int32), [1])
+            each.vectors(np.array(bad), line[:1], [(0, 0, 0, 0)])
     for sizes in ([2], [4], [-1, 4], [2**40]):
+        with pytest.raises(IndexError):
+            each.line(numbers, sizes)
         with pytest.raises(IndexError):
             each.hidden(line, sizes)
     for group in ((0, 1, 4, 2), (3, 1, 2, 2), (0, 2, 1, 2), (0, -1, 2, 2), (0, 1, 2, 3)):
         with pytest.raises(IndexError):
-            each.bent(numbers, line, [group])
+            each.vectors(numbers, line, [group])
     with pytest.raises(IndexError):
-        each.bent(numbers[:2], line, [(0, 1, 1, 1)])
+        each.vectors(numbers[:2], line, [(0, 1, 1, 1)])
     with pytest.raises(ValueError, match="at once"):
-        each.keep(np.arange(_KEPT))
+        each.line(np.arange(_KEPT), [_KEPT])
 
 
 @pytest.mark.parametrize(
