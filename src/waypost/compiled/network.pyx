@@ -82,6 +82,56 @@ cdef extern from *:
             }
         }
     }
+
+    /* The same where one instruction takes two numbers of a row times those of all sixteen columns and adds them to the sums.
+       A row has several sums where rows are few, so that no sum waits for the one before. */
+    #if defined(__clang__) || __GNUC__ >= 9
+    #define WAYPOST_VNNI 1
+    #define WIDE __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+    #define BROAD 12 /* sums at once */
+
+    WIDE static inline __attribute__((always_inline)) void waypost_broad(
+        const int r, const int parts, const int16_t *rows, const long *at, const int16_t *w, long k, const int16_t *next,
+        const float *steps, const float *worth, float *out, long out_step)
+    {
+        __m512i sums[BROAD];
+        for (int i = 0; i < r * parts; i++) sums[i] = _mm512_setzero_si512();
+        for (long x = 0; x < k; x += 2 * parts)
+            for (int p = 0; p < parts; p++) {
+                __m512i some = _mm512_loadu_si512(w + (x + 2 * p) * PANEL);
+                if (next) waypost_fetch(next + (x + 2 * p) * PANEL);
+                for (int i = 0; i < r; i++) {
+                    int32_t two;
+                    __builtin_memcpy(&two, rows + at[i] + x + 2 * p, 4);
+                    sums[i * parts + p] = _mm512_dpwssd_epi32(sums[i * parts + p], some, _mm512_set1_epi32(two));
+                }
+            }
+        for (int i = 0; i < r; i++) {
+            for (int p = 1; p < parts; p++) sums[i * parts] = _mm512_add_epi32(sums[i * parts], sums[i * parts + p]);
+            __m512 found = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[i * parts]), _mm512_loadu_ps(steps));
+            _mm512_storeu_ps(out + i * out_step, _mm512_mul_ps(found, _mm512_set1_ps(worth[i])));
+        }
+    }
+
+    WIDE static void waypost_products_vnni(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
+                                           const float *steps, const float *worth, float *out, long out_step)
+    {
+        long blocks = (m + BROAD - 1) / BROAD, most = blocks ? (m + blocks - 1) / blocks : 0;
+        for (long j = 0; j < n; j += PANEL, w += k * PANEL) {
+            const int16_t *next = w + (m > 6 ? k * PANEL : AHEAD);
+            for (long i = 0, some; i < m; i += some, next = 0) {
+                some = m - i < most ? m - i : most;
+                switch (some) {
+                    #define BROAD_CASE(R, PARTS) case R: \
+                        waypost_broad(R, PARTS, rows, at + i, w, k, next, steps + j, worth + i, out + i * out_step + j, out_step); \
+                        break;
+                    BROAD_CASE(1, 8) BROAD_CASE(2, 4) BROAD_CASE(3, 4) BROAD_CASE(4, 2) BROAD_CASE(5, 2) BROAD_CASE(6, 2)
+                    BROAD_CASE(7, 1) BROAD_CASE(8, 1) BROAD_CASE(9, 1) BROAD_CASE(10, 1) BROAD_CASE(11, 1) BROAD_CASE(12, 1)
+                }
+            }
+        }
+    }
+    #endif
     #endif
 
     WAYPOST_CLONES
@@ -102,13 +152,19 @@ cdef extern from *:
             }
     }
 
-    static int waypost_is_plain = 0;
+    static int waypost_most = 2; /* of the ways below: tests take less */
 
     static void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
                                  const float *steps, const float *worth, float *out, long out_step)
     {
+    #ifdef WAYPOST_VNNI
+        if (waypost_most >= 2 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) {
+            waypost_products_vnni(rows, at, m, w, k, n, steps, worth, out, out_step);
+            return;
+        }
+    #endif
     #ifdef WAYPOST_AVX2
-        if (!waypost_is_plain && __builtin_cpu_supports("avx2")) {
+        if (waypost_most >= 1 && __builtin_cpu_supports("avx2")) {
             waypost_products_avx2(rows, at, m, w, k, n, steps, worth, out, out_step);
             return;
         }
@@ -288,7 +344,7 @@ cdef extern from *:
     #pragma GCC optimize ("O1")
     #endif
     """
-    int waypost_is_plain
+    int waypost_most
     void waypost_products(const int16_t *rows, const long *at, long m, const int16_t *w, long k, long n,
                           const float *steps, const float *worth, float *out, long out_step) nogil
     float waypost_highest(const float *x, long n) nogil
@@ -385,10 +441,10 @@ cdef const float[::1] _vector(dict arrays, str name, long size):
     return found
 
 
-def without_avx2(bint yes):
-    """For tests: products as on a processor that has no such instructions."""
-    global waypost_is_plain
-    waypost_is_plain = yes
+def with_at_most(int way):
+    """For tests: products as on a lesser processor. 0 is one without AVX2, 1 one without AVX-512 VNNI, 2 any."""
+    global waypost_most
+    waypost_most = way
 
 
 cdef class Layers:

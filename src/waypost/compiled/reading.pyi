@@ -1,8 +1,5 @@
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 def is_plain(text: str, blob: int) -> bool: ...
 def named(
     terms: tuple[str, ...],
@@ -27,9 +24,7 @@ class Reader:
         least_beside: int,
         longest_quote: int,
     ) -> None: ...
-    def read(
-        self, text: str
-    ) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...], npt.NDArray[np.float32] | None] | None: ...
+    def read(self, text: str) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...], bytearray | None] | None: ...
 
 class SmallWords:
     def __init__(self, owners: Mapping[str, Sequence[int]], *, least_marks: float, mark_share: float) -> None: ...

@@ -12,8 +12,6 @@ from cpython.unicode cimport PyUnicode_Substring
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.string cimport memchr, memset
 
-import numpy as np
-
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     const uint8_t *PyUnicode_1BYTE_DATA(object text)
@@ -402,7 +400,7 @@ cdef class Reader:
             for at in range(known):
                 if tokens.seen[at] == unit:
                     flags[at * units + unit] = 1
-        return _array((known, units), _FLOAT32, out)
+        return out
 
 
 cdef Py_ssize_t _put(term, dict places, list terms, Tokens *tokens, Py_ssize_t filled, Py_ssize_t room) except -1:
@@ -420,7 +418,7 @@ cdef Py_ssize_t _put(term, dict places, list terms, Tokens *tokens, Py_ssize_t f
     return filled + 1
 
 
-cdef object _array = np.ndarray, _FLOAT32 = np.dtype(np.float32), _NONE = frozenset()
+cdef object _NONE = frozenset()
 
 
 # --- Tags --------------------------------------------------------------------------------------------

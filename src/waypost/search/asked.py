@@ -8,13 +8,16 @@ from math import log1p
 from operator import add
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from waypost import limits
 from waypost.model.principal import VISIBILITIES
 from waypost.model.query import Query
 from waypost.search.document import alike_key, hash_of
 from waypost.search.expansion import names_in
 from waypost.search.live import AUDIENCES, Live
-from waypost.search.reading import Flags, read
+from waypost.search.reading import Reading, read
 from waypost.search.segment import Rows
 from waypost.search.taxonomy import Taxonomy
 from waypost.search.visible import visible_text
@@ -27,6 +30,9 @@ _ALIKE: Final = 0.02  # of a term's weight
 _QUOTED: Final = 0.25  # of its weight: a term that the question only quotes
 _TAGS: Final = 4096  # whose spellings are remembered
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
+
+Flags = npt.NDArray[np.float32]
+_WHOLE: Final[Flags] = np.ones((limits.QUERY_TERMS, 1), dtype=np.float32)  # a text of one unit has all of its terms
 
 
 class Wished(NamedTuple):
@@ -46,14 +52,21 @@ class Asked(NamedTuple):
 
 def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Asked:
     text = visible_text(query.text[: limits.QUERY_CHARS])
-    words, quoted, parts, has = read(text)
+    reading = read(text)
+    words, quoted, parts, _ = reading
     return Asked(
         units=(text, *parts),
         terms=tuple(map(hash_of, words)),
         shares=tuple([_QUOTED if word in quoted else 1.0 for word in words]) if quoted else (1.0,) * len(words),
-        has=has,
+        has=_flags_of(reading),
         wishes=_wishes(words, preferred, taxonomy),
     )
+
+
+def _flags_of(reading: Reading) -> Flags:
+    if reading.has is None:
+        return _WHOLE[: len(reading.terms)]
+    return np.frombuffer(reading.has, dtype=np.float32).reshape(len(reading.terms), len(reading.parts) + 1)
 
 
 def _wishes(words: Sequence[str], preferred: Sequence[str], taxonomy: Taxonomy) -> tuple[Wished, ...]:

@@ -45,11 +45,11 @@ def groups_of(sizes: list[int]) -> list[tuple[int, int, int, int]]:
     return [*whole_ones, (0, 1, 1, sizes[0] - 1), (0, 1, 2, sizes[0] - 1)]
 
 
-@pytest.fixture(params=[False, True], ids=["quick products", "plain products"])
+@pytest.fixture(params=[2, 1, 0], ids=["wide products", "quick products", "plain products"])
 def products(request: pytest.FixtureRequest) -> Iterator[None]:
-    network.without_avx2(request.param)
+    network.with_at_most(request.param)
     yield
-    network.without_avx2(False)
+    network.with_at_most(2)
 
 
 @pytest.mark.usefixtures("products")
