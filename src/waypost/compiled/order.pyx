@@ -1,8 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Candidates weighed, put in order, and called by their ids. The twin of `fused` is in `search/fusion.py`, the others are in
-`search/plain_order.py`."""
-
-import numpy as np
+"""Candidates weighed, put in order, and called by their ids. The twins of `placed` and `placed_by` are in
+`search/plain_placing.py`, the others in `search/plain_order.py`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -70,14 +68,13 @@ cdef class _Fusion:
     cdef Py_ssize_t n
     cdef const float[:, :] lexical, coverage, network, network_example, static, static_example
     cdef const float[:] tags, skills
-    cdef const uint8_t[:] covered, foreign
+    cdef const uint8_t[:] covered
     cdef bint has_network, has_static
 
-    def __cinit__(self, signals, names, weights, double mass, foreign):
+    def __cinit__(self, signals, names, weights, double mass):
         self.mass = <float> mass
         self.lexical, self.coverage = signals.lexical, signals.coverage
         self.tags, self.skills = signals.tags, signals.skills
-        self.foreign = foreign.view("u1")
         self.has_network = names.network in signals.centres
         self.has_static = names.static in signals.centres
         if self.has_network:
@@ -92,7 +89,7 @@ cdef class _Fusion:
     cdef int _check(self) except -1:
         cdef Py_ssize_t n = self.n, units = self.lexical.shape[1]
         cdef bint is_right = units > 0 and self.tags.shape[0] == n and self.skills.shape[0] == n
-        is_right = is_right and self.foreign.shape[0] == n and _is_like(self.coverage, n, units)
+        is_right = is_right and _is_like(self.coverage, n, units)
         if self.has_network:
             is_right = is_right and _is_like(self.network, n, units) and _is_like(self.network_example, n, units)
             is_right = is_right and self.covered.shape[0] == n
@@ -116,18 +113,18 @@ cdef class _Fusion:
         self.shares.thinned = <double> weights.lexical * <double> weights.thinned
         return 0
 
-    cdef float figure(self, Py_ssize_t at) noexcept:
-        cdef float whole = self.part(at, 0), best, part
+    cdef float figure(self, Py_ssize_t at, bint is_foreign) noexcept:
+        cdef float whole = self.part(at, 0, is_foreign), best, part
         cdef Py_ssize_t unit, units = self.lexical.shape[1]
         if units > 1:
-            best = self.part(at, 1)
+            best = self.part(at, 1, is_foreign)
             for unit in range(2, units):
-                part = self.part(at, unit)
+                part = self.part(at, unit, is_foreign)
                 best = part if part > best else best
             whole = self.shares.whole * whole + self.shares.best * best
         return whole + self.shares.tags * self.tags[at]
 
-    cdef float part(self, Py_ssize_t at, Py_ssize_t unit) noexcept:
+    cdef float part(self, Py_ssize_t at, Py_ssize_t unit, bint is_foreign) noexcept:
         """What one unit of the question says of one candidate."""
         cdef float lexical = self.lexical[at, unit] / self.mass
         cdef float words = self.shares.lexical * lexical + self.shares.coverage * self.coverage[at, unit]
@@ -137,7 +134,7 @@ cdef class _Fusion:
         if not self.has_network:
             return words + self.shares.vectors * static if self.has_static else words
         network = self.near(self.network[at, unit], self.network_example[at, unit])
-        if self.foreign[at]:
+        if is_foreign:
             part = self.shares.foreign * network
         elif self.has_static:
             # An agent that is too new to have sentence vectors is judged by the other vectors in their place.
@@ -145,12 +142,12 @@ cdef class _Fusion:
             part = words + self.shares.network * (network if self.covered[at] else static)
         else:
             part = words + self.shares.network * network
-        return part if self.skills[at] == 0 else self.lifted(at, unit, part, lexical)
+        return part if self.skills[at] == 0 else self.lifted(at, unit, part, lexical, is_foreign)
 
-    cdef float lifted(self, Py_ssize_t at, Py_ssize_t unit, float part, float lexical) noexcept:
+    cdef float lifted(self, Py_ssize_t at, Py_ssize_t unit, float part, float lexical, bint is_foreign) noexcept:
         """The same for an agent of many skills: by its best one, where that says more."""
         cdef float example = self.network_example[at, unit], more
-        if self.foreign[at]:
+        if is_foreign:
             more = self.shares.foreign * example - part
         else:
             more = self.shares.thinned * lexical + self.shares.others * example - part
@@ -167,41 +164,81 @@ cdef bint _is_like(const float[:, :] column, Py_ssize_t n, Py_ssize_t units) noe
     return column.shape[0] == n and column.shape[1] == units
 
 
-def fused(signals, names, weights, double mass, foreign):
-    """[candidates]. `mass` is Σ idf² of the question. `foreign` candidates are in another language than the question."""
-    cdef _Fusion fusion = _Fusion(signals, names, weights, mass if mass > 1e-6 else 1e-6, foreign)
+def placed(signals, names, weights, double mass, foreign, doubtful, double now, rules):
+    """The places of the candidates, best first; the score of each, in that order; and the row of each."""
+    cdef _Fusion fusion = _Fusion(signals, names, weights, mass if mass > 1e-6 else 1e-6)
+    cdef Py_ssize_t n = fusion.n, at
+    cdef const uint8_t[::1] other = _flags(foreign, n), unsure = _flags(doubtful, n)
+    cdef bint has_other = foreign is not None, has_unsure = doubtful is not None
+    cdef const double[::1] updated = signals.updated
+    cdef const float[::1] preferred = signals.preferred
+    cdef double middle = rules.middle, slope = rules.slope, half_life = rules.half_life, fresh = rules.fresh, age
+    cdef float shared = rules.shared, lift = weights.preferred, figure, meant
+    cdef double *scores
+    if updated.shape[0] != n or preferred.shape[0] != n:
+        raise ValueError("as many of each")
+    scores = <double *> malloc((n + 1) * sizeof(double))
+    if scores == NULL:
+        raise MemoryError
+    try:
+        for at in range(n):
+            figure = fusion.figure(at, has_other and other[at])
+            if has_unsure and unsure[at] and not (has_other and other[at]):
+                meant = fusion.figure(at, True) + shared * fusion.lexical[at, 0] / fusion.mass
+                figure = meant if meant > figure else figure
+            age = now - updated[at]
+            figure = figure * <float> (1.0 - fresh + fresh * pow(0.5, (0.0 if age < 0.0 else age) / half_life))
+            scores[at] = 1.0 / (1.0 + exp(-((figure - middle) / slope + <double> (lift * preferred[at]))))
+        return _in_place(scores, n, signals, rules.deprecated, rules.fine)
+    finally:
+        free(scores)
+
+
+cdef const uint8_t[::1] _flags(mask, Py_ssize_t n):
+    cdef const uint8_t[::1] flags = None if mask is None else mask.view("u1")
+    if flags is not None and flags.shape[0] != n:
+        raise ValueError("as many of each")
+    return flags
+
+
+def placed_by(const double[::1] figures, signals, rules):
+    """The same by scores that are there."""
+    return _in_place(&figures[0], figures.shape[0], signals, rules.deprecated, rules.fine)
+
+
+cdef object _in_place(const double *scores, Py_ssize_t n, signals, double kept, double grid):
+    """What each scored times what it is worth, of which a deprecated one keeps some. Scores are told apart by steps of a grid,
+    equals by their marks."""
+    cdef const float[::1] worth = signals.worth
+    cdef const uint8_t[::1] deprecated = signals.deprecated.view("u1")
+    cdef const uint64_t[::1] marks = signals.mark
+    cdef const uint32_t[::1] rows = signals.rows
     cdef Py_ssize_t at
-    made = PyBytes_FromStringAndSize(NULL, fusion.n * sizeof(float))
-    cdef float *figure = <float *> PyBytes_AS_STRING(made)
-    for at in range(fusion.n):
-        figure[at] = fusion.figure(at)
-    return np.frombuffer(made, dtype=np.float32)
-
-
-def faded(const float[::1] figures, const double[::1] updated, double now, double half_life, double share):
-    """The figures, of each of which a share is halved by every half-life since its record was updated."""
-    cdef Py_ssize_t n = figures.shape[0], at
-    if updated.shape[0] != n:
+    if worth.shape[0] != n or deprecated.shape[0] != n or marks.shape[0] != n or rows.shape[0] != n:
         raise ValueError("as many of each")
-    made = PyBytes_FromStringAndSize(NULL, n * sizeof(float))
-    cdef float *left = <float *> PyBytes_AS_STRING(made)
-    cdef double age, rest = 1.0 - share
+    places = PyBytes_FromStringAndSize(NULL, n * sizeof(int64_t))
+    figures = PyBytes_FromStringAndSize(NULL, n * sizeof(double))
+    in_order = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
+    cdef int64_t *place = <int64_t *> PyBytes_AS_STRING(places)
+    cdef double *figure = <double *> PyBytes_AS_STRING(figures)
+    cdef uint32_t *row = <uint32_t *> PyBytes_AS_STRING(in_order)
+    cdef Standing *all = <Standing *> malloc((2 * n + 1) * sizeof(Standing))
+    if all == NULL:
+        raise MemoryError
     for at in range(n):
-        age = now - updated[at]
-        left[at] = figures[at] * <float> (rest + share * pow(0.5, (0.0 if age < 0.0 else age) / half_life))
-    return made
+        all[at].step = rint(_worthy(scores[at], worth[at], deprecated[at], kept) * grid)
+        all[at].mark, all[at].at = marks[at], <uint64_t> at
+    _sort(all, all + n, n)
+    for at in range(n):
+        place[at] = <int64_t> all[at].at
+        figure[at] = _worthy(scores[place[at]], worth[place[at]], deprecated[place[at]], kept)
+        row[at] = rows[place[at]]
+    free(all)
+    return places, figures, in_order
 
 
-def logistic(const float[::1] figures, const float[::1] lift, double middle, double slope):
-    """A score in 0..1 for each figure, and what lifts its odds."""
-    cdef Py_ssize_t n = figures.shape[0], at
-    if lift.shape[0] != n:
-        raise ValueError("as many of each")
-    made = PyBytes_FromStringAndSize(NULL, n * sizeof(double))
-    cdef double *score = <double *> PyBytes_AS_STRING(made)
-    for at in range(n):
-        score[at] = 1.0 / (1.0 + exp(-((figures[at] - middle) / slope + lift[at])))
-    return made
+cdef inline double _worthy(double score, float worth, uint8_t is_deprecated, double kept) noexcept nogil:
+    return score * (<float> (worth * kept) if is_deprecated else worth)
 
 
 # --- Candidates -----------------------------------------------------------------------------------
@@ -326,54 +363,29 @@ cdef list _by_segment(const uint64_t *keys, Py_ssize_t n, uint32_t *rows, Py_ssi
     return found
 
 
-# --- Order, and ids -------------------------------------------------------------------------------
+# --- Ids ------------------------------------------------------------------------------------------
 
 
-def ordered(
+def called(
+    const uint8_t[::1] written,
+    const int64_t[::1] starts,
+    const uint32_t[::1] rows,
     const double[::1] scores,
-    const float[::1] worth,
-    const uint8_t[::1] deprecated,
-    const uint64_t[::1] marks,
-    double kept,
+    some,
     double grid,
 ):
-    """The places of the candidates, best first, and the score of each, in that order: what it scored times what it is worth,
-    of which a deprecated one keeps some. Scores are told apart by steps of a grid, equals by their marks."""
-    cdef Py_ssize_t n = scores.shape[0], at
-    if worth.shape[0] != n or deprecated.shape[0] != n or marks.shape[0] != n:
-        raise ValueError("as many of each")
-    places = PyBytes_FromStringAndSize(NULL, n * sizeof(Py_ssize_t))
-    figures = PyBytes_FromStringAndSize(NULL, n * sizeof(double))
-    cdef Py_ssize_t *place = <Py_ssize_t *> PyBytes_AS_STRING(places)
-    cdef double *figure = <double *> PyBytes_AS_STRING(figures)
-    cdef Standing *all = <Standing *> malloc((2 * n + 1) * sizeof(Standing))
-    if all == NULL:
-        raise MemoryError
-    for at in range(n):
-        all[at].step = rint(_worthy(scores[at], worth[at], deprecated[at], kept) * grid)
-        all[at].mark, all[at].at = marks[at], <uint64_t> at
-    _sort(all, all + n, n)
-    for at in range(n):
-        place[at] = <Py_ssize_t> all[at].at
-        figure[at] = _worthy(scores[place[at]], worth[place[at]], deprecated[place[at]], kept)
-    free(all)
-    return places, figures
-
-
-cdef inline double _worthy(double score, float worth, uint8_t is_deprecated, double kept) noexcept nogil:
-    return score * (<float> (worth * kept) if is_deprecated else worth)
-
-
-def texts(const uint8_t[::1] written, const int64_t[::1] starts, const uint32_t[::1] rows):
-    """The texts of some rows, which stand one behind the other."""
-    cdef Py_ssize_t at, n = starts.shape[0] - 1
+    """The ids of some places, which stand one behind the other, by row; and their scores in steps of a grid."""
+    cdef Py_ssize_t place, n = starts.shape[0] - 1
     cdef int64_t start, end
-    found = []
-    for at in range(rows.shape[0]):
-        if rows[at] >= n:
+    ids, shown = [], []
+    if rows.shape[0] != scores.shape[0]:
+        raise ValueError("as many of each")
+    for place in some:
+        if not 0 <= place < rows.shape[0] or rows[place] >= n:
             raise IndexError("no such row")
-        start, end = starts[rows[at]], starts[rows[at] + <Py_ssize_t> 1]
+        start, end = starts[rows[place]], starts[rows[place] + <Py_ssize_t> 1]
         if not 0 <= start <= end <= written.shape[0]:
             raise IndexError("no such text")
-        found.append(PyUnicode_DecodeUTF8(<const char *> &written[0] + start, end - start, NULL) if end > start else "")
-    return found
+        ids.append(PyUnicode_DecodeUTF8(<const char *> &written[0] + start, end - start, NULL) if end > start else "")
+        shown.append(rint(scores[place] * grid) / grid)
+    return ids, shown

@@ -19,8 +19,27 @@ cdef extern from *:
     #else
     #define waypost_ahead(place) ((void)(place))
     #endif
+    #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
+    #define WAYPOST_SEEKS __attribute__((target_clones("avx2", "default")))
+    #else
+    #define WAYPOST_SEEKS
+    #endif
+    #include <stdint.h>
+
+    /* Where each of k numbers stands among n that differ, from 1; 0: nowhere. No jump depends on what is there. */
+    WAYPOST_SEEKS
+    static void waypost_seek(const uint32_t *held, int64_t n, const uint32_t *numbers, int k, uint32_t *spots)
+    {
+        for (int at = 0; at < k; at++) {
+            uint32_t number = numbers[at], spot = 0, size = (uint32_t)n;
+            for (uint32_t i = 0; i < size; i++)
+                spot += held[i] == number ? i + 1 : 0;
+            spots[at] = spot;
+        }
+    }
     """
     void waypost_ahead(const void *place) noexcept nogil
+    void waypost_seek(const uint32_t *held, int64_t n, const uint32_t *numbers, int k, uint32_t *spots) noexcept nogil
 
 DEF MOST_TERMS = 255
 DEF MOST_CHOSEN = 1024
@@ -35,6 +54,7 @@ DEF SAMPLE = 2048  # figures that tell roughly where the best begin
 DEF MARGIN = 3  # of the rows wanted, so many are looked for
 DEF FAR = 64  # figures ahead, of which few are looked at
 DEF FEW_ROWS = 256  # that are read one by one, instead of being looked for in lists
+DEF FEW_TERMS = 16  # of a question, that are looked for in a row one by one, instead of each of the row's in the question
 DEF AHEAD = 8  # rows whose arrays are fetched while one is looked at
 
 cdef uint32_t FREE = 0xFFFFFFFF
@@ -109,6 +129,18 @@ cdef inline int place_of(const Places *places, uint32_t number) noexcept nogil:
             return places.place[slot]
         slot = (slot + 1) & (SLOTS - 1)
     return -1
+
+
+cdef int few_of(const Places *places, uint32_t *numbers, uint8_t *placed) noexcept nogil:
+    """The terms of a question and their places, and how many they are; -1: not few."""
+    cdef int slot, count = 0
+    for slot in range(SLOTS):
+        if places.number[slot] != FREE:
+            if count == FEW_TERMS:
+                return -1
+            numbers[count], placed[count] = places.number[slot], places.place[slot]
+            count += 1
+    return count
 
 
 cdef int64_t number_of(const uint64_t *keys, int64_t count, uint64_t key) noexcept nogil:
@@ -994,32 +1026,48 @@ cdef class Table:
     ) noexcept nogil:
         """Sums are wide, so that their number shows in no digit."""
         cdef Py_ssize_t at, unit
-        cdef int64_t spot
-        cdef int place
+        cdef int64_t spot, start, stop
+        cdef int place, term, terms
         cdef uint32_t row
-        cdef uint16_t impact
-        cdef float added, length
+        cdef float length
         cdef double sums[2 * MOST_UNITS]
+        cdef uint32_t numbers[FEW_TERMS]
+        cdef uint32_t spots[FEW_TERMS]
+        cdef uint8_t placed[FEW_TERMS]
+        terms = few_of(places, numbers, placed)
         for at in range(n):
             if at + AHEAD < n:
                 self._fetch(rows[at + AHEAD])
             row = rows[at]
+            start, stop = self._row_starts[row], self._row_starts[row + 1]
             for unit in range(2 * units):
                 sums[unit] = 0
-            for spot in range(self._row_starts[row], self._row_starts[row + 1]):
-                place = place_of(places, self._row_terms[spot])
-                if place < 0:
-                    continue
-                impact = self._row_impacts[spot]
-                added = <float> (impact & self._impact_bits) * weights[place]
-                for unit in range(units):
-                    sums[unit] += <double> added * has[place * units + unit]
-                    if impact >= self._said_from:
-                        sums[units + unit] += has[place * units + unit]
+            if terms >= 0:
+                waypost_seek(self._row_terms + start, stop - start, numbers, terms, spots)
+                for term in range(terms):
+                    spot = start + <int64_t> spots[term] - 1
+                    if spots[term] and spot < stop:
+                        self._add(self._row_impacts[spot], weights[placed[term]], has + placed[term] * units, units, sums)
+            else:
+                for spot in range(start, stop):
+                    place = place_of(places, self._row_terms[spot])
+                    if place >= 0:
+                        self._add(self._row_impacts[spot], weights[place], has + place * units, units, sums)
             length = <float> max(self._said[row], 1)
             for unit in range(units):
                 lexical[at * units + unit] = <float> sums[unit]
                 coverage[at * units + unit] = <float> sums[units + unit] / length
+
+    cdef inline void _add(
+        self, uint16_t impact, float weight, const float *has, Py_ssize_t units, double *sums
+    ) noexcept nogil:
+        """What one term adds to each unit, and to what the description says of it."""
+        cdef float added = <float> (impact & self._impact_bits) * weight
+        cdef Py_ssize_t unit
+        for unit in range(units):
+            sums[unit] += <double> added * has[unit]
+            if impact >= self._said_from:
+                sums[units + unit] += has[unit]
 
     cdef inline void _fetch(self, uint32_t row) noexcept nogil:
         """Rows stand anywhere in arrays that are larger than any cache."""

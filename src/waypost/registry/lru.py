@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -50,6 +51,13 @@ class Halves(Generic[K, V]):
         if value is None and (value := self._old.get(key)) is not None:
             self.put(key, value)
         return value
+
+    def get_each(self, keys: Sequence[K]) -> list[V | None]:
+        """The same for several, in their order."""
+        found = [*map(self._young.get, keys)]
+        if None in found:
+            found = [self.get(key) if value is None else value for key, value in zip(keys, found, strict=True)]
+        return found
 
     def put(self, key: K, value: V) -> None:
         if len(self._young) >= self._half:

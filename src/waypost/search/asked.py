@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from math import log1p
 from operator import add
@@ -97,17 +97,15 @@ class Rarity:
         tiers = _tiers(audience)
         known = [live.counted(asked.terms, tiers) for live in lives]
         self.numbers = [numbers for numbers, _ in known]
-        docs = sum([counts[tier] for counts in [live.docs.tolist() for live in lives] for tier in tiers])
-        containing = [*map(sum, zip(*[held for _, held in known], strict=True))] if lives else [0] * len(asked.terms)
+        docs = sum([live.docs[tier] for live in lives for tier in tiers])
+        containing = known[0][1] if len(known) == 1 else _added([held for _, held in known], len(asked.terms))
         if crowd is not None:
             copies, copied = self._counted(lives, crowd, tiers)
             docs -= max(0, copies - 1)
             containing = [count - max(0, some - 1) for count, some in zip(containing, copied, strict=True)]
         self.weights = [share * _weight(docs, count) for share, count in zip(asked.shares, containing, strict=True)]
         self.known = len(containing) - containing.count(0)  # terms that anybody uses
-        # A word that no shared record has may still stand in a private one: looking for it costs next to nothing.
-        rare = (at for at, count in enumerate(containing) if not count)
-        self.heavy = _heavy(self.weights, containing).union(rare)
+        self.heavy = _heavy(self.weights, containing)
         self.total = sum(self.weights)
 
     def is_like(self, other: Rarity) -> bool:
@@ -132,26 +130,33 @@ def _tiers(audience: frozenset[str] | None) -> Sequence[int]:
     return [number for number, tier in enumerate(VISIBILITIES) if audience is None or tier in audience]
 
 
+def _added(held: Sequence[Sequence[int]], terms: int) -> list[int]:
+    return [*map(sum, zip(*held, strict=True))] if held else [0] * terms
+
+
 def _weight(docs: int, containing: int) -> float:
     """As in a product of two tf·idf vectors. What nobody says tells no more than what one alone says."""
-    held = max(containing, 1)
+    held = containing or 1
     rarity = log1p((docs - held + 0.5) / (held + 0.5))
     return rarity * rarity
 
 
-def _heavy(weights: Sequence[float], containing: Sequence[int]) -> frozenset[int]:
+def _heavy(weights: Sequence[float], containing: Sequence[int]) -> Container[int]:
     """The terms that choose the candidates, by their place: the rarest, of those that anybody uses, that make up most of the
-    weight. A word that everybody uses finds nobody; among very many records less of the weight has to do."""
+    weight. A word that everybody uses finds nobody; among very many records less of the weight has to do. A word that no
+    shared record has may still stand in a private one: looking for it costs next to nothing."""
+    if len(weights) <= _LEAST_TERMS and sum(containing) <= _MOST_READ:
+        return range(len(weights))  # as many as are looked for at least
     order = [at for at, count in enumerate(containing) if count > 0 and weights[at] > 0]
     order.sort(key=weights.__getitem__, reverse=True)
     whole, taken, read = sum(weight for weight, count in zip(weights, containing, strict=True) if count > 0), 0.0, 0
-    heavy: list[int] = []
-    for at in order:
-        is_enough = taken >= _ENOUGH * whole and len(heavy) >= _LEAST_TERMS
+    heavy = {at for at, count in enumerate(containing) if not count}
+    for chosen, at in enumerate(order):
+        is_enough = taken >= _ENOUGH * whole and chosen >= _LEAST_TERMS
         is_dear = taken >= _LEAST_SHARE * whole and read + containing[at] > _MOST_READ
         if is_enough or is_dear:
             break
-        heavy.append(at)
+        heavy.add(at)
         taken += weights[at]
         read += containing[at]
-    return frozenset(heavy)
+    return heavy

@@ -11,27 +11,40 @@ agent carries add: the same in every mix, nothing for one that carries none.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from waypost.search.candidates import F32, F64
 from waypost.search.fusion import Names
+from waypost.search.plain_order import logistic
 
-try:
-    from waypost.compiled.order import logistic
-except ImportError:
-    from waypost.search.plain_order import logistic
-
-_WITH_NETWORK: Final = (0.32, 0.04)
-_WITH_STATIC: Final = (0.33, 0.04)
-_WORDS_ALONE: Final = (0.2, 0.04)  # fitted: .13 and .02, which calls every match in a small registry certain
 _TAGS_ALONE: Final = 0.5  # without a word, carrying every tag that was named is worth this much
 
 
-def scores(figures: F32, lift: F32, names: Names) -> F64:
-    middle, slope = _WITH_NETWORK if names.network else _WITH_STATIC if names.static else _WORDS_ALONE
-    return np.frombuffer(logistic(figures, lift, middle, slope), dtype=np.float64)
+class Rules(NamedTuple):
+    """From a figure to a score and a place, for one mix of signals."""
+
+    middle: float
+    slope: float
+    shared: float = 0.25  # of words where they may be of another language: half of what they weigh otherwise
+    half_life: float = 182 * 86_400.0  # of what is fresh
+    fresh: float = 0.01  # of the figure: parts near equals
+    deprecated: float = 0.5  # of its score, that an agent keeps
+    fine: float = 1e9  # steps of a score that decide the order: a finer difference is noise of adding up
+
+
+_WITH_NETWORK: Final = Rules(0.32, 0.04)
+_WITH_STATIC: Final = Rules(0.33, 0.04)
+_WORDS_ALONE: Final = Rules(0.2, 0.04)  # fitted: .13 and .02, which calls every match in a small registry certain
+
+
+def rules_of(names: Names) -> Rules:
+    return _WITH_NETWORK if names.network else _WITH_STATIC if names.static else _WORDS_ALONE
+
+
+def scores(figures: F32, lift: F32, rules: Rules) -> F64:
+    return np.frombuffer(logistic(figures, lift, rules.middle, rules.slope), dtype=np.float64)
 
 
 def by_tags_alone(preferred: F32) -> F64:

@@ -96,20 +96,25 @@ def find(
 ) -> Finding:
     """The best rows of one segment by words, by vectors and by the tags asked for. `visible` counts what the caller sees in
     all segments; `wanted` raises the number of candidates when a caller asks for many."""
-    near = _near(live, vectors, mask, visible, wanted)
+    near = _near(live, vectors, mask, visible, wanted) if vectors else []
     tagged = _tagged(live, asked, mask, admitted, max(LEXICAL, wanted))
-    return find_by_words(Finding(live, _NOTHING, _NOTHING, near, tagged), words, mask, admitted, wanted)
+    return Finding(live, *_by_words(live, words, mask, admitted, wanted), near, tagged)
 
 
 def find_by_words(finding: Finding, words: Weighted, mask: Mask, admitted: int, wanted: int) -> Finding:
     """The same with what these words bring."""
+    found, in_use = _by_words(finding.live, words, mask, admitted, wanted)
+    return finding._replace(by_words=found, by_words_in_use=in_use)
+
+
+def _by_words(live: Live, words: Weighted, mask: Mask, admitted: int, wanted: int) -> tuple[Found, Found]:
     count = max(LEXICAL, wanted)
     rows, figures, deprecated = words.best(mask, admitted, count)
     in_use = _NOTHING
     if 2 * deprecated > len(rows):  # these keep half of their score: look behind them
-        used = mask & ~finding.live.segment.deprecated
+        used = mask & ~live.segment.deprecated
         in_use = Found(*words.best(used, int(np.count_nonzero(used)), count)[:2])
-    return finding._replace(by_words=Found(rows, figures), by_words_in_use=in_use)
+    return Found(rows, figures), in_use
 
 
 def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, wanted: int) -> list[Found]:
@@ -143,6 +148,8 @@ def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
     if not findings:
         return []
     lexical, near = max(LEXICAL, wanted), max(VECTOR, wanted)
+    if len(findings) == 1 and len(findings[0].by_words.rows) <= lexical and _is_by_words_alone(findings[0]):
+        return [findings[0].by_words.rows]
     signals = [
         ([finding.by_words for finding in findings], lexical),
         ([finding.by_words_in_use for finding in findings], lexical),
@@ -151,6 +158,12 @@ def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
     ]
     marks = [finding.live.segment.mark for finding in findings]
     return [np.frombuffer(rows, dtype=np.uint32) for rows in chosen(signals, marks)]
+
+
+def _is_by_words_alone(finding: Finding) -> bool:
+    """As where there are no vectors: its rows stand in order, each once."""
+    others = (finding.by_words_in_use, finding.by_tags, *finding.by_vectors)
+    return not any(len(found.rows) for found in others)
 
 
 _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
@@ -162,28 +175,17 @@ _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float
 def measure(
     place: int, live: Live, asked: Asked, words: Weighted, vectors: Mapping[str, Vectors], rows: Rows
 ) -> Signals:
-    known = words.measured(place, rows, asked.has, asked.wishes)
+    measured = words.measured(place, rows, asked.has, asked.wishes)
+    number, mark, deprecated, worth, updated, language, lexical, coverage, tags, preferred = measured
     centres, examples, covered = {}, {}, {}
     for space, queries in vectors.items():
         centres[space], examples[space] = _similarities(live, space, rows, queries)
         covered[space] = live.covered(space)[rows]
+    skills = _skills(live, vectors, rows)
     return Signals(
-        place=known.place,
-        rows=rows,
-        mark=known.mark,
-        deprecated=known.deprecated,
-        worth=known.worth,
-        updated=known.updated,
-        language=known.language,
-        lexical=known.lexical,
-        coverage=known.coverage,
-        centres=centres,
-        examples=examples,
-        covered=covered,
-        skills=_skills(live, vectors, rows),
-        tags=known.tags,
-        preferred=known.preferred,
-    )
+        number, rows, mark, deprecated, worth, updated, language, lexical, coverage,
+        centres, examples, covered, skills, tags, preferred,
+    )  # fmt: skip
 
 
 def _similarities(live: Live, space: str, rows: Rows, queries: Vectors) -> tuple[F32, F32]:

@@ -26,7 +26,7 @@ class Live:
         self.dead_file: File | None = None
         self.blocks: dict[str, list[tuple[Block, File | None]]] = {}
         self.dead: Mask = np.zeros(segment.count, dtype=np.bool_)
-        self.docs = np.bincount(segment.tier, minlength=len(VISIBILITIES))
+        self.docs: list[int] = np.bincount(segment.tier, minlength=len(VISIBILITIES)).tolist()  # of each tier
         self._containing: npt.NDArray[np.int32] | None = None
         self._visible: dict[frozenset[str] | None, tuple[Mask, int]] = {}
         self._covered: dict[str, Mask] = {}
@@ -40,7 +40,7 @@ class Live:
 
     @property
     def count(self) -> int:
-        return int(self.docs.sum())
+        return sum(self.docs)
 
     @property
     def unsaved(self) -> int:
@@ -67,7 +67,7 @@ class Live:
         if self._containing is None:
             self._containing = self.segment.containing.copy()
         for row in rows.tolist():
-            tier = self.segment.tier[row]
+            tier = int(self.segment.tier[row])
             self._containing[tier, self.segment.terms_of(row)] -= 1
             self.docs[tier] -= 1
         self.dead[rows] = True

@@ -73,9 +73,24 @@ def ordered(
     of which a deprecated one keeps some. Scores are told apart by steps of a grid, equals by their marks."""
     figures = scores * (worth * np.where(deprecated, kept, 1.0)).astype(np.float32)
     order = np.lexsort((marks, -np.rint(figures * grid)))
-    return order.tobytes(), figures[order].tobytes()
+    return order.astype(np.int64).tobytes(), figures[order].tobytes()
 
 
-def texts(written: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.uint32]) -> list[str]:
-    """The texts of some rows, which stand one behind the other."""
-    return [written[int(starts[row]) : int(starts[row + 1])].tobytes().decode() for row in rows.tolist()]
+def called(
+    written: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    scores: npt.NDArray[np.float64],
+    some: Sequence[int],
+    grid: float,
+) -> tuple[list[str], list[float]]:
+    """The ids of some places, which stand one behind the other, by row; and their scores in steps of a grid."""
+    held = [int(rows[place]) for place in some]
+    ids = [written[int(starts[row]) : int(starts[row + 1])].tobytes().decode() for row in held]
+    return ids, in_steps(scores[list(some)], grid)
+
+
+def in_steps(scores: npt.NDArray[np.float64], grid: float) -> list[float]:
+    """Halves go to the even step. With a power of ten these are the numbers that a reader writes."""
+    steps: list[float] = (np.rint(scores * grid) / grid).tolist()
+    return steps

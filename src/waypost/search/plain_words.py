@@ -38,7 +38,8 @@ Measured = tuple[
     npt.NDArray[np.int64], npt.NDArray[np.uint64], Mask, Scores, npt.NDArray[np.float64], npt.NDArray[np.uint8],
     Scores, Scores, Scores, Scores,
 ]  # fmt: skip
-"""By column, as `postings.Measured` names them."""
+"""By column: `place`, `mark`, `deprecated`, `worth`, `updated`, `language`, `lexical`, `coverage`, `tags` and `preferred` of
+`candidates.Signals`."""
 
 
 class _Memory(threading.local):

@@ -6,34 +6,12 @@ How they are found is in `plain_words`, and in its compiled twin.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from waypost.search.plain_words import Mask, Scores, Wishes
+from waypost.search.plain_words import Mask, Measured, Scores, Wishes
 from waypost.search.segment import Rows, Segment
 
-
-class Best(NamedTuple):
-    rows: Rows  # in order
-    figures: Scores
-    deprecated: int  # of the rows
-
-
-class Measured(NamedTuple):
-    """What is known of rows, by column: see `candidates.Signals`."""
-
-    place: npt.NDArray[np.int64]
-    mark: npt.NDArray[np.uint64]
-    deprecated: Mask
-    worth: Scores
-    updated: npt.NDArray[np.float64]
-    language: npt.NDArray[np.uint8]
-    lexical: Scores  # [rows, units]
-    coverage: Scores  # [rows, units]
-    tags: Scores
-    preferred: Scores
+Best = tuple[Rows, Scores, int]
+"""Rows in order, their figures, and how many of the rows are deprecated."""
 
 
 class Weighted:
@@ -52,8 +30,8 @@ class Weighted:
     def best(self, mask: Mask, admitted: int, limit: int) -> Best:
         """The best `limit` admitted rows by the heavy terms. `admitted` counts the mask."""
         table = self.segment.table
-        return Best(*table.best(self._numbers, self._weights, self._heavy, mask, admitted, limit))
+        return table.best(self._numbers, self._weights, self._heavy, mask, admitted, limit)
 
     def measured(self, place: int, rows: Rows, has: Scores, wishes: Wishes) -> Measured:
         """`has` [terms, units] tells the terms of each unit of the question; the first has all."""
-        return Measured(*self.segment.table.measured(place, rows, self._numbers, self._weights, has, wishes))
+        return self.segment.table.measured(place, rows, self._numbers, self._weights, has, wishes)

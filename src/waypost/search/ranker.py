@@ -21,7 +21,6 @@ from waypost.model.registration import Registration
 from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
 from waypost.search.candidates import (
-    F32,
     F64,
     Finding,
     Signals,
@@ -32,7 +31,6 @@ from waypost.search.candidates import (
     measure,
     nearest_example,
 )
-from waypost.search.clusters import Positions
 from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
 from waypost.search.document import hash_of
 from waypost.search.embedding import Embedder, Space, Vectors, reader_of_parts
@@ -42,6 +40,7 @@ from waypost.search.index import GiveWay, Index, to_nobody
 from waypost.search.language import ENGLISH, UNKNOWN, language_of, speaks_no_english
 from waypost.search.live import Live, Mask
 from waypost.search.plain_near import GRID
+from waypost.search.plain_order import in_steps
 from waypost.search.postings import Weighted
 from waypost.search.question import Question, question_of
 from waypost.search.recent import HOUR, Recent, key_of
@@ -51,24 +50,22 @@ from waypost.search.taxonomy import Taxonomy, standard
 
 try:
     from waypost.compiled.bits import spread_places
-    from waypost.compiled.order import faded, fused, ordered, texts
+    from waypost.compiled.order import called, placed, placed_by
 except ImportError:
-    from waypost.search.fusion import fused
     from waypost.search.plain_bits import spread_places
-    from waypost.search.plain_order import faded, ordered, texts
+    from waypost.search.plain_order import called
+    from waypost.search.plain_placing import placed, placed_by
 
 _PLACES: Final = 4  # that are shown
-_FINE: Final = 1e9  # steps of a score that decide the order: a finer difference is noise of adding up
-_DEPRECATED: Final = 0.5
+_SHOWN: Final = 10.0**_PLACES  # steps of a score that is shown
+_DEPRECATED: Final = calibration.Rules(0, 0).deprecated
 # What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
 _NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
 _SPREAD: Final = 100  # of the best: those that a flood could fill
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
+_NO_NAMES: Final = Names()
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
-_SHARED: Final = 0.25  # of words where they may be of another language: half of what they weigh otherwise
 _NOISE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
-_FRESH_HALF_LIFE: Final = 182 * 86_400.0
-_FRESH: Final = 0.01  # of the fused score: parts near equals
 
 
 class HybridRanker:
@@ -140,7 +137,7 @@ class HybridRanker:
         now: float,
         among: Sequence[str] | None = None,
     ) -> Ranking:
-        ready = tuple(space.embedder.is_ready for space in self.index.spaces.values())
+        ready = tuple([space.embedder.is_ready for space in self.index.spaces.values()])
         key = None if among is not None else key_of(query, audience, alive, now, ready)
         generation = self.index.generation(audience)
         known = self._recent.recall(key, generation, alive)
@@ -173,7 +170,7 @@ class HybridRanker:
         return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
     def _loading(self) -> tuple[str, ...]:
-        is_loading = any(not space.embedder.is_ready for space in self.index.spaces.values())
+        is_loading = not all(space.embedder.is_ready for space in self.index.spaces.values())
         return ("The sentence model is not loaded: words and tags alone are weighed.",) if is_loading else ()
 
     def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
@@ -181,7 +178,7 @@ class HybridRanker:
         asked = asked_of(query, question.preferred, taxonomy)
         rarity = Rarity(lives, question.audience, asked)
         masks = [admitted(live, question, among) for live in lives]
-        visible = sum(live.visible(question.audience)[1] for live in lives)
+        visible = sum([live.visible(question.audience)[1] for live in lives])
         vectors = self._vectors(asked) if asked.terms else {}
         wanted = query.limit + _SPARE
         words = _weighted(lives, rarity)
@@ -229,6 +226,8 @@ class HybridRanker:
         return self._weights.network if space.has_examples else self._weights.static
 
     def _names(self, vectors: Mapping[str, Vectors]) -> Names:
+        if not vectors:
+            return _NO_NAMES
         network = [name for name in vectors if self.index.spaces[name].has_examples]
         static = [name for name in vectors if not self.index.spaces[name].has_examples]
         return Names(network=network[0] if network else None, static=static[0] if static else None)
@@ -259,13 +258,6 @@ class _Moment(NamedTuple):
     rarity: Rarity
 
 
-class _Rows(NamedTuple):
-    """Candidates, by where they stand."""
-
-    place: npt.NDArray[np.int64]
-    rows: Rows
-
-
 class _Order:
     """The candidates in order, best first."""
 
@@ -274,57 +266,40 @@ class _Order:
         self._signals = signals = moment.signals
         if signals is None:
             return
-        scores, deprecated = self._scored(signals, now), signals.deprecated.view(np.uint8)
-        order, figures = ordered(scores, signals.worth, deprecated, signals.mark, _DEPRECATED, _FINE)
-        self._order: Positions = np.frombuffer(order, dtype=np.intp)
-        self._ranked = _Rows(signals.place.take(self._order), signals.rows.take(self._order))
+        places, figures, rows = self._placed(signals, now)
+        self._places = memoryview(places).cast("q")
+        self._rows: Rows = np.frombuffer(rows, dtype=np.uint32)
         self.scores: F64 = np.frombuffer(figures, dtype=np.float64)
-        self._shown = memoryview(figures).cast("d")  # the same: one by one, these are read quicker
 
-    def _scored(self, signals: Signals, now: float) -> F64:
-        moment = self._moment
+    def _placed(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
+        moment, rules = self._moment, calibration.rules_of(self._moment.names)
         if not moment.asked.terms:
-            return calibration.by_tags_alone(signals.preferred)
-        figures = self._figures(signals)
-        lift = moment.weights.preferred * signals.preferred
-        return calibration.scores(self._faded(figures, signals, now), lift, moment.names)
-
-    def _figures(self, signals: Signals) -> F32:
-        moment = self._moment
+            return placed_by(calibration.by_tags_alone(signals.preferred), signals, rules)
         foreign, doubtful = self._foreign(signals)
-        figures: F32 = fused(signals, moment.names, moment.weights, moment.rarity.total, foreign)
-        if not (doubtful := doubtful & ~foreign).any():
-            return figures
-        # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
-        meant = fused(signals, moment.names, moment.weights, moment.rarity.total, foreign | doubtful)
-        shared = _SHARED * signals.lexical[:, 0] / max(moment.rarity.total, 1e-6)
-        return np.where(doubtful, np.maximum(figures, meant + shared.astype(np.float32)), figures)
+        return placed(signals, moment.names, moment.weights, moment.rarity.total, foreign, doubtful, now, rules)
 
-    def _foreign(self, signals: Signals) -> tuple[Mask, Mask]:
+    def _foreign(self, signals: Signals) -> tuple[Mask | None, Mask | None]:
         """Candidates of which words say nothing: in another language, or all, when the index knows too few of the words.
-        And those of which that is not plain, because the question or the agent does not show its language."""
-        theirs = signals.language
-        none, every = np.zeros(len(theirs), dtype=np.bool_), np.ones(len(theirs), dtype=np.bool_)
+        And those of which that is not plain, because the question or the agent does not show its language. None: nobody."""
         if self._moment.names.network is None:
-            return none, none
+            return None, None
+        theirs = signals.language
         if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
-            return every, none
+            return np.ones(len(theirs), dtype=np.bool_), None
         question = self._moment.asked.units[0]
         mine = language_of(question)
         if mine == UNKNOWN:
-            return none, every if speaks_no_english(question) else (theirs != UNKNOWN) & (theirs != ENGLISH)
-        return (theirs != mine) & (theirs != UNKNOWN), none if mine == ENGLISH else theirs == UNKNOWN
-
-    def _faded(self, figures: F32, signals: Signals, now: float) -> F32:
-        return np.frombuffer(faded(figures, signals.updated, now, _FRESH_HALF_LIFE, _FRESH), dtype=np.float32)
+            if speaks_no_english(question):
+                return None, np.ones(len(theirs), dtype=np.bool_)
+            return None, (theirs != UNKNOWN) & (theirs != ENGLISH)
+        return (theirs != mine) & (theirs != UNKNOWN), None if mine == ENGLISH else theirs == UNKNOWN
 
     def hits(self, limit: int, alive: Callable[[str], bool], *, is_spread: bool, is_told: bool) -> list[Hit]:
         if self._signals is None or limit < 1:
             return []
         found: list[Hit] = []
         for some in self._spread(limit) if is_spread else self._in_order(limit, frozenset()):
-            for at, agent_id in zip(some, self._ids(some), strict=True):
-                score = round(self._shown[at], _PLACES)
+            for at, agent_id, score in zip(some, *self._called(some), strict=True):
                 if (score >= _NOISE or self._is_named(at)) and alive(agent_id):
                     found.append(Hit(agent_id, score, self._near(at) if is_told else None))
                     if len(found) == limit:
@@ -333,7 +308,7 @@ class _Order:
 
     def _near(self, at: int) -> Nearness | None:
         """What was measured of one candidate, by the unit of the question that fits it best."""
-        signals, moment, at = self._signals, self._moment, int(self._order[at])
+        signals, moment, at = self._signals, self._moment, self._places[at]
         if signals is None or not moment.asked.terms:
             return None
         words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
@@ -347,18 +322,20 @@ class _Order:
 
     def _is_named(self, at: int) -> bool:
         """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
-        signals, at = self._signals, int(self._order[at])
+        signals, at = self._signals, self._places[at]
         return signals is not None and bool(signals.lexical[at, 0] > 0 or signals.preferred[at] > 0)
 
-    def _ids(self, some: Sequence[int]) -> list[str]:
-        if not some:
-            return []
-        place, rows = self._ranked
-        lives = self._moment.lives
+    def _called(self, some: Sequence[int]) -> tuple[list[str], list[float]]:
+        """The ids of these places, and their scores as they are shown."""
+        signals, lives = self._signals, self._moment.lives
+        if not some or signals is None:
+            return [], []
         if len(lives) == 1:
             arrays = lives[0].segment.arrays
-            return texts(arrays["id_bytes"], arrays["id_starts"], rows.take(some))
-        return [lives[int(place[at])].segment.id_of(int(rows[at])) for at in some]
+            return called(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SHOWN)
+        segments = [lives[int(signals.place[self._places[at]])].segment for at in some]
+        ids = [segment.id_of(int(self._rows[at])) for segment, at in zip(segments, some, strict=True)]
+        return ids, in_steps(self.scores[list(some)], _SHOWN)
 
     def _spread(self, limit: int) -> Iterator[Sequence[int]]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
@@ -378,23 +355,23 @@ class _Order:
     def _spread_to(self, limit: int, count: int) -> list[int] | None:
         """The first so many; None where the first `limit` are open as they stand."""
         top = max(_SPREAD, 2 * limit)
-        some = _Rows(self._ranked.place[:top], self._ranked.rows[:top])
-        rows, (prints, owners, since) = self._columns(some, ("fingerprint", "owner", "since"))
+        rows, (prints, owners, since) = self._columns(self._rows[:top], ("fingerprint", "owner", "since"))
         return spread_places(self.scores[:top], rows, prints, owners, since, _NOBODYS, RULES, limit, count)
 
-    def _columns(self, some: _Rows, names: Sequence[str]) -> tuple[Rows, list[npt.NDArray[Any]]]:
-        """Traits of candidates, and where they stand in them: of one segment they are read where they are."""
+    def _columns(self, rows: Rows, names: Sequence[str]) -> tuple[Rows, list[npt.NDArray[Any]]]:
+        """Traits of the first candidates, and where they stand in them: of one segment they are read where they are."""
         segments = [live.segment.arrays for live in self._moment.lives]
-        if len(segments) == 1:
-            return some.rows, [segments[0][name] for name in names]
-        here = [np.flatnonzero(some.place == place) for place in range(len(segments))]
+        if len(segments) == 1 or self._signals is None:
+            return rows, [segments[0][name] for name in names]
+        segment = self._signals.place.take(np.frombuffer(self._places, dtype=np.int64)[: len(rows)])
+        here = [np.flatnonzero(segment == place) for place in range(len(segments))]
         found = []
         for name in names:
-            column = np.empty((len(some.rows), *segments[0][name].shape[1:]), dtype=segments[0][name].dtype)
+            column = np.empty((len(rows), *segments[0][name].shape[1:]), dtype=segments[0][name].dtype)
             for places, arrays in zip(here, segments, strict=True):
-                column[places] = arrays[name][some.rows[places]]
+                column[places] = arrays[name][rows[places]]
             found.append(column)
-        return np.arange(len(some.rows), dtype=np.uint32), found
+        return np.arange(len(rows), dtype=np.uint32), found
 
 
 def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.query import Emptiness, Findings
 from waypost.model.times import to_rfc3339_millis
 from waypost.server.facets import facets_json
-
-_PLACES: Final = 4
 
 
 def answered(
@@ -18,7 +15,7 @@ def answered(
     notes: list[str],
     request_id: str,
     candidates: Sequence[bytes],
-    scores: Iterable[float],
+    scores: Sequence[float],
     *,
     redact: bool,
 ) -> bytes:
@@ -27,11 +24,11 @@ def answered(
     return b"".join((head[:-1], b',"candidates":[', _scored(candidates, scores), b"]}"))
 
 
-def _scored(candidates: Sequence[bytes], scores: Iterable[float]) -> bytes:
-    """Candidates with their scores, which are written all at once."""
+def _scored(candidates: Sequence[bytes], scores: Sequence[float]) -> bytes:
+    """Candidates with their scores, which are rounded already and written all at once."""
     if not candidates:
         return b""
-    texts = dump_json([round(score, _PLACES) for score in scores])[1:-1].split(b",")
+    texts = dump_json(scores)[1:-1].split(b",")
     return b"},".join([shown + text for shown, text in zip(candidates, texts, strict=True)]) + b"}"
 
 

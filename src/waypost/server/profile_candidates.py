@@ -43,13 +43,24 @@ _OURS = (
 )
 
 
+_Key = str | tuple[str, str, bool]  # an id, and how it is shown where that is unusual
+
+
+def _is_usual(query: Query, *, redact: bool) -> bool:
+    return query.detail == "summary" and not redact
+
+
+def _key(agent_id: str, query: Query, *, redact: bool) -> _Key:
+    return agent_id if _is_usual(query, redact=redact) else (agent_id, query.detail, redact)
+
+
 class CandidateWriter:
     """Candidates without their scores, each open at its end: `profile_answer.answered` adds them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._catalogue = registry.catalogue
-        self._kept: Halves[tuple[str, str, bool], tuple[Entry, bytes]] = Halves(limits.CANDIDATE_CACHE)
+        self._kept: Halves[_Key, tuple[Entry, bytes]] = Halves(limits.CANDIDATE_CACHE)
 
     async def plain(
         self, search: Search, ranking: Ranking, query: Query, *, redact: bool
@@ -57,8 +68,9 @@ class CandidateWriter:
         """Those of a plain question, and their scores: as they were written before, and where they were not, or have changed
         since, from the store. What is gone by then is left out."""
         hits = ranking.hits[: query.limit]
-        entries = self._catalogue.find_each([hit.id for hit in hits])
-        shown = self._recalled(entries, query, redact=redact)
+        ids = [hit.id for hit in hits]
+        entries = self._catalogue.find_each(ids)
+        shown = self._recalled(ids, entries, query, redact=redact)
         if None in shown:
             missing = [
                 entry for entry, found in zip(entries, shown, strict=True) if found is None and entry is not None
@@ -68,12 +80,13 @@ class CandidateWriter:
         scores = [hit.score for hit, found in zip(hits, shown, strict=True) if found is not None]
         return [found for found in shown if found is not None], scores
 
-    def _recalled(self, entries: Sequence[Entry | None], query: Query, *, redact: bool) -> list[bytes | None]:
-        get, detail = self._kept.get, query.detail
-        kept = [None if entry is None else get((entry.id, detail, redact)) for entry in entries]
+    def _recalled(
+        self, ids: Sequence[str], entries: Sequence[Entry | None], query: Query, *, redact: bool
+    ) -> list[bytes | None]:
+        keys = ids if _is_usual(query, redact=redact) else [_key(each, query, redact=redact) for each in ids]
         return [
             found[1] if found is not None and found[0] is entry else None
-            for found, entry in zip(kept, entries, strict=True)
+            for found, entry in zip(self._kept.get_each(keys), entries, strict=True)
         ]
 
     async def _read(
@@ -87,7 +100,7 @@ class CandidateWriter:
                 if entry.id in found:
                     shown = _unscored(_brief_json(found[entry.id], entry, query, redact=redact))
                     read[entry.id] = shown
-                    self._kept.put((entry.id, query.detail, redact), (entry, shown))
+                    self._kept.put(_key(entry.id, query, redact=redact), (entry, shown))
         rest = {entry.id for entry in missing if entry.id not in read}
         if rest:
             hits = tuple(hit for hit in ranking.hits if hit.id in rest)
@@ -102,8 +115,8 @@ class CandidateWriter:
         return [self._candidate(item, query, oldest, redact=redact) for item in findings.candidates]
 
     def _candidate(self, candidate: Candidate, query: Query, oldest: float | None, *, redact: bool) -> bytes:
-        key = (candidate.record.id, query.detail, redact)
-        entry = self._catalogue.find(key[0])
+        key = _key(candidate.record.id, query, redact=redact)
+        entry = self._catalogue.find(candidate.record.id)
         is_usual = candidate.evidence is None and oldest is None
         if entry is None or entry.revision != candidate.revision or not is_usual:
             return _unscored(candidate_json(candidate, query, oldest, redact=redact))
@@ -163,7 +176,8 @@ def _short_json(record: AgentRecord | BriefRecord, detail: str) -> JsonObject:
         shown["description"] = _shorten(record.description)
         if record.tags:
             shown["tags"] = record.tags
-    shown["bindings"] = [_binding_json(binding, detail) for binding in record.bindings]
+    is_brief = detail != "minimal" and isinstance(record, BriefRecord)  # its bindings are written as they are shown
+    shown["bindings"] = record.bindings if is_brief else [_binding_json(each, detail) for each in record.bindings]
     return shown
 
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from waypost.search.calibration import by_tags_alone, scores
+from waypost.search.calibration import Rules, by_tags_alone, rules_of, scores
 from waypost.search.clauses import clauses
 from waypost.search.fusion import Names, Weights
 
-MIXES = (Names("network", "static"), Names(None, "static"), Names())
+MIXES = [*map(rules_of, (Names("network", "static"), Names(None, "static"), Names()))]
 NO_LIFT = np.zeros(3, dtype=np.float32)
 
 
-@pytest.mark.parametrize("names", MIXES)
-def test_a_score_rises_with_the_figure_and_does_not_depend_on_the_others(names: Names) -> None:
+@pytest.mark.parametrize("rules", MIXES)
+def test_a_score_rises_with_the_figure_and_does_not_depend_on_the_others(rules: Rules) -> None:
     figures = np.array([0.05, 0.2, 0.5], dtype=np.float32)
-    together = scores(figures, NO_LIFT, names)
-    alone = [scores(figures[at : at + 1], NO_LIFT[:1], names)[0] for at in range(3)]
+    together = scores(figures, NO_LIFT, rules)
+    alone = [scores(figures[at : at + 1], NO_LIFT[:1], rules)[0] for at in range(3)]
     assert together.tolist() == alone
     assert 0 < together[0] < together[1] < together[2] < 1
 
 
-@pytest.mark.parametrize("names", MIXES)
-def test_a_figure_of_nothing_scores_next_to_nothing(names: Names) -> None:
-    assert scores(np.zeros(1, dtype=np.float32), NO_LIFT[:1], names)[0] < 0.01
+@pytest.mark.parametrize("rules", MIXES)
+def test_a_figure_of_nothing_scores_next_to_nothing(rules: Rules) -> None:
+    assert scores(np.zeros(1, dtype=np.float32), NO_LIFT[:1], rules)[0] < 0.01
 
 
-@pytest.mark.parametrize("names", MIXES)
-def test_a_preferred_tag_lifts_alike_in_every_mix_and_lowers_nobody(names: Names) -> None:
+@pytest.mark.parametrize("rules", MIXES)
+def test_a_preferred_tag_lifts_alike_in_every_mix_and_lowers_nobody(rules: Rules) -> None:
     figures = np.array([0.1, 0.2, 0.3], dtype=np.float32)
     lift = np.array([0, Weights().preferred, 0], dtype=np.float32)
-    plain, lifted = scores(figures, NO_LIFT, names), scores(figures, lift, names)
+    plain, lifted = scores(figures, NO_LIFT, rules), scores(figures, lift, rules)
     assert lifted[[0, 2]].tolist() == plain[[0, 2]].tolist()
     odds = (lifted[1] / (1 - lifted[1])) / (plain[1] / (1 - plain[1]))
     assert odds == pytest.approx(np.exp(Weights().preferred))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from waypost.search import fusion, plain_order
+from waypost.search import plain_order, plain_placing
+from waypost.search.calibration import Rules, by_tags_alone, rules_of
 from waypost.search.candidates import Signals
 from waypost.search.fusion import Names, Weights
 
@@ -24,11 +25,11 @@ def some_signals(noise: np.random.Generator, count: int, units: int, names: Name
     skills = noise.random(count) * (noise.random(count) < noise.choice([0.0, 0.4]))
     return Signals(
         place=np.zeros(count, dtype=np.int64),
-        rows=np.arange(count, dtype=np.uint32),
+        rows=noise.permutation(count).astype(np.uint32),
         mark=noise.integers(0, 2**63, count).astype(np.uint64),
         deprecated=flags[0],
-        worth=np.ones(count, dtype=np.float32),
-        updated=noise.random(count),
+        worth=noise.choice([1.0, 0.8, 1 / 3], count).astype(np.float32),
+        updated=noise.choice([0.0, 1.7e9, 1.9e9, -1e300], count) + noise.random(count) * 1e7,
         language=np.zeros(count, dtype=np.uint8),
         lexical=column(40.0),
         coverage=column(),
@@ -43,20 +44,38 @@ def some_signals(noise: np.random.Generator, count: int, units: int, names: Name
 
 @pytest.mark.parametrize("names", [Names("network", "static"), Names("network"), Names(None, "static"), Names()])
 @pytest.mark.parametrize("seed", range(40))
-def test_signals_are_weighed_alike_to_the_last_digit(seed: int, names: Names) -> None:
+def test_signals_become_the_same_places_to_the_last_digit(seed: int, names: Names) -> None:
     noise = np.random.default_rng(seed)
     count = (0, 1, 5, 200)[seed % 4]
     signals = some_signals(noise, count, 1 + seed % 5, names)
     weights = Weights() if seed % 2 else Weights(skills=0.3, clauses=0.7, lexical=1 / 3)
-    given = (signals, names, weights, float(noise.choice([0.0, 7.7, 123.4])), noise.random(count) < 0.3)
-    assert order.fused(*given).tobytes() == fusion.fused(*given).tobytes()
+    foreign, doubtful = [None if noise.random() < 0.3 else noise.random(count) < 0.3 for _ in range(2)]
+    mass = float(noise.choice([0.0, 7.7, 123.4]))
+    given = (signals, names, weights, mass, foreign, doubtful, 1.78e9, rules_of(names))
+    assert order.placed(*given) == plain_placing.placed(*given)
 
 
-def test_signals_of_unlike_length_are_refused() -> None:
+@pytest.mark.parametrize("seed", range(60))
+def test_scores_become_the_same_places_to_the_last_digit(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    count = (0, 1, 2, 8, 9, 130, 400, 1300)[seed % 8]
+    scores = np.where(noise.random(count) < 0.3, 0.5, noise.random(count).round(seed % 11))
+    marks = noise.integers(0, noise.choice([3, 2**63]), count).astype(np.uint64)
+    signals = some_signals(noise, count, 1, Names())._replace(mark=marks)
+    for given in ((scores, signals, Rules(0.2, 0.04)), (by_tags_alone(signals.preferred), signals, Rules(0.2, 0.04))):
+        assert order.placed_by(*given) == plain_placing.placed_by(*given)
+
+
+@pytest.mark.parametrize("column", ["worth", "mark", "rows", "updated", "preferred", "tags", "deprecated"])
+def test_signals_of_unlike_length_are_refused(column: str) -> None:
     signals = some_signals(np.random.default_rng(1), 5, 2, Names("network"))
     short = signals._replace(examples={"network": signals.examples["network"][:4]})
-    with pytest.raises(ValueError, match="as many"):
-        order.fused(short, Names("network"), Weights(), 1.0, np.zeros(5, dtype=np.bool_))
+    for wrong in (short, signals._replace(**{column: getattr(signals, column)[:4]})):
+        with pytest.raises(ValueError, match="as many"):
+            order.placed(wrong, Names("network"), Weights(), 1.0, None, None, 1.0, Rules(0.3, 0.04))
+    for flags in ((np.ones(4, dtype=np.bool_), None), (None, np.ones(4, dtype=np.bool_))):
+        with pytest.raises(ValueError, match="as many"):
+            order.placed(signals, Names("network"), Weights(), 1.0, *flags, 1.0, Rules(0.3, 0.04))
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -82,51 +101,36 @@ def test_candidates_that_are_not_there_are_refused() -> None:
         order.chosen([([], 9)], marks)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_candidates_stand_in_the_same_order_to_the_last_digit(seed: int) -> None:
-    noise = np.random.default_rng(seed)
-    count = (0, 1, 2, 8, 9, 130, 400, 1300)[seed % 8]
-    scores = np.where(noise.random(count) < 0.3, 0.5, noise.random(count).round(seed % 11))
-    worth = noise.choice([1.0, 0.8, 1 / 3], count).astype(np.float32)
-    deprecated = (noise.random(count) < 0.2).astype(np.uint8)
-    marks = noise.integers(0, noise.choice([3, 2**63]), count).astype(np.uint64)
-    given = (scores, worth, deprecated, marks, 0.5, 1e9)
-    assert order.ordered(*given) == plain_order.ordered(*given)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_figures_become_the_same_scores_to_the_last_digit(seed: int) -> None:
-    noise = np.random.default_rng(seed)
-    count = (0, 1, 7, 300)[seed % 4]
-    figures = (noise.random(count) * noise.choice([0.3, 1.0, 100.0])).astype(np.float32)
-    lift = (noise.integers(0, 3, count) * 1.5).astype(np.float32)
-    updated = noise.choice([0.0, 1.7e9, 1.9e9, -1e300], count) + noise.random(count) * 1e7
-    for given in ((figures, lift, 0.32, 0.04), (-figures, lift, 0.2, 0.04)):
-        assert order.logistic(*given) == plain_order.logistic(*given)
-    faded = (figures, updated, 1.78e9, 182 * 86_400.0, 0.01)
-    assert order.faded(*faded) == plain_order.faded(*faded)
-
-
-def test_texts_are_read_by_their_rows() -> None:
+def test_places_are_called_by_the_ids_of_their_rows() -> None:
     starts, rows = np.array([0, 5, 5, 7, 10]), np.array([3, 0, 1, 2, 0], dtype=np.uint32)
-    for kernel in (order.texts, plain_order.texts):
-        assert kernel(WRITTEN, starts, rows) == ["€", "agent", "", "ä", "agent"]
-        assert kernel(WRITTEN, starts, rows[:0]) == []
+    scores = np.array([0.03125, 0.12345678, 1.0, 0.0, 0.99999])
+    for kernel in (order.called, plain_order.called):
+        shown = [0.0312, 0.1235, 1.0, 0.0, 1.0]
+        assert kernel(WRITTEN, starts, rows, scores, range(5), 1e4) == (["€", "agent", "", "ä", "agent"], shown)
+        assert kernel(WRITTEN, starts, rows, scores, [4, 0], 1e4) == (["agent", "€"], [1.0, 0.0312])
+        assert kernel(WRITTEN, starts, rows, scores, [], 1e4) == ([], [])
+
+
+def test_scores_are_shown_as_a_reader_writes_them() -> None:
+    scores = np.random.default_rng(3).random(10_000)
+    assert plain_order.in_steps(scores, 1e4) == [round(score, 4) for score in scores.tolist()]
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 11], [-1, 3], [5, 2], [2**62, 2**62 + 1]])
 def test_a_text_that_is_not_there_is_refused(starts: list[int]) -> None:
     with pytest.raises(IndexError):
-        order.texts(WRITTEN, np.array(starts), ROWS)
+        order.called(WRITTEN, np.array(starts), ROWS, np.zeros(1), [0], 1e4)
+
+
+@pytest.mark.parametrize("some", [[1], [-1]])
+def test_a_place_that_is_not_there_is_refused(some: list[int]) -> None:
+    with pytest.raises(IndexError):
+        order.called(WRITTEN, np.array([0, 5]), ROWS, np.zeros(1), some, 1e4)
+    with pytest.raises(ValueError, match="as many"):
+        order.called(WRITTEN, np.array([0, 5]), ROWS, np.zeros(2), [0], 1e4)
 
 
 def test_half_a_letter_is_no_text() -> None:
-    for kernel in (order.texts, plain_order.texts):
+    for kernel in (order.called, plain_order.called):
         with pytest.raises(UnicodeDecodeError):
-            kernel(WRITTEN, np.array([0, 6]), ROWS)
-
-
-def test_columns_of_unlike_length_are_refused() -> None:
-    few, marks = np.zeros(2, dtype=np.float32), np.zeros(3, dtype=np.uint64)
-    with pytest.raises(ValueError, match="as many"):
-        order.ordered(np.zeros(3), few, np.zeros(3, dtype=np.uint8), marks, 0.5, 1e9)
+            kernel(WRITTEN, np.array([0, 6]), ROWS, np.zeros(1), [0], 1e4)

@@ -75,7 +75,7 @@ def test_nothing_can_be_built_and_asked() -> None:
     segment = build([])
     assert segment.count == 0
     assert segment.rows_by_id(["nobody"]).tolist() == [-1]
-    assert not len(Weighted(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5).rows)
+    assert not len(Weighted(segment, [-1], [1.0], (0,)).best(np.zeros(0, dtype=np.bool_), 0, 5)[0])
 
 
 def _many(count: int) -> list[Prepared]:
@@ -115,7 +115,8 @@ def test_the_best_rows_are_the_best_rows_whatever_is_pruned() -> None:
             weighted = Weighted(segment, numbers, weights, heavy)
             found, figures, _ = weighted.best(mask, len(admitted), 50)
             every = Weighted(segment, [n if at in heavy else -1 for at, n in enumerate(numbers)], weights, heavy)
-            scores = every.measured(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ()).lexical[:, 0]
+            *_, lexical, _, _, _ = every.measured(0, admitted, np.ones((len(terms), 1), dtype=np.float32), ())
+            scores = lexical[:, 0]
             expected = np.sort(scores)[::-1][:50]
             assert mask[found].all()
             assert np.allclose(np.sort(figures)[::-1], expected[: len(found)], atol=1e-5)
@@ -130,7 +131,7 @@ def test_a_unit_measures_the_same_alone_and_beside_others() -> None:
     whole = np.ones((8, 1), dtype=np.float32)
     units = np.hstack([whole, (np.arange(8) % 3 == 0).astype(np.float32)[:, None]])
     measured = [weighted.measured(0, rows, has, ()) for has in (whole, units)]
-    for alone, beside in zip(*((each.lexical, each.coverage) for each in measured), strict=True):
+    for alone, beside in zip(*((lexical, coverage) for *_, lexical, coverage, _, _ in measured), strict=True):
         assert np.array_equal(alone[:, 0], beside[:, 0])
         assert (beside[:, 1] <= beside[:, 0]).all()
         assert beside[:, 1].any()

@@ -1,0 +1,57 @@
+"""From signals to places, step by step: what `waypost.compiled.order` does in one call. The same answers, more slowly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from waypost.search.calibration import Rules, scores
+from waypost.search.candidates import F32, F64, Signals
+from waypost.search.fusion import Names, Weights, fused
+from waypost.search.live import Mask
+from waypost.search.plain_order import faded, ordered
+
+Placed = tuple[bytes, bytes, bytes]
+
+
+def placed(
+    signals: Signals,
+    names: Names,
+    weights: Weights,
+    mass: float,
+    foreign: Mask | None,
+    doubtful: Mask | None,
+    now: float,
+    rules: Rules,
+) -> Placed:
+    """The places of the candidates, best first; the score of each, in that order; and the row of each. `mass` is Σ idf² of
+    the question. Of `foreign` candidates words say nothing; of `doubtful` ones that is not plain."""
+    figures = _figures(signals, names, weights, mass, foreign, doubtful, rules)
+    left = np.frombuffer(faded(figures, signals.updated, now, rules.half_life, rules.fresh), dtype=np.float32)
+    return placed_by(scores(left, weights.preferred * signals.preferred, rules), signals, rules)
+
+
+def placed_by(figures: F64, signals: Signals, rules: Rules) -> Placed:
+    """The same by scores that are there."""
+    deprecated = signals.deprecated.view(np.uint8)
+    places, shown = ordered(figures, signals.worth, deprecated, signals.mark, rules.deprecated, rules.fine)
+    return places, shown, signals.rows.take(np.frombuffer(places, dtype=np.int64)).tobytes()
+
+
+def _figures(
+    signals: Signals,
+    names: Names,
+    weights: Weights,
+    mass: float,
+    foreign: Mask | None,
+    doubtful: Mask | None,
+    rules: Rules,
+) -> F32:
+    if foreign is None:
+        foreign = np.zeros(len(signals.rows), dtype=np.bool_)
+    figures = fused(signals, names, weights, mass, foreign)
+    if doubtful is None or not (doubtful := doubtful & ~foreign).any():
+        return figures
+    # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
+    meant = fused(signals, names, weights, mass, foreign | doubtful)
+    shared = rules.shared * signals.lexical[:, 0] / max(mass, 1e-6)
+    return np.where(doubtful, np.maximum(figures, meant + shared.astype(np.float32)), figures)
