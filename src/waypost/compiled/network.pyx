@@ -448,7 +448,7 @@ def with_at_most(int way):
 
 
 cdef class Layers:
-    """See the twin. Not to be used by two threads at once where rows are kept (`line`, `use`)."""
+    """See the twin. Not to be used by two threads at once where rows are kept (`line`)."""
 
     cdef readonly long dims
     cdef long width, channels, all_hidden, first_width, row_width, capacity, used, shards, count
@@ -461,9 +461,6 @@ cdef class Layers:
     cdef const float[::1] tanh_over, tanh_under
     cdef int16_t[:, ::1] rows
     cdef float[::1] steps
-    cdef const int16_t[:, ::1] ready
-    cdef const float[::1] ready_steps
-    cdef bint has_ready
     cdef int32_t[::1] slots
     cdef int64_t[::1] holders
 
@@ -535,19 +532,6 @@ cdef class Layers:
         if m:
             self._make(&numbers[0], m, &rows[0, 0], &steps[0])
         return found
-
-    def use(self, const int32_t[::1] numbers, const int16_t[:, ::1] rows, const float[::1] steps):
-        cdef long m = numbers.shape[0], i
-        if self.has_ready or rows.shape[0] != m or steps.shape[0] != m or rows.shape[1] != self.row_width:
-            raise ValueError("rows have another shape")
-        for i in range(m):
-            if not 0 <= numbers[i] < self.count:
-                raise IndexError("no such piece")
-        self.ready, self.ready_steps, self.has_ready = rows, steps, True
-        for i in range(m):
-            if 0 < self.slots[numbers[i]] <= self.capacity:
-                self.holders[self.slots[numbers[i]]] = -1
-            self.slots[numbers[i]] = <int32_t> (self.capacity + 1 + i)
 
     cdef int _keep(self, const int64_t *numbers, long m, int32_t *slots) except -1:
         """Where the row of each piece is. Those that are nowhere are made; where that pushes out others of these, again."""
@@ -657,8 +641,6 @@ cdef class Layers:
 
     cdef void _line(self, const int32_t *slots, long m, float *out) noexcept nogil:
         cdef long i, t, other, branch, column, n = self.channels
-        cdef const int16_t *row
-        cdef float step = 0
         cdef float *to
         cdef bint begun
         for i in range(m):
@@ -668,21 +650,13 @@ cdef class Layers:
                 for t in range(self.widths[branch]):
                     other = i - self.lefts[branch] + t
                     if 0 <= other < m:
-                        row = self._row(slots[other], &step)
-                        waypost_weigh_whole(to, row + column, step, n, not begun)
+                        waypost_weigh_whole(to, &self.rows[slots[other], column], self.steps[slots[other]], n, not begun)
                         begun = True
                     column += n
-            row = self._row(slots[i], &step)
-            waypost_bend_whole(out + i * self.all_hidden, &self.first_bias[0], row + self.first_width, step, self.all_hidden)
-
-    cdef inline const int16_t *_row(self, long slot, float *step) noexcept nogil:
-        """Slots are given by `_keep` alone: kept rows, then those that were ready."""
-        if slot <= self.capacity:
-            step[0] = self.steps[slot]
-            return &self.rows[slot, 0]
-        slot -= self.capacity + 1
-        step[0] = self.ready_steps[slot]
-        return &self.ready[slot, 0]
+            waypost_bend_whole(
+                out + i * self.all_hidden, &self.first_bias[0], &self.rows[slots[i], self.first_width], self.steps[slots[i]],
+                self.all_hidden
+            )
 
     def hidden(self, const float[:, ::1] line, sizes):
         cdef long m = line.shape[0]

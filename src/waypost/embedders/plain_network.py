@@ -40,7 +40,7 @@ class _Product:
 
 
 class Layers:
-    """Not to be used by two threads at once where rows are kept (`line`, `use`)."""
+    """Not to be used by two threads at once where rows are kept (`line`)."""
 
     def __init__(self, arrays: Arrays, table: U8, scale: F32, low: F32, rows: I16) -> None:
         """`table` has the numbers of each piece, worth `scale` each, above `low`, by shard. `rows` is where rows of pieces are
@@ -55,8 +55,7 @@ class Layers:
         self.dims = len(arrays["carry.steps" if self._carry else "d3.steps"])
         self._rows = rows  # nobody's is the first one
         self._steps: F32 = np.zeros(len(rows), np.float32)
-        self._ready: tuple[I16, F32] | None = None
-        self._slots: I32 = np.full(len(table), -1, np.int32)  # kept rows, and behind them those that were ready
+        self._slots: I32 = np.full(len(table), -1, np.int32)
         self._holders: I64 = np.full(len(rows), -1, np.int64)  # the piece of each row
         self._used = 1
 
@@ -74,16 +73,6 @@ class Layers:
         rows, steps = _stepped(made, ROW_MOST)
         return rows.astype(np.int16), steps[:, 0]
 
-    def use(self, numbers: I32, rows: I16, steps: F32) -> None:
-        """Take rows that were made before (`made`), of these pieces; once."""
-        if self._ready is not None or not len(numbers) == len(rows) == len(steps) or rows.shape[1] != ROW:
-            raise ValueError("rows have another shape")
-        self._check(numbers)
-        self._ready = rows, steps
-        held = self._slots[numbers]
-        self._holders[held[held > 0]] = -1
-        self._slots[numbers] = np.arange(len(self._rows), len(self._rows) + len(numbers))
-
     def _keep(self, numbers: I64) -> I32:
         """Where the row of each piece is; those that are nowhere are made. When it is full, the oldest make room."""
         slots = self._slots[numbers]
@@ -97,16 +86,9 @@ class Layers:
         return slots
 
     def _rows_of(self, slots: I32) -> F32:
-        found = np.empty((len(slots), ROW), np.float32)
-        is_kept = slots < len(self._rows)
-        found[is_kept] = self._rows[slots[is_kept]] * self._steps[slots[is_kept], None]
-        if self._ready is not None:
-            rows, steps = self._ready
-            ready = slots[~is_kept] - len(self._rows)
-            found[~is_kept] = rows[ready] * steps[ready, None]
-        return found
+        return self._rows[slots] * self._steps[slots, None]
 
-    def _check(self, numbers: I64 | I32) -> None:
+    def _check(self, numbers: I64) -> None:
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._table):
             raise IndexError("no such piece")
 
