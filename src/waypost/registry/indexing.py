@@ -16,6 +16,7 @@ from waypost.registry.ports import Store
 _WAITING = 1500  # changes in memory alone that bring a fold on, also without a lull
 _TOO_MANY = 5000  # from here on it no longer gives way: a start after a kill has so many to take in again
 _ASKED = 300  # more than a question prepares itself: then the rest is worth a fold
+_REST = 8  # turns without a change, after which what is saved in several parts is joined: questions are quicker then
 _TURNS = 8  # of `fold_in_time`, after which it folds all the same
 _BREATH_SECONDS = 0.1
 _STREAM = 2  # registrations in a breath: somebody registers many
@@ -30,6 +31,7 @@ class IndexKeeper:
         self._ranker = ranker
         self._store = store
         self._turns_waited = 0
+        self._quiet_turns = 0
         self._seen_revision = 0
         self._folded_changes = 0  # those before the last fold
         self._seen_arrivals = 0
@@ -86,10 +88,13 @@ class IndexKeeper:
         unsaved = self._ranker.unsaved
         is_asked, self._seen_questions = self.questions != self._seen_questions, self.questions
         enough = _ASKED if is_asked else _WAITING
-        if unsaved and (lull or unsaved >= enough or self._turns_waited >= _TURNS):
+        self._quiet_turns = self._quiet_turns + 1 if lull else 0
+        at_rest = self._quiet_turns >= _REST
+        is_due = unsaved and (lull or unsaved >= enough or self._turns_waited >= _TURNS)
+        if is_due or (lull and self._ranker.is_apart(at_rest=at_rest)):
             self._turns_waited = 0
             waiting_since = self.changes
-            await asyncio.to_thread(self._ranker.maintain, revision, self._give_way)
+            await asyncio.to_thread(self._ranker.maintain, revision, self._give_way, at_rest=at_rest)
             self._folded_changes = waiting_since
 
     def _give_way(self) -> bool:

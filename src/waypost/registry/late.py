@@ -87,14 +87,17 @@ class LateRanker:
     def unsaved(self) -> int:
         return self.made.unsaved if self._waiting is None else 0
 
+    def is_apart(self, *, at_rest: bool = False) -> bool:
+        return self._waiting is None and self.made.is_apart(at_rest=at_rest)
+
     def lacking(self, limit: int) -> list[str]:
         return self.made.lacking(limit) if self._waiting is None else []
 
     def embed(self, registrations: Sequence[Registration]) -> None:
         self.made.embed(registrations)
 
-    def maintain(self, revision: int, give_way: Callable[[], bool] = lambda: False) -> None:
-        self.made.maintain(revision, give_way)
+    def maintain(self, revision: int, give_way: Callable[[], bool] = lambda: False, *, at_rest: bool = False) -> None:
+        self.made.maintain(revision, give_way, at_rest=at_rest)
 
     def close(self) -> None:
         if self._made is not None:

@@ -283,6 +283,10 @@ class Ranker(Protocol):
         """How much `maintain` would save."""
         ...
 
+    def is_apart(self, *, at_rest: bool = False) -> bool:
+        """Whether `maintain` would make questions quicker though there is nothing to save."""
+        ...
+
     def lacking(self, limit: int) -> list[str]:
         """Ids of agents whose slower signals are still to be made."""
         ...
@@ -291,9 +295,10 @@ class Ranker(Protocol):
         """Make the slower signals of these agents. Called in a thread."""
         ...
 
-    def maintain(self, revision: int, give_way: Callable[[], bool] = ...) -> None:
+    def maintain(self, revision: int, give_way: Callable[[], bool] = ..., *, at_rest: bool = False) -> None:
         """Fold pending changes in, save, and note the revision. Called in a thread, from time to time. `give_way` is called
-        there between small steps; it may wait, and says whether others are still at work."""
+        there between small steps; it may wait, and says whether others are still at work. `at_rest`: nothing has changed for
+        a while."""
         ...
 
     def follow(self) -> int:

@@ -43,6 +43,8 @@ _STEP: Final = 32  # agents that are prepared before others come in: some 10 ms
 # size is merged.
 _GROWTH: Final = 20
 _GROWTH_AT_WORK: Final = 1
+_GROWTH_AT_REST: Final = 200  # of an index that is written in about a second
+_SMALL: Final = 100_000  # rows
 _FORMAT: Final = f"segments {segment.VERSION}.{document.VERSION}.{text.VERSION}.{vectors.VERSION}"
 
 
@@ -172,6 +174,15 @@ class Index:
         died = any(not live.is_dead_saved for live in self._lives)
         return len(self._replaced.keys() | self._waiting.ids()) + died + sum(live.unsaved for live in self._lives)
 
+    def is_apart(self, *, at_rest: bool = False) -> bool:
+        """Whether `maintain` would join what is saved already, where nobody is at work: what a bulk load left in several
+        segments, or vectors that were made after their rows. Each costs every question its calls again."""
+        with self._lock:
+            circles = [self._of(circle) for circle in range(len(VISIBILITIES))]
+            segments = any(len(_newest(lives, _growth(lives, at_rest))) > 1 for lives in circles)
+            saved = [live for live in self._lives if live.is_saved]
+            return segments or any(len(live.apart(space, _GROWTH)) > 1 for live in saved for space in live.blocks)
+
     def generation(self, audience: frozenset[str] | None) -> tuple[int, ...]:
         """Another one whenever an answer to this audience may have changed."""
         if self._replaced:
@@ -271,14 +282,15 @@ class Index:
 
     # --- Folding ---------------------------------------------------------------------------------
 
-    def maintain(self, revision: int, give_way: GiveWay = to_nobody) -> None:
+    def maintain(self, revision: int, give_way: GiveWay = to_nobody, *, at_rest: bool = False) -> None:
         """Save every change made before this call, then note the revision. `give_way` is called between small steps: it may
         wait until others have done their work, and says whether they are still at it. Revision 0 is a step of a rebuild: the
-        next one follows, so that only what is of like size is merged, else every row would move some twenty times."""
+        next one follows, so that only what is of like size is merged, else every row would move some twenty times. `at_rest`:
+        nothing has changed for a while, so that a small index may become one."""
         with self._maintaining:
             try:
                 self._prepare_all(give_way)
-                self._fold(_GROWTH_AT_WORK if give_way() or not revision else _GROWTH)
+                self._fold(is_at_work=give_way() or not revision, at_rest=at_rest)
                 self._save(revision)
             except OSError as error:
                 raise StoreUnavailable(
@@ -312,13 +324,14 @@ class Index:
             for each in known:
                 self._waiting.drop(each.id)
 
-    def _fold(self, growth: int) -> None:
+    def _fold(self, *, is_at_work: bool, at_rest: bool) -> None:
         for circle in range(len(VISIBILITIES)):
+            growth = _GROWTH_AT_WORK if is_at_work else _growth(self._of(circle), at_rest)
             self._fold_circle(circle, growth)
-        if growth > _GROWTH_AT_WORK:
+        if not is_at_work:
             for live in [live for live in self._lives if live.is_saved]:
                 for space in live.blocks:
-                    self._join_blocks(live, space, growth)
+                    self._join_blocks(live, space, _GROWTH)
 
     def _join_blocks(self, live: Live, space: str, growth: int) -> None:
         """Vectors that were made after their rows. Nobody adds any meanwhile: whoever does waits for `maintain`."""
@@ -353,17 +366,11 @@ class Index:
                     folded.kill(died[died != GONE])
             self._replace(inputs, folded)
 
-    def _chosen(self, circle: int, growth: int) -> tuple[list[Live], list[Mask]]:
+    def _chosen(self, circle: int, growth: int) -> tuple[Sequence[Live], list[Mask]]:
         """The newest segments of a tier: all in memory, every older one that is not much larger than all that is newer, and
         whatever is mostly dead. What a bulk load left apart is so joined by the first fold after it, though little is new."""
         with self._lock:
-            lives, gathered = self._of(circle), 0
-            first = len(lives)
-            for at in reversed(range(len(lives))):
-                if _is_worth(lives[at], growth * gathered):
-                    first = at
-                gathered += lives[at].count
-            chosen = lives[first:]
+            chosen = _newest(self._of(circle), growth)
             for live in chosen:
                 live.is_folding = True
             return chosen, [live.dead.copy() for live in chosen]
@@ -455,6 +462,21 @@ class Index:
                 live.add_block(
                     name, block_of(self.spaces[name], chosen, rows[wanted].astype(np.uint32), live.segment.count)
                 )
+
+
+def _growth(lives: Sequence[Live], at_rest: bool) -> int:
+    """How many times larger than all that is newer a segment may be to be written anew with it."""
+    return _GROWTH_AT_REST if at_rest and sum(live.count for live in lives) <= _SMALL else _GROWTH
+
+
+def _newest(lives: Sequence[Live], growth: int) -> Sequence[Live]:
+    """From the oldest on that is worth it."""
+    first, gathered = len(lives), 0
+    for at in reversed(range(len(lives))):
+        if _is_worth(lives[at], growth * gathered):
+            first = at
+        gathered += lives[at].count
+    return lives[first:]
 
 
 def _is_worth(live: Live, most: int) -> bool:

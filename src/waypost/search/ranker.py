@@ -105,8 +105,11 @@ class HybridRanker:
     def unsaved(self) -> int:
         return self.index.unsaved
 
-    def maintain(self, revision: int, give_way: GiveWay = to_nobody) -> None:
-        self.index.maintain(revision, give_way)
+    def is_apart(self, *, at_rest: bool = False) -> bool:
+        return self.index.is_apart(at_rest=at_rest)
+
+    def maintain(self, revision: int, give_way: GiveWay = to_nobody, *, at_rest: bool = False) -> None:
+        self.index.maintain(revision, give_way, at_rest=at_rest)
 
     def follow(self) -> int:
         return self.index.follow()

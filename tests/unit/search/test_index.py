@@ -461,6 +461,30 @@ def test_what_a_bulk_load_left_apart_is_joined_once_nobody_works(tmp_path: Path)
         for at in range(count):
             ranker.put(some_agent(f"a{number}-{at}", dice))
         ranker.maintain(number + 1, lambda: True)
-    assert [live.segment.count for live in ranker.index.look(PUBLIC)[0]] == [80, 20, 1]
+    assert sizes(ranker) == [80, 20, 1]
+    assert ranker.is_apart()
     ranker.maintain(4)
-    assert [live.segment.count for live in ranker.index.look(PUBLIC)[0]] == [101]
+    assert sizes(ranker) == [101]
+    assert not ranker.is_apart()
+
+
+def sizes(ranker: HybridRanker) -> list[int]:
+    return [live.segment.count for live in ranker.index.look(PUBLIC)[0]]
+
+
+def test_an_index_at_rest_becomes_one_though_little_is_new(tmp_path: Path) -> None:
+    ranker = HybridRanker(tmp_path / "index")
+    ranker.open()
+    dice = random.Random(6)
+    for number, count in enumerate((60, 1)):
+        for at in range(count):
+            ranker.put(some_agent(f"a{number}-{at}", dice))
+        ranker.maintain(number + 1)
+    assert sizes(ranker) == [60, 1]
+    assert not ranker.is_apart()
+    assert ranker.is_apart(at_rest=True)
+    ranker.maintain(3, lambda: True, at_rest=True)  # somebody is at work again
+    assert sizes(ranker) == [60, 1]
+    ranker.maintain(3, at_rest=True)
+    assert sizes(ranker) == [61]
+    assert not ranker.is_apart(at_rest=True)

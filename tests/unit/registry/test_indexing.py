@@ -1,0 +1,68 @@
+"""When the index is folded: in a lull, and once more when nothing has changed for a while."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from support.agents import PUBLIC, some_agent
+from waypost.registry.indexing import _REST, IndexKeeper
+from waypost.registry.late import LateRanker
+from waypost.search.ranker import HybridRanker
+
+
+class Events:
+    """A log without events."""
+
+    async def oldest_event(self) -> int:
+        return 1
+
+    async def events(self, after: int, limit: int) -> list[Any]:
+        return []
+
+
+async def kept_at(folder: Path, *loads: int) -> tuple[IndexKeeper, HybridRanker]:
+    """An index that was saved while somebody registered so many at a time."""
+    ranker = HybridRanker(folder)
+    ranker.open()
+    dice = random.Random(4)
+    for number, count in enumerate(loads):
+        for at in range(count):
+            ranker.put(some_agent(f"a{number}-{at}", dice))
+        ranker.maintain(1, lambda: True)
+    ranker.close()
+    late = LateRanker(lambda: HybridRanker(folder))
+    keeper = IndexKeeper(late, Events())  # type: ignore[arg-type]
+    await keeper.catch_up(1)
+    return keeper, late.made  # type: ignore[return-value]
+
+
+def segments(ranker: HybridRanker) -> list[int]:
+    return [live.segment.count for live in ranker.index.look(PUBLIC)[0]]
+
+
+async def test_what_a_bulk_load_left_apart_is_joined_in_the_first_lull(tmp_path: Path) -> None:
+    keeper, ranker = await kept_at(tmp_path / "index", 40, 10)
+    assert segments(ranker) == [40, 10]
+    await keeper.fold_in_time(1)  # whether this is a lull, is not known yet
+    assert segments(ranker) == [40, 10]
+    await keeper.fold_in_time(1)
+    assert segments(ranker) == [50]
+
+
+async def test_little_that_is_new_is_joined_once_nothing_changes_for_a_while(tmp_path: Path) -> None:
+    keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
+    for _ in range(_REST):
+        await keeper.fold_in_time(1)
+        assert segments(ranker) == [60, 1]
+    await keeper.fold_in_time(1)
+    assert segments(ranker) == [61]
+
+
+async def test_a_change_begins_the_rest_anew(tmp_path: Path) -> None:
+    keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
+    for _ in range(3 * _REST):
+        await keeper.fold_in_time(1)
+        await keeper.fold_in_time(2)
+    assert segments(ranker) == [60, 1]
