@@ -26,7 +26,7 @@ cdef extern from *:
     /* Which of n records of four words differ from one in few enough bits, and whether any does. What says nothing is near
        nothing: as all of its bits are none, so are those that may differ. */
     WAYPOST_CLONES
-    static int waypost_near(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
+    static int waypost_near_each(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
     {
         const uint64_t low = 0xFF, bits = ~low;
         const uint64_t first = one[0], second = one[1], third = one[2], fourth = one[3];
@@ -42,8 +42,59 @@ cdef extern from *:
         }
         return any;
     }
+
+    /* The same, four records at a time, where bits of whole registers are counted by one instruction. */
+    #if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ >= 9)
+    #include <immintrin.h>
+    #define WAYPOST_FOURS 1
+    #define COUNTED(r) _mm256_popcnt_epi64(_mm256_and_si256(_mm256_xor_si256(r, it), bits))
+    #define HALVES(x, y) _mm256_add_epi64(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y))
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
+    static int waypost_near_fours(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
+    {
+        const uint64_t low = 0xFF;
+        const __m256i it = _mm256_loadu_si256((const __m256i *)one), bits = _mm256_set_epi64x((long long)~low, -1, -1, -1);
+        const int says = (one[0] | one[1] | one[2] | (one[3] & ~low)) != 0;
+        const __m256i allowed = _mm256_set1_epi64x(says ? (long long)(one[3] & low) : -1), bytes = _mm256_set1_epi64x(0xFF);
+        long at = 0;
+        uint32_t any = 0;
+        for (; at + 4 <= n; at += 4) {
+            const __m256i *four = (const __m256i *)(all + 4 * at);
+            __m256i a = _mm256_loadu_si256(four), b = _mm256_loadu_si256(four + 1);
+            __m256i c = _mm256_loadu_si256(four + 2), d = _mm256_loadu_si256(four + 3);
+            __m256i first = HALVES(COUNTED(a), COUNTED(b)), second = HALVES(COUNTED(c), COUNTED(d));
+            __m256i apart = _mm256_add_epi64(
+                _mm256_permute2x128_si256(first, second, 0x20), _mm256_permute2x128_si256(first, second, 0x31));
+            __m256i last = _mm256_permute2x128_si256(_mm256_unpackhi_epi64(a, b), _mm256_unpackhi_epi64(c, d), 0x31);
+            __m256i most = _mm256_min_epi64(_mm256_and_si256(last, bytes), allowed);
+            uint32_t found = ((uint32_t)_mm256_cmple_epi64_mask(apart, most) * 0x00204081u) & 0x01010101u;
+            __builtin_memcpy(near + at, &found, 4);
+            any |= found;
+        }
+        return (any != 0) | waypost_near_each(all + 4 * at, n - at, one, near + at);
+    }
+    #endif
+
+    static int waypost_by_fours = 1; /* 0: for tests, as on a lesser processor */
+
+    static int waypost_near(const uint64_t *all, long n, const uint64_t *one, uint8_t *near)
+    {
+    #ifdef WAYPOST_FOURS
+        if (waypost_by_fours && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"))
+            return waypost_near_fours(all, n, one, near);
+    #endif
+        return waypost_near_each(all, n, one, near);
+    }
     """
+    bint waypost_by_fours
     bint waypost_near(const uint64_t *records, long n, const uint64_t *one, uint8_t *near) nogil
+
+
+def by_fours(bint yes):
+    """For tests: whether records are compared four at a time, where the processor can."""
+    global waypost_by_fours
+    waypost_by_fours = yes
+
 
 # --- Clusters -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,6 +13,14 @@ from waypost.search.clusters import Fingerprints
 from waypost.search.spreading import RULES, Rules
 
 bits = pytest.importorskip("waypost.compiled.bits", reason="the kernels are not compiled here")
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["four at a time", "one by one"])
+def _compared(request: pytest.FixtureRequest) -> Iterator[None]:
+    bits.by_fours(request.param)
+    yield
+    bits.by_fours(True)
+
 
 SHARED = np.array([7, 8], dtype=np.uint64)
 
