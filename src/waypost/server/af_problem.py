@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from urllib.parse import quote
 
 from waypost import limits
 from waypost.errors import MethodNotAllowed, Unauthorized, WaypostError
 from waypost.model.json import dump_json
 from waypost.server.af_paths import BASE, rooted
 from waypost.server.asgi import PROBLEM, Request, Response, header_bytes
-from waypost.server.problems import problem_headers, problem_of
+from waypost.server.problems import instance_of, problem_headers, problem_of
 
 ALLOWED = ("GET", "HEAD", "OPTIONS")
 ALLOW = ", ".join(ALLOWED).encode()
@@ -54,7 +53,7 @@ def problem(
     challenge: str | None = None,
 ) -> Response:
     """The answer to an error. `origin` makes the type absolute; it comes from configuration, never from the request."""
-    document = problem_of(error, instance=_instance(request), correlation_id=request_id or correlation_id(request))
+    document = problem_of(error, instance=instance_of(request), correlation_id=request_id or correlation_id(request))
     document["type"] = (
         origin + rooted(request.scope, f"{BASE}/problems/{error.code}") if error.code in PAGES else "about:blank"
     )
@@ -76,9 +75,3 @@ def wrong_method(method: str) -> MethodNotAllowed:
         hint=f"Use {', '.join(ALLOWED)}.",
         details={"allow": list(ALLOWED)},
     )
-
-
-def _instance(request: Request) -> str:
-    """The path that was asked for, as a URI reference."""
-    raw: bytes | None = request.scope.get("raw_path")
-    return quote(request.path) if raw is None else quote(raw.partition(b"?")[0], safe="/%:@!$&'()*+,;=~")

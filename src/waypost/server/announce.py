@@ -33,7 +33,7 @@ from waypost.server import inner_call
 from waypost.server.announced_view import AnnouncedViews, Listed, signatures_of
 from waypost.server.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
 from waypost.server.own import list_answer
-from waypost.server.problems import problem_headers, problem_of
+from waypost.server.problems import instance_of, problem_headers, problem_of
 from waypost.server.rates import Rates
 from waypost.server.reading import read_limit, read_ttl, read_visibility
 from waypost.server.rendering import Renderer
@@ -123,7 +123,7 @@ class AnnounceFace:
             told["reason"] = error.details["reason"]
         if retry_after is not None:
             told["retry_after"] = retry_after
-        problem = problem_of(error, instance=request.path, correlation_id=request_id)
+        problem = problem_of(error, instance=instance_of(request), correlation_id=request_id)
         body = dump_json({**problem, "protocol_version": _VERSION, "error": told})
         return Response(codes.http, body, content_type=PROBLEM, headers=problem_headers(error))
 

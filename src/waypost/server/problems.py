@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from waypost.errors import (
     InternalError,
@@ -13,7 +14,7 @@ from waypost.errors import (
     codes_of,
 )
 from waypost.model.json import dump_json
-from waypost.server.asgi import PROBLEM, Headers, Response
+from waypost.server.asgi import PROBLEM, Headers, Request, Response
 
 _RETRY_AFTER_DEFAULT = {429: 5, 503: 5, 507: 30}
 _PROBLEM_TYPES = "/.well-known/agentframework/v1/problems/"
@@ -44,6 +45,12 @@ def problem_of(error: WaypostError, *, instance: str, correlation_id: str) -> di
     for name, value in error.details.items():
         problem.setdefault(name, value)
     return problem
+
+
+def instance_of(request: Request) -> str:
+    """The path that was asked for, as a URI reference: what a caller escaped stays escaped."""
+    raw: bytes | None = request.scope.get("raw_path")
+    return quote(request.path) if raw is None else quote(raw.partition(b"?")[0], safe="/%:@!$&'()*+,;=~")
 
 
 def problem_headers(error: WaypostError) -> Headers:

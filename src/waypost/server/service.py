@@ -32,7 +32,7 @@ from waypost.server.asgi import (
 from waypost.server.auth import Authenticator
 from waypost.server.metrics import Metrics
 from waypost.server.origin import Origin
-from waypost.server.problems import internal_error, problem_response
+from waypost.server.problems import instance_of, internal_error, problem_response
 from waypost.server.rates import Rates
 from waypost.server.routes import Call, Route, Router
 from waypost.trust.policy import require_scope
@@ -236,7 +236,7 @@ class Service:
     def _refusal(self, face: Face | None, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         if face is not None:
             return face.refuse(request, error, request_id)
-        return problem_response(error, instance=request.path, correlation_id=request_id)
+        return problem_response(error, instance=instance_of(request), correlation_id=request_id)
 
     def _check_origin(self, request: Request) -> None:
         """Without authentication, a page of another site in the user's browser must not be able to write here."""

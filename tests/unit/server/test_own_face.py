@@ -298,3 +298,12 @@ async def test_the_type_of_every_problem_leads_to_a_page(tmp_path: Path) -> None
         conflict = (await bench.as_("bob").post("/api/v1/agents", json=profile("a", name="Mine"))).json()
         assert (conflict["status"], conflict["code"]) == (409, "conflict")
         assert (await alice.get(conflict["type"])).text.startswith("conflict\n")
+
+
+@pytest.mark.parametrize("face", ["/api/v1/agents", "/profile/v1/agents", "/agents"])
+async def test_a_problem_names_the_path_as_it_was_asked_for(tmp_path: Path, face: str) -> None:
+    """RFC 9457: `instance` is a URI reference, which no space, letter beyond ASCII or bare slash of an id is part of."""
+    async with service(tmp_path) as bench:
+        for escaped in ("a%20b", "%C3%A4", "https%3A%2F%2Fh.example%2Fa", "%00"):
+            problem = (await bench.admin().get(f"{face}/{escaped}?x=1")).json()
+            assert problem["instance"] == f"{face}/{escaped}"
