@@ -55,6 +55,8 @@ def alive(server: RunningServer) -> None:
         pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 16_400 + b"\r\n\r\n", 431, id="long header"),
         pytest.param(b"GET /" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, id="long path"),
         pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000, 431, id="header without end"),
+        pytest.param(b"GET /healthz?" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, id="long query"),
+        pytest.param(b"GET /healthz?" + b"a" * 200_000, 414, id="query without end"),
     ],
 )
 def test_bytes_that_are_no_request_are_refused(server: RunningServer, sent: bytes, status: int) -> None:
