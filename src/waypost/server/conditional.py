@@ -85,7 +85,7 @@ def parse_if_match(header: str) -> TagList:
 
 
 def check_if_match(header: str | None, etag: str | None) -> None:
-    """Refuse a write whose If-Match names another version than `etag` (None: nothing is held)."""
+    """Refuse a request whose If-Match names another version than `etag` (None: nothing is held)."""
     if header is None:
         return
     tags = parse_if_match(header)
@@ -98,7 +98,10 @@ def check_if_match(header: str | None, etag: str | None) -> None:
 
 
 def not_modified(request: Request, etag: str | None, last_modified: float | None, *, now: float | None = None) -> bool:
-    """True when a GET or HEAD may be answered 304. If-Modified-Since counts only without If-None-Match."""
+    """True when a GET or HEAD may be answered 304. If-Modified-Since counts only without If-None-Match.
+
+    What If-Match or If-Unmodified-Since asks for comes first (RFC 9110 §13.2.2): it may be refused instead."""
+    _check_guards(request, etag, last_modified, now)
     wanted = request.header(b"if-none-match")
     if wanted is not None:
         return etag is not None and (wanted == etag or parse_tags(wanted)[0].names(etag))
@@ -108,6 +111,23 @@ def not_modified(request: Request, etag: str | None, last_modified: float | None
     present = time.time() if now is None else now
     instant = parse_http_date(since, now=present)
     return instant is not None and instant <= present and int(last_modified) <= instant
+
+
+def _check_guards(request: Request, etag: str | None, last_modified: float | None, now: float | None) -> None:
+    """Whoever names the version that is wanted has no use for another."""
+    wanted = request.header(b"if-match")
+    if wanted is not None:
+        if etag is not None:
+            check_if_match(wanted, etag)
+        return
+    since = request.header(b"if-unmodified-since")
+    if since is None or last_modified is None:
+        return
+    instant = parse_http_date(since, now=now)
+    if instant is not None and int(last_modified) > instant:
+        raise PreconditionFailed(
+            "What is asked for has changed since then.", path="If-Unmodified-Since", hint="Read it again."
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -47,6 +47,27 @@ def test_if_none_match_compares_weakly_and_passes_over_what_it_cannot_read(heade
     assert not_modified(asked(if_none_match=header), TAG, None, now=NOW) is fresh
 
 
+@pytest.mark.parametrize(
+    ("header", "passes"), [(TAG, True), ("*", True), ('"x", "abc"', True), ('"x"', False), ('W/"abc"', False)]
+)
+def test_a_read_that_names_its_version_is_given_no_other(header: str, passes: bool) -> None:
+    request = asked(if_match=header, if_none_match='"x"')
+    if passes:
+        assert not not_modified(request, TAG, None, now=NOW)
+    else:
+        with pytest.raises(PreconditionFailed):
+            not_modified(request, TAG, None, now=NOW)
+
+
+def test_a_read_of_what_has_changed_since_a_date_is_refused() -> None:
+    earlier, later = http_date(NOW - 20).decode(), http_date(NOW - 10).decode()
+    assert not not_modified(asked(if_unmodified_since=later), TAG, NOW - 10.5, now=NOW)
+    assert not not_modified(asked(if_unmodified_since="yesterday"), TAG, NOW, now=NOW)
+    assert not not_modified(asked(if_match=TAG, if_unmodified_since=earlier), TAG, NOW, now=NOW)  # the tag decides
+    with pytest.raises(PreconditionFailed):
+        not_modified(asked(if_unmodified_since=earlier), TAG, NOW - 10, now=NOW)
+
+
 def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
     request = asked(if_none_match='"x"', if_modified_since=http_date(NOW).decode())
     assert not not_modified(request, TAG, NOW - 10, now=NOW)

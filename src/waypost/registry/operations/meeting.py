@@ -35,7 +35,7 @@ MEETING = (
         summary="Ask how a task goes; its result.",
         scope=SCOPE_READ,
         idempotent=True,
-        errors=TASK_ERRORS,
+        errors=(*TASK_ERRORS, errors.PreconditionFailed),
         command="task status",
         method="task_status",
     ),

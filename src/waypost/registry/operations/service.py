@@ -47,14 +47,14 @@ SERVICE = (
         summary="Schemas, the API description and the table of operations.",
         scope=SCOPE_READ,
         idempotent=True,
-        errors=READ_ERRORS,
+        errors=(*READ_ERRORS, errors.PreconditionFailed),
     ),
     Operation(
         name="document",
         summary="A public document: well-known files and schemas.",
         scope=None,
         idempotent=True,
-        errors=(errors.InvalidParameter, errors.NotFound),
+        errors=(errors.InvalidParameter, errors.NotFound, errors.PreconditionFailed),
     ),
     Operation(
         name="page",
