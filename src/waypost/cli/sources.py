@@ -63,6 +63,8 @@ def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[Piece]:
     if len(content) > limits.BATCH_BYTES:
         error = TooLarge(f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file.")
         yield Piece(origin=origin, error=error)
+    elif not content.strip() and not suffix:
+        return  # the export of an empty registry, through a pipe
     elif suffix == ".rtfs" or is_sexpr_text(content):
         yield _checked(origin, content)
     elif suffix in (".jsonl", ".ndjson"):

@@ -328,6 +328,27 @@ def test_an_export_may_go_to_a_file_or_be_one_array(shell: Shell, agent: Documen
     assert shell("export", "--as", "nonsense").code == 64
 
 
+def test_an_export_counts_what_has_no_document_of_the_dialect(shell: Shell, agent: Document) -> None:
+    unreachable = {
+        "id": "annotator",
+        "name": "Annotator",
+        "endpoints": [{"method": "POST", "path": "/v1/message:send"}],
+    }
+    shell("register", shell.write("a.json", agent))
+    shell("register", shell.write("b.json", unreachable))
+    ran = shell("export")
+    assert unreachable["id"] not in [item["id"] for item in ran.lines]
+    assert (ran.code, "1 agent has no profile document" in ran.err) == (0, True)
+    whole = shell("export", "--as", "source")
+    assert unreachable in whole.lines
+    assert whole.err == ""
+
+
+def test_the_export_of_an_empty_registry_is_imported(shell: Shell) -> None:
+    ran = shell("import", "-", stdin=b"")
+    assert (ran.code, ran.out) == (0, "Nothing to import.\n")
+
+
 def test_folders_and_profiles_are_imported(shell: Shell, agent: Document) -> None:
     shell.write("all/one.json", agent)
     profile = f'; a profile\n(agent-profile :id "{agent["id"]}-rtfs" :name "R" :version "1.0.0"\n'

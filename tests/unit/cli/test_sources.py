@@ -65,3 +65,9 @@ def test_what_is_broken_or_too_large_fails_alone(tmp_path: Path) -> None:
     assert "Not JSON" in broken.error.message
     (large,) = read(tmp_path, "b.json", b'"' + b"x" * limits.DOCUMENT_BYTES + b'"')
     assert large.error is not None
+
+
+def test_nothing_through_a_pipe_is_nothing_to_import_and_an_empty_document_is_none(tmp_path: Path) -> None:
+    assert read(tmp_path, "nothing", b"\n") == []
+    (piece,) = read(tmp_path, "a.json", b"")
+    assert piece.error is not None

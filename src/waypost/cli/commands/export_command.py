@@ -29,11 +29,18 @@ from waypost.errors import InvalidParameter
 )
 @with_session
 def command(session: Session, as_: str, target: Path | None) -> None:
-    """Write every agent that you may see, one JSON document on each line (with -o json: one array)."""
+    """Write every agent that you may see, one JSON document on each line (with -o json: one array).
+
+    An agent that has no document of the dialect is left out, and counted on stderr.
+    """
     printer = session.printer()
     with session.client() as client, _target(target) as file:
         lines = counted(printer, "Exporting", client.export_lines(as_), visible=not file.isatty())
-        _write(file, lines, array=printer.output == "json")
+        written = _write(file, lines, array=printer.output == "json")
+        left_out = client.stats().agents - written if as_ != "source" else 0
+    if left_out > 0:
+        agents = "1 agent has" if left_out == 1 else f"{left_out} agents have"
+        printer.note(f"warning: {agents} no {as_} document; --as source writes what was received", "yellow")
 
 
 @contextlib.contextmanager
@@ -50,13 +57,15 @@ def _target(path: Path | None) -> Iterator[BinaryIO]:
         yield file
 
 
-def _write(file: BinaryIO, lines: Iterator[bytes], *, array: bool) -> None:
-    if not array:
-        for line in lines:
-            file.write(line + b"\n")
-        return
-    separator = b"[\n"
+def _write(file: BinaryIO, lines: Iterator[bytes], *, array: bool) -> int:
+    """How many were written."""
+    written = 0
     for line in lines:
-        file.write(separator + line)
-        separator = b",\n"
-    file.write(b"[]\n" if separator == b"[\n" else b"\n]\n")
+        if array:
+            file.write((b",\n" if written else b"[\n") + line)
+        else:
+            file.write(line + b"\n")
+        written += 1
+    if array:
+        file.write(b"\n]\n" if written else b"[]\n")
+    return written
