@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from waypost.dialects import CODECS
 from waypost.dialects.ard_catalog import catalog, host_entry, registry_entry
 from waypost.errors import NotFound
@@ -26,8 +28,9 @@ from waypost.server.hosting import (
     Hosting,
     Place,
 )
+from waypost.server.identity import own_card, own_entry
 from waypost.server.negotiation import MediaType, choose
-from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering
+from waypost.server.rendering import TRUST_HEADER, Renderer, Rendering, read_rendered
 from waypost.server.routes import Body, Call, Parameter, Route
 from waypost.server.shapes import document_schema
 from waypost.trust.policy import no_such_agent
@@ -206,6 +209,8 @@ class DocumentFace:
     async def a2a(self, call: Call) -> AnyResponse:
         registration = await self.selected(call)
         rendering = self._renderer.render(registration, "a2a", self._registry.clock.now())
+        if registration is self.service:
+            rendering = msgspec.structs.replace(rendering, body=dump_json(own_card(read_rendered(rendering.body))))
         return self._answer(call, rendering, is_public=registration.visibility == PUBLIC)
 
     def _answer(self, call: Call, rendering: Rendering, *, is_public: bool) -> Response:
@@ -264,7 +269,7 @@ class DocumentFace:
 
     def _own_entry(self) -> JsonObject:
         """The service itself is in no list: its card is where its entry points."""
-        entry = self._entries.entry(self.service)
+        entry = own_entry(self._entries.entry(self.service), self.service.record)
         entry.pop("data", None)
         return {
             **entry,

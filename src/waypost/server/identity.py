@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import __version__
+from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
 from waypost.model.times import to_rfc3339
@@ -20,6 +21,7 @@ def fingerprint(key: Ed25519PublicKey) -> str:
     return "ed25519:" + base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
 
 
+CAPABILITY, CAPABILITY_NAME = "discover", "Discover agents"
 _DESCRIPTION = (
     "Agent discovery service. Give it a task in words; it answers with the agents that fit, "
     "the evidence for why they match and how far they can be trusted."
@@ -40,7 +42,7 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
                 interaction_model="request-response",
             ),
         ),
-        tags=("discover", "agent-discovery", "registry"),
+        tags=(CAPABILITY, "agent-discovery", "registry"),
         examples=(
             Example(id="discover-1", text="Find an agent that translates invoices.", tags=("discover",)),
             Example(id="discover-2", text="Which agent can check an employee onboarding workflow?", tags=("discover",)),
@@ -61,8 +63,8 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
                 },
                 "capabilities": [  # the tags and the description above in ADP's words: they are told while both agree
                     {
-                        "id": "discover",
-                        "name": "Discover agents",
+                        "id": CAPABILITY,
+                        "name": CAPABILITY_NAME,
                         "description": _DESCRIPTION,
                         "input": ["application/json", "text"],
                         "output": ["application/json", "text"],
@@ -74,6 +76,18 @@ def service_record(base_url: str, host: str, key: Ed25519PublicKey, started_at: 
             }
         },
     )
+
+
+def own_card(card: JsonObject) -> JsonObject:
+    """A2A's word for a capability is a skill: the service's has the name by which a task asks for it."""
+    return card | {"skills": [card["skills"][0] | {"id": CAPABILITY, "name": CAPABILITY_NAME}]}
+
+
+def own_entry(entry: JsonObject, record: AgentRecord) -> JsonObject:
+    """A catalogue entry has room for no key but among its metadata."""
+    key = record.extra["org.waypost.adp"]["identity"]["publicKey"]["fingerprint"]
+    metadata = entry.get("metadata", {}) | {"org.agentdiscovery.key": key}
+    return entry | {"capabilities": [CAPABILITY], "metadata": metadata}
 
 
 def service_registration(record: AgentRecord, started_at: float) -> Registration:

@@ -57,12 +57,16 @@ async def test_the_service_describes_itself_in_every_document(tmp_path: Path) ->
         card = await anyone.get("/.well-known/agent-card.json")
         jsonschema.validate(card.json(), CODECS["a2a"].schema())
         assert card.json()["name"] == "Waypost"
+        assert [skill["id"] for skill in card.json()["skills"]] == ["discover"]
+        key = adp.json()["identity"]["publicKey"]["fingerprint"]
+        assert key in card.text
         catalogue = await anyone.get("/.well-known/ai-catalog.json")
         assert catalogue.headers["content-type"] == "application/ai-catalog+json"
         jsonschema.validate(catalogue.json(), catalog_schema())
         entry, registry = catalogue.json()["entries"]
         assert registry["url"].endswith("/ard/")
         assert entry["displayName"] == "Waypost"
+        assert (entry["capabilities"], entry["metadata"]["org.agentdiscovery.key"]) == (["discover"], key)
         assert (await anyone.get(entry["url"])).json() == card.json()
 
 
