@@ -23,11 +23,16 @@ def is_path_safe(agent_id: str) -> bool:
 
 def slug(agent_id: str) -> str:
     """AF-13: an injective, path-safe form. A path-safe id is its own slug unless it looks like one of ours."""
-    if is_path_safe(agent_id) and not _SLUG.match(agent_id):
+    if is_path_safe(agent_id) and not looks_like_slug(agent_id):
         return agent_id
     raw = agent_id.encode("utf-8", "surrogatepass")
     encoded = "u-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
     return encoded if len(encoded) <= 128 else hash_slug(agent_id)
+
+
+def looks_like_slug(text: str) -> bool:
+    """What may be the path-safe form of another id."""
+    return _SLUG.match(text) is not None
 
 
 def hash_slug(agent_id: str) -> str:

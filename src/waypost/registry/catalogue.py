@@ -327,6 +327,11 @@ class Catalogue:
             return plain if plain in self._entries else self._aliases.get(plain)
         return None
 
+    def published(self, key: str) -> str | None:
+        """The agent that is shown under this path-safe id, where that is not its own."""
+        agent_id = unslug(key) or self._aliases.get(key)
+        return agent_id if agent_id in self._entries and slug(agent_id) == key else None
+
     def find(self, agent_id: str) -> Entry | None:
         return self._entries.get(agent_id)
 

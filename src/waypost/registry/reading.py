@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from waypost import limits
+from waypost.model.names import looks_like_slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, Overview, Suggestions
 from waypost.model.registration import Brief, Entry, Registration, Source, verdicts_of
@@ -41,14 +42,27 @@ class Reading:
     _domains: dict[str, str]
 
     def resolve(self, principal: Principal, key: str) -> Entry:
-        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it.
+        """The entry behind a canonical id, a path-safe id or an alias, if the caller may see it."""
+        entry = self._entry_named(principal, key)
+        if entry is NOBODY:
+            raise no_such_agent(key)
+        return entry
+
+    def addressed(self, principal: Principal, key: str) -> str:
+        """The id of the agent that a path names to this caller; what names none stays as it is, to be refused."""
+        return (self._entry_named(principal, key).id or key) if looks_like_slug(key) else key
+
+    def _entry_named(self, principal: Principal, key: str) -> Entry:
+        """The path-safe id of one agent goes before the same text as the id of another (AF-14): else anybody could take the
+        address that somebody was given. Of what the caller may not see, neither counts.
 
         Hidden and absent take the same steps, so that the time of a refusal tells nothing (THREATS V2)."""
         self.catalogue.expire(self.clock.now())
-        entry = self.catalogue.find(self.catalogue.resolve(key) or key) or NOBODY
-        if not may_see(principal, entry.scopes) or entry is NOBODY:
-            raise no_such_agent(key)
-        return entry
+        for name in (self.catalogue.published(key) or key, key) if looks_like_slug(key) else (key,):
+            entry = self.catalogue.find(self.catalogue.resolve(name) or name) or NOBODY
+            if may_see(principal, entry.scopes) and entry is not NOBODY:
+                return entry
+        return NOBODY
 
     async def get(self, principal: Principal, key: str) -> Registration:
         entry = self.resolve(principal, key)

@@ -21,7 +21,7 @@ from waypost.model.times import find_instant
 from waypost.registry.catalogue import LISTED, NOBODY
 from waypost.registry.engine import Registry
 from waypost.registry.lru import Lru
-from waypost.server.af_directory import AfPage, AfQuery, Seen, candidates, default_level, window
+from waypost.server.af_directory import AfPage, AfQuery, Seen, default_level, window
 from waypost.server.af_scan import TextScan
 from waypost.server.af_view import AfAgent, Level, make_agent
 from waypost.server.rendering import Renderer, told_metadata
@@ -85,7 +85,7 @@ class RegistryDirectory:
         now = self._registry.clock.now()
         self._catalogue.expire(now)
         tokens = audience(principal)
-        for name in candidates(key):
+        for name in (self._catalogue.published(key) or key, key):
             agent_id = self._catalogue.resolve(name)
             entry = self._catalogue.find(agent_id or name) or NOBODY  # hidden and absent take the same steps
             is_shown = default_level(principal, entry.status, entry.expires_at, now) != "none"

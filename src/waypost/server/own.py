@@ -310,7 +310,7 @@ class OwnFace:
         if body.strip():
             value = parse_object(body, max_bytes=limits.REQUEST_BYTES).get("ttl_seconds")
             asked = None if value is None else parse_ttl(value, "$.ttl_seconds")
-        receipt = await self._registry.renew(call.principal, call.id, asked)
+        receipt = await self._registry.renew(call.principal, self._registry.addressed(call.principal, call.id), asked)
         return json_response(receipt_json(receipt)).add(b"etag", quote_etag(receipt.etag))
 
     async def host(self, call: Call) -> AnyResponse:
@@ -318,7 +318,7 @@ class OwnFace:
         if "domain" not in asked:
             raise InvalidParameter("domain is missing.", path="$.domain", hint="Name a domain, or null to end it.")
         domain = None if asked["domain"] is None else parse_domain(asked["domain"], "$.domain")
-        receipt = await self._registry.host(call.principal, call.id, domain)
+        receipt = await self._registry.host(call.principal, self._registry.addressed(call.principal, call.id), domain)
         if domain is not None and self.keys is not None and not await self._has_own_key(receipt.id):
             self.keys.ensure(domain)
         return json_response(receipt_json(receipt))
@@ -329,7 +329,9 @@ class OwnFace:
         return bool(found) and found[0].source("adp") is not None
 
     async def withdraw(self, call: Call) -> AnyResponse:
-        await self._registry.withdraw(call.principal, call.id, read_if_match(call.request))
+        await self._registry.withdraw(
+            call.principal, self._registry.addressed(call.principal, call.id), read_if_match(call.request)
+        )
         return Response(204)
 
     async def mint_token(self, call: Call) -> AnyResponse:

@@ -39,7 +39,9 @@ class SharingFace:
         """The answer names all who are let in. Without `add` and `remove` it only shows them."""
         asked = await read_object(call.request)
         add, remove = (parse_invitees(asked.get(name, []), f"$.{name}") for name in ("add", "remove"))
-        receipt = await self._registry.share(call.principal, call.id, add, remove)
+        receipt = await self._registry.share(
+            call.principal, self._registry.addressed(call.principal, call.id), add, remove
+        )
         answer = receipt_json(receipt)
         registration = receipt.registration
         if registration is not None:

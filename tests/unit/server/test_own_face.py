@@ -11,6 +11,7 @@ import pytest
 from support.service import profile, service
 from waypost import limits
 from waypost.dialects import CODECS
+from waypost.model.names import slug
 from waypost.server.auth import ADMIN
 from waypost.server.shapes import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
 
@@ -307,3 +308,35 @@ async def test_a_problem_names_the_path_as_it_was_asked_for(tmp_path: Path, face
         for escaped in ("a%20b", "%C3%A4", "https%3A%2F%2Fh.example%2Fa", "%00"):
             problem = (await bench.admin().get(f"{face}/{escaped}?x=1")).json()
             assert problem["instance"] == f"{face}/{escaped}"
+
+
+@pytest.mark.parametrize("agent_id", ["https://h.example/agent", "https://h.example/" + "a" * 200])
+@pytest.mark.parametrize("first", [True, False])
+async def test_the_address_of_an_agent_cannot_be_taken_by_another_of_that_name(
+    tmp_path: Path, agent_id: str, first: bool
+) -> None:
+    """The path-safe id of one is the id that another chose, sooner or later: its address stays its own."""
+    address = slug(agent_id)
+    async with service(tmp_path) as bench:
+        alice, bob = bench.as_("alice"), bench.as_("bob")
+        written = [(alice, agent_id), (bob, address)]
+        for caller, name in written if first else reversed(written):
+            assert (await caller.post("/api/v1/agents", json=profile(name))).status_code == 201
+        for face in ("/api/v1/agents", "/profile/v1/agents"):
+            assert (await bob.get(f"{face}/{address}")).json()["id"] == agent_id
+            assert (await bob.get(f"{face}/{slug(address)}")).json()["id"] == address
+        framework = await bob.get(f"/.well-known/agentframework/v1/agents/{address}")
+        assert framework.json()["metadata"]["canonical_id"] == agent_id
+        assert (await bob.delete(f"/api/v1/agents/{address}")).status_code == 403
+        assert (await bob.delete(f"/api/v1/agents/{slug(address)}")).status_code == 204
+
+
+async def test_an_agent_that_is_hidden_takes_no_address(tmp_path: Path) -> None:
+    agent_id = "https://h.example/agent"
+    async with service(tmp_path) as bench:
+        alice, bob = bench.as_("alice"), bench.as_("bob")
+        await alice.post("/api/v1/agents", json=profile(agent_id), headers={"Waypost-Visibility": "private"})
+        await bob.post("/api/v1/agents", json=profile(slug(agent_id)))
+        assert (await bob.get(f"/api/v1/agents/{slug(agent_id)}")).json()["id"] == slug(agent_id)
+        assert (await alice.get(f"/api/v1/agents/{slug(agent_id)}")).json()["id"] == agent_id
+        assert (await bob.delete(f"/api/v1/agents/{slug(agent_id)}")).status_code == 204
