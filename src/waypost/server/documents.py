@@ -156,12 +156,13 @@ class DocumentFace:
         """An agent that has no domain here: its document as it came, for everybody or for who is invited."""
         catalogue = self._registry.catalogue
         catalogue.expire(self._registry.clock.now())
-        entry = catalogue.find(catalogue.resolve(wanted) or wanted)
-        found = await self._registry.registrations((entry.id,)) if entry is not None else []
-        if not found or not await self._shows(call.request, found[0]):
-            raise no_such_agent(wanted)
-        rendering = self._renderer.render(found[0], "adp", self._registry.clock.now())
-        return self._answer(call, rendering, is_public=found[0].visibility == PUBLIC)
+        for name in dict.fromkeys((catalogue.published(wanted) or wanted, wanted)):  # as in a path (AF-14)
+            entry = catalogue.find(catalogue.resolve(name) or name)
+            found = await self._registry.registrations((entry.id,)) if entry is not None else []
+            if found and await self._shows(call.request, found[0]):
+                rendering = self._renderer.render(found[0], "adp", self._registry.clock.now())
+                return self._answer(call, rendering, is_public=found[0].visibility == PUBLIC)
+        raise no_such_agent(wanted)
 
     async def _shows(self, request: Request, registration: Registration) -> bool:
         if registration.visibility == PUBLIC:

@@ -321,10 +321,13 @@ async def test_the_address_of_an_agent_cannot_be_taken_by_another_of_that_name(
         alice, bob = bench.as_("alice"), bench.as_("bob")
         written = [(alice, agent_id), (bob, address)]
         for caller, name in written if first else reversed(written):
-            assert (await caller.post("/api/v1/agents", json=profile(name))).status_code == 201
+            said = profile(name, name=f"Agent {len(name)}")
+            assert (await caller.post("/api/v1/agents", json=said)).status_code == 201
         for face in ("/api/v1/agents", "/profile/v1/agents"):
             assert (await bob.get(f"{face}/{address}")).json()["id"] == agent_id
             assert (await bob.get(f"{face}/{slug(address)}")).json()["id"] == address
+        document = await bob.get("/.well-known/agent.json", params={"agent": address})
+        assert document.json()["identity"]["name"] == f"Agent {len(agent_id)}"
         framework = await bob.get(f"/.well-known/agentframework/v1/agents/{address}")
         assert framework.json()["metadata"]["canonical_id"] == agent_id
         assert (await bob.delete(f"/api/v1/agents/{address}")).status_code == 403
