@@ -39,6 +39,8 @@ from waypost.registry.publication import DOMAIN_VIA, Publication, content_part
 from waypost.registry.renewing import renew_decision
 from waypost.trust.policy import may_change
 
+_in_order = msgspec.json.Encoder(order="deterministic").encode
+
 
 def publish(
     publication: Publication, *, now: float, default_visibility: str, announce_id: str
@@ -286,8 +288,8 @@ def _hosted(publication: Publication) -> str | None:
 def _same_document(data: bytes, source: Source) -> bool:
     if hashlib.sha256(data).hexdigest() == source.digest:
         return True
-    try:
-        return bool(parse_json(data) == parse_json(source.document))
+    try:  # as text: to Python true is 1, and to no reader of JSON
+        return _in_order(parse_json(data)) == _in_order(parse_json(source.document))
     except WaypostError:
         return False
 

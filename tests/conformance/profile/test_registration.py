@@ -107,6 +107,20 @@ async def test_if_match_guards_an_update(tmp_path: Path) -> None:
         assert (await admin.get(path_of("a"))).json() == changed
 
 
+@pytest.mark.req("PRO-40", "PRO-42")
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1], [1.0]), ({"a": 0}, {"a": -0.0})])
+async def test_a_member_that_only_python_takes_for_the_same_is_an_update(
+    tmp_path: Path, before: object, after: object
+) -> None:
+    async with service(tmp_path) as bench:
+        admin = bench.admin()
+        await admin.put(path_of("one"), json=profile("one", **{"com.example.member": before}))
+        written = await admin.put(path_of("one"), json=profile("one", **{"com.example.member": after}))
+        assert written.json()["outcome"] == "updated"
+        read = (await admin.get(path_of("one"))).content
+        assert json.dumps({"com.example.member": after}, separators=(",", ":")).strip("{}").encode() in read
+
+
 @pytest.mark.req("PRO-42")
 async def test_the_same_id_of_another_owner_is_a_conflict(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
