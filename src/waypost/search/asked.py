@@ -29,6 +29,7 @@ _MOST_READ: Final = 100_000  # rows that hold the terms that choose: some millis
 _ALIKE: Final = 0.02  # of a term's weight
 _QUOTED: Final = 0.25  # of its weight: a term that the question only quotes
 _TAGS: Final = 4096  # whose spellings are remembered
+_NAME: Final = 2  # words in capitals, at most
 _KEYS: Final = 6  # spellings looked up for one tag: the rest are distant relatives
 
 Flags = npt.NDArray[np.float32]
@@ -51,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Asked:
-    text = visible_text(query.text[: limits.QUERY_CHARS])
+    text = _calm(visible_text(query.text[: limits.QUERY_CHARS]))
     reading = read(text)
     words, quoted, parts, _ = reading
     return Asked(
@@ -61,6 +62,11 @@ def asked_of(query: Query, preferred: Sequence[str], taxonomy: Taxonomy) -> Aske
         has=_flags_of(reading),
         wishes=_wishes(words, preferred, taxonomy),
     )
+
+
+def _calm(text: str) -> str:
+    """A question in capitals, as it would be said: to a sentence model these are other words. One or two are a name."""
+    return text.lower() if text.isupper() and len(text.split()) > _NAME else text
 
 
 def _flags_of(reading: Reading) -> Flags:

@@ -5,6 +5,7 @@ Renderings are kept, bounded by bytes, until the registration changes.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from typing import Any, get_args
 
@@ -228,7 +229,7 @@ def read_rendered(body: bytes) -> JsonObject:
 
 def losses_header(losses: tuple[Loss, ...]) -> bytes:
     """The losses as a JSON array in ASCII, cut at a whole item when it would be too long for a header."""
-    items = [msgspec.json.encode({"path": loss.path, "reason": loss.reason}) for loss in losses]
+    items = [_in_ascii({"path": loss.path, "reason": loss.reason}) for loss in losses]
     shown: list[bytes] = []
     size = 2
     for item in items:
@@ -236,5 +237,10 @@ def losses_header(losses: tuple[Loss, ...]) -> bytes:
         if size > 4 * limits.KIB:
             break
         shown.append(item)
-    text = b"[" + b",".join(shown) + b"]"
-    return text if text.isascii() else text.decode("utf-8").encode("ascii", "backslashreplace")
+    return b"[" + b",".join(shown) + b"]"
+
+
+def _in_ascii(value: dict[str, str]) -> bytes:
+    """With other letters as JSON writes them in ASCII: a header holds no others."""
+    text = msgspec.json.encode(value)
+    return text if text.isascii() else json.dumps(value, separators=(",", ":")).encode()

@@ -38,6 +38,12 @@ def share_found(ranker: HybridRanker, wanted: list[tuple[str, set[str]]], top: i
     return sum(bool(relevant & set(ids(ask(ranker, text, limit=top)))) for text, relevant in wanted) / len(wanted)
 
 
+def test_a_question_in_capitals_is_the_same_question(market: HybridRanker) -> None:
+    asked = [question.text for question in METATOOL.questions[::20]]
+    for text in asked:
+        assert ask(market, text.upper()) == ask(market, text.lower())
+
+
 # --- Languages ------------------------------------------------------------------------------------
 
 
