@@ -30,6 +30,8 @@ ELSEWHERE = ("/api/v1/agents:batch", "/rtfs", "/api/v1/agents:fetch", "/api/v1/d
 # laws of codecs do that (tests/property); here such documents are made at random.
 ANY_DIALECT = ("post_api_v1_agents", "post_api_v1_agents_verify")
 PATIENCE_SECONDS = 900  # a bound, not a measure
+# What refuses a request that its description forbids. The tool's own list leaves out addresses and heads that are too long.
+REFUSALS = ["400", "401", "403", "404", "405", "406", "409", "414", "415", "422", "428", "429", "431", "5xx"]
 
 
 def run_against(server: RunningServer, folder: Path, *options: str) -> None:
@@ -38,6 +40,8 @@ def run_against(server: RunningServer, folder: Path, *options: str) -> None:
         "--header", f"Authorization: Bearer {server.admin_token}", "--seed", "2026",
         "--suppress-health-check", "all", "--no-color", "--generation-database", "none", *options,
     ]  # fmt: skip
+    settings = folder / "schemathesis.toml"
+    settings.write_text(f"[checks.negative_data_rejection]\nexpected-statuses = {REFUSALS}\n")
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=folder, check=False)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert "unexpected failure" not in server.log.read_text()

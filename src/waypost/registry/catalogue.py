@@ -329,8 +329,9 @@ class Catalogue:
 
     def published(self, key: str) -> str | None:
         """The agent that is shown under this path-safe id, where that is not its own."""
-        agent_id = unslug(key) or self._aliases.get(key)
-        return agent_id if agent_id in self._entries and slug(agent_id) == key else None
+        agent_id = unslug(key) or self._aliases.get(key) or ""
+        is_its_form = slug(agent_id) == key  # whoever is there: what is hidden takes no more steps than what is absent
+        return agent_id if is_its_form and agent_id in self._entries else None
 
     def find(self, agent_id: str) -> Entry | None:
         return self._entries.get(agent_id)

@@ -113,6 +113,9 @@ def _content(body: Body) -> JsonObject:
     return {kind: {"schema": schema} for kind in (body.content_type, *body.also)}
 
 
+_ANYWHERE = frozenset((400, 405, 414, 431))  # what is refused before anybody knows which operation is meant
+
+
 def _responses(route: Route) -> JsonObject:
     responses: JsonObject = {}
     for status, body in route.answers.items():
@@ -121,7 +124,7 @@ def _responses(route: Route) -> JsonObject:
             responses[str(status)]["content"] = _content(body)
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     statuses = {codes_of(kind("")).http for kind in OPERATIONS[route.operation].errors}
-    for status in sorted(statuses | {400, 405}):
+    for status in sorted(statuses | _ANYWHERE):
         responses.setdefault(str(status), {"description": "refused", "content": problem})
     if route.method == "GET" and not route.open:
         responses["304"] = {"description": "not modified"}
