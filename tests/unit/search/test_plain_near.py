@@ -17,13 +17,20 @@ from waypost.search.vectors import Block
 
 near = pytest.importorskip("waypost.compiled.near", reason="the kernels are not compiled here")
 
-DIMS = 24
+DIMS = 96  # 64, and 32 more: numbers that are multiplied at once
 FILED = 66_000  # vectors: past the size from which they are filed under lists
 SMALL = Rules(scan_rows=300, measured=200, shortlist=40)  # so that few vectors go the ways of many
 F32 = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 Answer = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 PROBES = (None, 1, 3, 12, 64, 500)
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["broad", "narrow"])
+def _processor(request: pytest.FixtureRequest) -> Iterator[None]:
+    near.narrow(request.param)
+    yield
+    near.narrow(False)
 
 
 def on_grid(vectors: npt.NDArray[Any]) -> F32:
