@@ -37,7 +37,7 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
 CANDIDATE_CACHE: Final = 32_768  # some 700 bytes each, held in halves: one may be young
-RENDERING_CACHE_BYTES: Final = 64 * MIB  # documents as they are shown, some 1.5 KiB each
+RENDERING_CACHE_BYTES: Final = 32 * MIB
 ZONE_SET_BYTES: Final = 1232  # AID-12: what every network carries in one datagram
 ZONE_AGENTS: Final = 64  # D12: agents that an organisation's index names in the DNS
 ZONE_VALUES: Final = 16  # certificates or addresses that one zone is asked to name
