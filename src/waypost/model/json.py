@@ -35,14 +35,15 @@ _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 # For the place of an error: as much as holds no number that could be wrong; as much as ends with an object. Nothing is given
-# back once it was taken (`++`).
-_STRING: Final = r'"(?:[^"\\]++|\\.)*+"'
+# back once it was taken (`++`), or what could be given back begins otherwise than what follows: groups are not possessive,
+# because Python before 3.11.5 matches such groups wrongly.
+_STRING: Final = r'"(?:[^"\\]++|\\.)*"'
 _HARMLESS: Final = late_pattern(
     rf"""(?:[^"0-9NI-]++|{_STRING}
-    |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?+(?![0-9.eE]))*+""",
+    |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?(?![0-9.eE]))*""",
     re.VERBOSE | re.DOTALL,
 )
-_UP_TO_OBJECT_END: Final = late_pattern(rf'(?:[^"}}]++|{_STRING})*+\}}', re.DOTALL)
+_UP_TO_OBJECT_END: Final = late_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
 _CLOSING: Final = str.maketrans("[{", "]}")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _encoder = msgspec.json.Encoder()
@@ -224,7 +225,7 @@ def _brackets(data: bytes) -> bytes:
 
 def _line_of_depth(data: bytes, most: int) -> int:
     depth = 0
-    for found in re.finditer(rb'"(?:[^"\\]++|\\.)*+"?|\\.|([{\[])|[}\]]', data, re.DOTALL):
+    for found in re.finditer(rb'"(?:[^"\\]++|\\.)*"?|\\.|([{\[])|[}\]]', data, re.DOTALL):
         if found[0][0] in _STEPS:
             depth += 1 if found[1] else -1
             if depth > most:

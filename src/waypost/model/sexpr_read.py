@@ -24,16 +24,16 @@ _ESCAPE: Final = (
     r'\\(?:["\\/bfnrt]'
     r"|u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
 )
-_WELL_WRITTEN: Final = rf"{_CLEAN}(?:{_ESCAPE}{_CLEAN})*+"
+_WELL_WRITTEN: Final = rf"{_CLEAN}(?:{_ESCAPE}{_CLEAN})*"
 _IN_WORD: Final = r'[^ \t\r\n\f,()\[\]{}";]'
 _BEHIND: Final = rf"(?!{_IN_WORD})"
 
 # One token with the blanks and comments before it: the number of its group is its kind. Every character is of some token,
-# and nothing is given back once it was taken (`++`): no text makes this go over it more than twice. Most words are plain,
+# and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this go over it often. Most words are plain,
 # and are judged by this alone; the others are looked at again.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
 _TOKEN: Final = late_pattern(
-    rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*+
+    rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*
     (?: :({NAME}{_BEHIND})
     | "({_WELL_WRITTEN})"
     | ((?![-+]){NAME}{_BEHIND})
@@ -43,7 +43,7 @@ _TOKEN: Final = late_pattern(
     | ([(\[{{])
     | ([)\]}}])
     | (\#_)
-    | ('|:?"(?:[^"\\]++|\\.)*+"?|{_IN_WORD}++)
+    | ('|:?"(?:[^"\\]++|\\.)*"?|{_IN_WORD}++)
     | (\Z))""",
     re.VERBOSE | re.DOTALL,
 )

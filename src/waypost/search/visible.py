@@ -43,7 +43,7 @@ _LOOKALIKE: Final = late_pattern(
 )  # scripts with Latin-like letters
 _LATIN: Final = re.compile("[A-Za-z_]")
 _MIXED: Final = late_pattern(
-    r"(?<!\w)((?:[A-Za-z_]++[^\WA-Za-z_]|[^\WA-Za-z_]++[A-Za-z_])\w*+(?:\W++[^\WA-Za-z_]*+[A-Za-z_]\w*+)*+)"
+    r"(?<!\w)((?:[A-Za-z_]++[^\WA-Za-z_]|[^\WA-Za-z_]++[A-Za-z_])\w*+(?:\W++[^\WA-Za-z_]*+[A-Za-z_]\w*+)*)"
 )  # a word of Latin letters and others, with all that follow and have a Latin letter
 _TAG_LETTER: Final = re.compile("[\U000e0020-\U000e007e]")
 _NO_SEPARATOR: Final = re.compile(r"[\W_]+")

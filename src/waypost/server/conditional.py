@@ -20,7 +20,7 @@ from waypost.server.asgi import Request
 # One tag of a list, or as much as is none up to what may be one.
 _TAG = late_pattern(
     r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
-    |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*+))""",
+    |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*))""",
     re.VERBOSE,
 )
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
