@@ -29,8 +29,8 @@ _IN_WORD: Final = r'[^ \t\r\n\f,()\[\]{}";]'
 _BEHIND: Final = rf"(?!{_IN_WORD})"
 
 # One token with the blanks and comments before it: the number of its group is its kind. Every character is of some token,
-# and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this go over it often. Most words are plain,
-# and are judged by this alone; the others are looked at again.
+# and nothing is given back once it was taken (`++`; groups are not possessive, see `json`): no text makes this go over it
+# often. Most words are plain, and are judged by this alone; the others are looked at again.
 _KEYWORD, _STRING, _SYMBOL, _INTEGER, _QUOTED, _FLOAT, _OPENING, _CLOSING, _DISCARD, _OTHER, _END = range(1, 12)
 _TOKEN: Final = late_pattern(
     rf"""[ \t\r\n\f,]*+(?:;[^\n\r]*+[ \t\r\n\f,]*+)*
