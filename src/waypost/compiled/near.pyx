@@ -182,23 +182,26 @@ cdef extern from *:
         return sum;
     }
 
+    #define MEASURED(product) \
+        for (int64_t at = 0; at < n; at++) { \
+            const int8_t *vector = codes + dims * (int64_t)ids[at]; \
+            if (at + WAYPOST_AHEAD < n) { \
+                int64_t next = ids[at + WAYPOST_AHEAD]; \
+                waypost_fetch(scales + next); \
+                waypost_fetch(rows + next); \
+                for (int64_t line = 0; line < dims; line += 64) \
+                    waypost_fetch(codes + dims * next + line); \
+            } \
+            for (int64_t query = 0; query < m; query++) \
+                sums[m * at + query] = product(vector, queries + dims * query, dims); \
+        }
+
     /* The products of some vectors with each of m queries: [n, m]. Whoever asks for them reads the scales and rows next. */
     WAYPOST_ADDS
     static void waypost_measure_each(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
         const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
     {
-        for (int64_t at = 0; at < n; at++) {
-            const int8_t *vector = codes + dims * (int64_t)ids[at];
-            if (at + WAYPOST_AHEAD < n) {
-                int64_t next = ids[at + WAYPOST_AHEAD];
-                waypost_fetch(scales + next);
-                waypost_fetch(rows + next);
-                for (int64_t line = 0; line < dims; line += 64)
-                    waypost_fetch(codes + dims * next + line);
-            }
-            for (int64_t query = 0; query < m; query++)
-                sums[m * at + query] = waypost_product(vector, queries + dims * query, dims);
-        }
+        MEASURED(waypost_product)
     }
 
     #ifdef WAYPOST_BROAD
@@ -223,18 +226,7 @@ cdef extern from *:
     BROAD static void waypost_measure_broad(const int8_t *codes, int64_t dims, const float *scales, const uint32_t *rows,
         const uint32_t *ids, int64_t n, const int16_t *queries, int64_t m, int32_t *sums)
     {
-        for (int64_t at = 0; at < n; at++) {
-            const int8_t *vector = codes + dims * (int64_t)ids[at];
-            if (at + WAYPOST_AHEAD < n) {
-                int64_t next = ids[at + WAYPOST_AHEAD];
-                waypost_fetch(scales + next);
-                waypost_fetch(rows + next);
-                for (int64_t line = 0; line < dims; line += 64)
-                    waypost_fetch(codes + dims * next + line);
-            }
-            for (int64_t query = 0; query < m; query++)
-                sums[m * at + query] = waypost_broad_product(vector, queries + dims * query, dims);
-        }
+        MEASURED(waypost_broad_product)
     }
 
     BROAD static void waypost_measure_all_broad(const int8_t *codes, int64_t dims, int64_t n, const int16_t *query, int32_t *sums)

@@ -142,7 +142,7 @@ def _added(held: Sequence[Sequence[int]], terms: int) -> list[int]:
 
 def _weight(docs: int, containing: int) -> float:
     """As in a product of two tf·idf vectors. What nobody says tells no more than what one alone says."""
-    held = containing or 1
+    held = max(containing, 1)
     rarity = log1p((docs - held + 0.5) / (held + 0.5))
     return rarity * rarity
 

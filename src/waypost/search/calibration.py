@@ -19,6 +19,7 @@ from waypost.search.candidates import F32, F64
 from waypost.search.fusion import Names
 from waypost.search.plain_order import logistic
 
+DEPRECATED: Final = 0.5  # of its score, that such an agent keeps
 _TAGS_ALONE: Final = 0.5  # without a word, carrying every tag that was named is worth this much
 
 
@@ -30,7 +31,7 @@ class Rules(NamedTuple):
     shared: float = 0.25  # of words where they may be of another language: half of what they weigh otherwise
     half_life: float = 182 * 86_400.0  # of what is fresh
     fresh: float = 0.01  # of the figure: parts near equals
-    deprecated: float = 0.5  # of its score, that an agent keeps
+    deprecated: float = DEPRECATED
     fine: float = 1e9  # steps of a score that decide the order: a finer difference is noise of adding up
 
 

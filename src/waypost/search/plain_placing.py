@@ -25,7 +25,14 @@ def placed(
 ) -> Placed:
     """The places of the candidates, best first; the score of each, in that order; and the row of each. `mass` is Σ idf² of
     the question. Of `foreign` candidates words say nothing; of `doubtful` ones that is not plain."""
-    figures = _figures(signals, names, weights, mass, foreign, doubtful, rules)
+    if foreign is None:
+        foreign = np.zeros(len(signals.rows), dtype=np.bool_)
+    figures = fused(signals, names, weights, mass, foreign)
+    if doubtful is not None and (doubtful := doubtful & ~foreign).any():
+        # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
+        meant = fused(signals, names, weights, mass, foreign | doubtful)
+        shared: F32 = (rules.shared * signals.lexical[:, 0] / max(mass, 1e-6)).astype(np.float32)
+        figures = np.where(doubtful, np.maximum(figures, meant + shared), figures)
     left = np.frombuffer(faded(figures, signals.updated, now, rules.half_life, rules.fresh), dtype=np.float32)
     return placed_by(scores(left, weights.preferred * signals.preferred, rules), signals, rules)
 
@@ -35,23 +42,3 @@ def placed_by(figures: F64, signals: Signals, rules: Rules) -> Placed:
     deprecated = signals.deprecated.view(np.uint8)
     places, shown = ordered(figures, signals.worth, deprecated, signals.mark, rules.deprecated, rules.fine)
     return places, shown, signals.rows.take(np.frombuffer(places, dtype=np.int64)).tobytes()
-
-
-def _figures(
-    signals: Signals,
-    names: Names,
-    weights: Weights,
-    mass: float,
-    foreign: Mask | None,
-    doubtful: Mask | None,
-    rules: Rules,
-) -> F32:
-    if foreign is None:
-        foreign = np.zeros(len(signals.rows), dtype=np.bool_)
-    figures = fused(signals, names, weights, mass, foreign)
-    if doubtful is None or not (doubtful := doubtful & ~foreign).any():
-        return figures
-    # What speaks more for an agent counts: its words, or its meaning and what it shares in spite of the languages (names).
-    meant = fused(signals, names, weights, mass, foreign | doubtful)
-    shared = rules.shared * signals.lexical[:, 0] / max(mass, 1e-6)
-    return np.where(doubtful, np.maximum(figures, meant + shared.astype(np.float32)), figures)

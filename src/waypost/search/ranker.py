@@ -58,7 +58,6 @@ except ImportError:
 
 _PLACES: Final = 4  # that are shown
 _SHOWN: Final = 10.0**_PLACES  # steps of a score that is shown
-_DEPRECATED: Final = calibration.Rules(0, 0).deprecated
 # What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
 _NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
 _SPREAD: Final = 100  # of the best: those that a flood could fill
@@ -388,7 +387,7 @@ def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str
             for live, (mask, _) in zip(moment.lives, moment.masks, strict=True)
             for agent_id in _first(live, mask & (live.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE)
         ]
-        shown = round(score * _DEPRECATED if is_deprecated else score, _PLACES)
+        shown = round(score * calibration.DEPRECATED if is_deprecated else score, _PLACES)
         found += [Hit(agent_id, shown) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
         if len(hits) + len(found) >= limit:
             break
