@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
 from waypost.model.audit import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
-from waypost.model.registration import Registration, brief_of
+from waypost.model.registration import Entry, Registration, brief_of
 from waypost.model.verdict import Verdict
 from waypost.registry.entries import entry_of
 from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
@@ -107,7 +107,7 @@ async def test_entries_are_the_entries_of_the_registrations(store: Store) -> Non
             )
         )
     entries = [entry async for page in store.entries() for entry in page]
-    assert {entry.id: entry for entry in entries} == {
+    assert {entry.id: msgspec.structs.replace(entry, number=0) for entry in entries} == {
         agent_id: entry_of(registration) for agent_id, registration in (await everything(store)).items()
     }
     assert len(entries) == 5
@@ -517,9 +517,75 @@ async def test_documents_are_left_out_when_they_are_not_asked_for(store: Store) 
 async def test_what_is_told_in_short_is_what_whole_registrations_say(store: Store) -> None:
     await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
     whole = await everything(store)
-    assert await store.briefs([*sorted(whole), "nobody"]) == {key: brief_of(value) for key, value in whole.items()}
-    assert await store.briefs(["agent-1"]) == {"agent-1": brief_of(whole["agent-1"])}
+    entries = [entry async for page in store.entries() for entry in page]
+    nobody = entry_of(make_registration("nobody"))
+    assert await store.briefs([*entries, nobody]) == {key: brief_of(value) for key, value in whole.items()}
+    assert await store.briefs(entries[:1]) == {entries[0].id: brief_of(whole[entries[0].id])}
     assert await store.briefs([]) == {}
+    assert (await store.briefs(entries[:1]))[entries[0].id].record.extra == whole[entries[0].id].record.extra != {}
+
+
+async def documents_of(store: Store, entries: Sequence[Entry]) -> list[tuple[str, bytes] | None]:
+    return [await store.document(entry, "profile") for entry in entries]
+
+
+async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: Store, listener: Listener) -> None:
+    """Also where what stands for the place of an agent now leads to another one, or nowhere."""
+
+    def said(agent_id: str, text: bytes) -> Registration:
+        return make_registration(agent_id, sources=(make_source("profile", text),), etag=text.decode())
+
+    for agent_id in ("first", "second"):
+        await store.execute(put(said(agent_id, b"old " + agent_id.encode())))
+    old = [committed.entry for committed in listener.changes if committed.entry is not None]
+    assert [entry.id for entry in old] == ["first", "second"]
+    swapped = [msgspec.structs.replace(entry, number=other.number) for entry, other in zip(old, old[::-1], strict=True)]
+    lost = [msgspec.structs.replace(entry, number=1000) for entry in old]
+    untold = [msgspec.structs.replace(entry, number=0) for entry in old]
+    for entries in (old, swapped, lost, untold):
+        assert await documents_of(store, entries) == [("old first", b"old first"), ("old second", b"old second")]
+        assert {key: brief.etag for key, brief in (await store.briefs(entries)).items()} == {
+            "first": "old first",
+            "second": "old second",
+        }
+    await store.execute(put(said("first", b"new")))
+    await store.execute(withdraw("second"))
+    await store.execute(put(said("third", b"third")))
+    for entries in (old, swapped, lost, untold):
+        assert await documents_of(store, entries) == [("new", b"new"), None]
+        assert {key: brief.etag for key, brief in (await store.briefs(entries)).items()} == {"first": "new"}
+    assert await store.document(old[0], "a2a") is None
+
+
+async def test_whoever_hears_of_a_commit_reads_it(opened: SqliteStore, listener: Listener) -> None:
+    """Reads share a state of the file for a while; a commit ends that, for the process that makes it and for one that
+    is told of it."""
+    follower = SqliteFollower(opened.path.parent)
+    await follower.open(lambda _: None)
+    try:
+        for text in (b"one", b"two", b"three"):
+            registration = make_registration("agent", sources=(make_source("profile", text),), etag="alike")
+            await opened.execute(put(registration))
+            entry = listener.changes[-1].entry
+            assert entry is not None
+            assert await opened.document(entry, "profile") == ("alike", text)
+            assert (await follower.events(0, 100))[-1].revision == await opened.revision()
+            assert await follower.document(entry, "profile") == ("alike", text)
+            assert (await follower.events(0, 10))[-1].revision == await opened.revision()
+    finally:
+        await follower.close()
+
+
+async def test_a_turn_of_reads_ends_by_itself(opened: SqliteStore, listener: Listener) -> None:
+    """So that a log can be written from its start again, also where nobody commits."""
+    await opened.execute(put(make_registration("agent")))
+    entry = listener.changes[-1].entry
+    assert entry is not None
+    await opened.document(entry, "profile")
+    assert opened.is_in_turn
+    async with asyncio.timeout(20):
+        while opened.is_in_turn:
+            await asyncio.sleep(0)
 
 
 async def test_a_scan_of_some_ids_leaves_missing_ones_out(store: Store) -> None:

@@ -142,8 +142,12 @@ class Listener:
         self.batches.append(tuple(batch))
 
     @property
+    def changes(self) -> list[Committed]:
+        return [committed for batch in self.batches for committed in batch]
+
+    @property
     def revisions(self) -> list[int]:
-        return [committed.event.revision for batch in self.batches for committed in batch]
+        return [committed.event.revision for committed in self.changes]
 
 
 async def everything(store: Store) -> dict[str, Registration]:

@@ -33,6 +33,7 @@ from waypost.model.names import is_path_safe, slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
+    BriefRecord,
     check_id,
     find_object,
     find_text,
@@ -128,11 +129,14 @@ def to_summary(full: Mapping[str, Any]) -> JsonObject:
     return {name: full[name] for name in SUMMARY_MEMBERS if name in full}
 
 
-def summary_of(record: AgentRecord) -> JsonObject:
+def summary_of(record: AgentRecord | BriefRecord) -> JsonObject:
     """The summary view straight from the record, for lists: equal to `to_summary` of the full view."""
     summary = _text(residue_of(record, "af"), "summary")
     head = _head(record, None if summary is None else clean(summary))
-    return to_summary(bounded({**head, "metadata": {}}))
+    head["name"] = head["name"][:_NAME_CHARS]
+    head["summary"] = head["summary"][:_SUMMARY_CHARS]
+    head["tags"] = [tag[:_TAG_CHARS] for tag in head["tags"][:_TAGS]]
+    return head
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _head(record: AgentRecord, summary: str | None) -> JsonObject:
+def _head(record: AgentRecord | BriefRecord, summary: str | None) -> JsonObject:
     """The members of the summary view."""
     local_id = slug(record.id)
     document: JsonObject = {"id": local_id, "name": clean_line(record.name, local_id)}

@@ -7,14 +7,14 @@ from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SENTENCE = re.compile(r".+?[.!?](?=\s|$)|.+?[。！？]")
+_ENDS = (re.compile(r"[.!?](?=\s|$)"), re.compile("[。！？]"))  # of a sentence: those of the second kind need no space
 SUMMARY_CHARS = 200
 
 
 def clean(value: Any) -> Any:
     """A JSON value without control characters in its texts; line ends and tabs inside them stay."""
     if isinstance(value, str):
-        return _CONTROL.sub("", value)
+        return value if value.isprintable() else _CONTROL.sub("", value)  # what can be printed holds no such character
     if isinstance(value, dict):
         return {clean(name): clean(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -24,14 +24,17 @@ def clean(value: Any) -> Any:
 
 def clean_line(text: str, instead: str) -> str:
     """A text for one line, never empty: a text of control characters alone gives way to `instead`."""
-    return _LINE_CONTROL.sub(" ", text).strip() or instead if _LINE_CONTROL.search(text) else text
+    if text.isprintable() or not _LINE_CONTROL.search(text):
+        return text
+    return _LINE_CONTROL.sub(" ", text).strip() or instead
 
 
 def summarise(description: str) -> str:
     """The first sentence, cut on a word boundary."""
-    text = " ".join(_CONTROL.sub("", description).split())
-    first = _SENTENCE.match(text)
-    sentence = first.group() if first else text
+    text = " ".join(clean(description).split())
+    ends = (end.search(text, 1) for end in _ENDS)
+    end = next(filter(None, ends), None)
+    sentence = text if end is None else text[: end.end()]
     if len(sentence) <= SUMMARY_CHARS:
         return sentence
     head = sentence[: SUMMARY_CHARS - 1]

@@ -17,7 +17,7 @@ from waypost.dialects.codec import residue_name
 from waypost.dialects.profile_reader import read_record
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
-from waypost.model.record import RECORD_FIELDS, AgentRecord, record_to_json
+from waypost.model.record import RECORD_FIELDS, AgentRecord, BriefRecord, record_to_json
 
 # --- The remainder: record members that the native document does not give back --------------------
 
@@ -151,7 +151,7 @@ def attach(record: AgentRecord, dialect: str, residue: JsonObject) -> AgentRecor
     return msgspec.structs.replace(record, extra={**record.extra, residue_name(dialect): residue})
 
 
-def residue_of(record: AgentRecord, dialect: str, place: str = "") -> JsonObject:
+def residue_of(record: AgentRecord | BriefRecord, dialect: str, place: str = "") -> JsonObject:
     """The dialect's residue, or an empty object. A residue that is no object was not put there by a codec: left alone.
 
     Left alone as well is an empty `place`, the member that the remainder goes into: nobody could tell afterwards that it was

@@ -87,10 +87,18 @@ class BriefRecord(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     status: str | None = None
     updated_at: str | None = None
+    version: str | None = None
+    further: msgspec.Raw = msgspec.field(
+        default=msgspec.Raw(), name="extra"
+    )  # seldom looked at: it stays as it is written
 
     @property
     def effective_status(self) -> str:
         return self.status or "active"
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return msgspec.json.decode(self.further, type=dict[str, Any]) if self.further else {}
 
 
 def brief_record(record: AgentRecord) -> BriefRecord:
@@ -99,7 +107,15 @@ def brief_record(record: AgentRecord) -> BriefRecord:
         for each in record.bindings
     )
     return BriefRecord(
-        record.id, record.name, record.description, bindings, record.tags, record.status, record.updated_at
+        record.id,
+        record.name,
+        record.description,
+        bindings,
+        record.tags,
+        record.status,
+        record.updated_at,
+        record.version,
+        msgspec.Raw(msgspec.json.encode(record.extra)) if record.extra else msgspec.Raw(),
     )
 
 

@@ -143,6 +143,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     facts: tuple[str, ...] | None = (
         None  # what constraints ask for (`model.facts`, and the level of trust); None: written before there were any
     )
+    number: int = 0  # where its store keeps it, so that it is found there without a search; 0: nobody says
 
     @property
     def trust(self) -> Level:

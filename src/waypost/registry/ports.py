@@ -178,11 +178,11 @@ class Store(Protocol):
         each source is there, with an empty document."""
         ...
 
-    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
-        """The same in short: the short way for answers that show many agents."""
+    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+        """The agents of these entries as they are now, in short: the short way for answers that show many agents."""
         ...
 
-    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+    async def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
         """The latest document of one dialect as it was received, with the etag of the content it belongs to. The short
         way for the most frequent read; None when the agent, or such a source of it, is not there."""
         ...

@@ -75,12 +75,12 @@ class Reading:
         """The document of a dialect as it was received, where that is quicker to have than the whole registration."""
         if entry.expires_at is not None or self._cache.get(entry.id) is not None:
             return None
-        found = await self.store.document(entry.id, dialect)
+        found = await self.store.document(entry, dialect)
         return found[1] if found is not None and found[0] == entry.etag else None
 
     async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
         """What stands in the store of these, in short, where it is what their entries are of."""
-        found = await self.store.briefs([entry.id for entry in entries])
+        found = await self.store.briefs(entries)
         return {
             entry.id: brief
             for entry in entries

@@ -16,6 +16,7 @@ from waypost.model.json import dump_json
 from waypost.model.names import slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
+from waypost.model.record import AgentRecord, BriefRecord
 from waypost.model.registration import Entry, Registration
 from waypost.model.times import find_instant
 from waypost.registry.catalogue import LISTED, NOBODY
@@ -131,21 +132,33 @@ class RegistryDirectory:
 
     async def _agents(self, entries: Sequence[Entry], *, whole: bool) -> list[AfAgent]:
         kept = self._wholes if whole else self._summaries
-        found = [kept.find(entry) for entry in entries]
-        missing = [entry.id for entry, agent in zip(entries, found, strict=True) if agent is None]
-        if not missing:
-            return [agent for agent in found if agent is not None]
-        render = self._whole if whole else self._summary
-        made: dict[str, AfAgent] = {}
-        for registration in await self._registry.registrations(missing, sources=whole):
-            made[registration.id] = agent = render(registration)
-            kept.put(registration, agent)
+        found = kept.find_each(entries)
+        if None not in found:
+            return found  # type: ignore[return-value]
+        missing = [entry for entry, agent in zip(entries, found, strict=True) if agent is None]
+        made = await (self._made_whole(missing) if whole else self._made_summaries(missing))
         pairs = zip(entries, found, strict=True)
         return [shown for entry, agent in pairs if (shown := agent or made.get(entry.id)) is not None]
 
-    def _summary(self, registration: Registration) -> AfAgent:
-        summary = summary_of(registration.record)
-        return AfAgent(id=summary["id"], canonical_id=registration.id, summary=dump_json(summary))
+    async def _made_whole(self, entries: Sequence[Entry]) -> dict[str, AfAgent]:
+        made: dict[str, AfAgent] = {}
+        for registration in await self._registry.registrations([entry.id for entry in entries]):
+            made[registration.id] = agent = self._whole(registration)
+            self._wholes.put(registration.id, registration.etag, registration.changed_at, agent)
+        return made
+
+    async def _made_summaries(self, entries: Sequence[Entry]) -> dict[str, AfAgent]:
+        """Of no more than they show, where what is kept is still what their entries tell of."""
+        made: dict[str, AfAgent] = {}
+        briefs = await self._registry.briefs(entries)
+        for entry in entries:
+            if entry.id in briefs:
+                made[entry.id] = agent = _summary(briefs[entry.id].record)
+                self._summaries.put(entry.id, entry.etag, entry.changed_at, agent)
+        changed = [entry.id for entry in entries if entry.id not in made]
+        for registration in await self._registry.registrations(changed, sources=False) if changed else ():
+            made[registration.id] = _summary(registration.record)
+        return made
 
     def _whole(self, registration: Registration) -> AfAgent:
         now = self._registry.clock.now()
@@ -159,26 +172,34 @@ class RegistryDirectory:
         return make_agent(document, canonical_id=registration.id, changed_at=changed, has_a2a_card=True)
 
 
+def _summary(record: AgentRecord | BriefRecord) -> AfAgent:
+    summary = summary_of(record)
+    return AfAgent(id=summary["id"], canonical_id=record.id, summary=dump_json(summary))
+
+
 class _Renderings:
-    """Rendered agents by id, true for one content and time of change, bounded by bytes."""
+    """Rendered agents by id, true for one content and time of change, bounded by bytes. What came first goes first: a page
+    finds fifty of them, and to move each for having been found would take longer than to find it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._size = 0
         self._kept: OrderedDict[str, tuple[str, float, AfAgent]] = OrderedDict()
 
-    def find(self, entry: Entry) -> AfAgent | None:
-        held = self._kept.get(entry.id)
-        if held is None or held[0] != entry.etag or held[1] != entry.changed_at:
-            return None
-        self._kept.move_to_end(entry.id)
-        return held[2]
+    def find_each(self, entries: Sequence[Entry]) -> list[AfAgent | None]:
+        kept = self._kept.get
+        return [
+            held[2]
+            if (held := kept(entry.id)) is not None and held[0] == entry.etag and held[1] == entry.changed_at
+            else None
+            for entry in entries
+        ]
 
-    def put(self, registration: Registration, agent: AfAgent) -> None:
-        before = self._kept.pop(registration.id, None)
+    def put(self, agent_id: str, etag: str, changed_at: float, agent: AfAgent) -> None:
+        before = self._kept.pop(agent_id, None)
         if before is not None:
             self._size -= _size_of(before[2])
-        self._kept[registration.id] = (registration.etag, registration.changed_at, agent)
+        self._kept[agent_id] = (etag, changed_at, agent)
         self._size += _size_of(agent)
         while self._size > self._most:
             _, (_, _, dropped) = self._kept.popitem(last=False)

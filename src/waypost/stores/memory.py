@@ -163,8 +163,8 @@ class MemoryStore:
             rows += 1
         return rows
 
-    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        registration = self._registrations.get(agent_id)
+    async def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
+        registration = self._registrations.get(entry.id)
         source = registration.source(dialect) if registration is not None else None
         return None if registration is None or source is None else (registration.etag, source.document)
 
@@ -188,7 +188,8 @@ class MemoryStore:
         found = {each: self._registrations[each] for each in ids if each in self._registrations}
         return found if sources else {each: without_documents(value) for each, value in found.items()}
 
-    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+        ids = (entry.id for entry in entries)
         return {each: brief_of(self._registrations[each]) for each in ids if each in self._registrations}
 
     async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:

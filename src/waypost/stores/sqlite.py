@@ -56,7 +56,7 @@ class SqliteStore(SqliteReads):
 
     async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
         self._tables = tables = await asyncio.to_thread(self._open_file)
-        self._writer = GroupWriter(tables, listener, self._failpoint, noted)
+        self._writer = GroupWriter(tables, listener, self._failpoint, noted, before_told=self.end_turn)
 
     def _open_file(self) -> Tables:
         try:

@@ -1,4 +1,5 @@
-"""The file that another process writes, opened for reading only. What was committed there is seen by the next statement."""
+"""The file that another process writes, opened for reading only. What was committed there is seen by the next
+statement, unless it belongs to a turn of reads (`SqliteReads`) that began before."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The statements of reading. Each one is read to its end, so that no old state of the file is held on to."""
+"""The statements of reading. Each one is read to its end, so that no old state of the file is held on to for its sake."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 from waypost.model.events import Event
@@ -20,8 +20,9 @@ from waypost.trust.merkle import Span
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
-_DOCUMENTS = "SELECT r.registration, r.documents FROM entries e JOIN registrations r USING (number) WHERE e.id = ?"
-_BRIEFS = "SELECT e.id, r.registration, r.crc FROM entries e JOIN registrations r USING (number) WHERE e.id IN"
+_NUMBER = "SELECT number FROM entries WHERE id = ?"
+_BRIEFS = "SELECT registration, crc FROM registrations WHERE number IN"
+_DOCUMENTS = "SELECT registration, documents FROM registrations WHERE number = ?"
 _PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
 _HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
 _NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name LIMIT ?"
@@ -52,18 +53,45 @@ class Reader:
                 ]
         return {row[0]: _registration(row) for row in found}
 
-    def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
+    def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+        """By their numbers, and where those do not lead to them, by their ids: an entry may be older than what is kept."""
+        found = self._numbered([entry.number for entry in entries if entry.number])
+        lost = [entry.id for entry in entries if entry.id not in found]
+        if lost:
+            numbers = (self._number_of(agent_id) for agent_id in lost)
+            found |= self._numbered([number for number in numbers if number is not None])
+        return {entry.id: found[entry.id] for entry in entries if entry.id in found}
+
+    def _numbered(self, numbers: Sequence[int]) -> dict[str, Brief]:
         """Seldom by more than one statement, each of which sees one state of the file: a brief says of which content it is."""
         found: dict[str, Brief] = {}
-        for start in range(0, len(ids), _IN_ONE):
-            part = ids[start : start + _IN_ONE]
-            for row in self._run(_briefs(len(part)), tuple(part)).fetchall():
-                found[row[0]] = rows.read_brief(*row)
+        for start in range(0, len(numbers), _IN_ONE):
+            part = numbers[start : start + _IN_ONE]
+            for row in self._run(_briefs(len(part)), part).fetchall():
+                brief = rows.read_brief(*row)
+                found[brief.record.id] = brief
         return found
 
-    def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        for registration, documents in self._run(_DOCUMENTS, (agent_id,)).fetchall():
+    def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
+        """Likewise by its number, else by its id."""
+        if entry.number:
+            with suppress(LookupError):
+                return self._document(entry.number, entry.id, dialect)
+        number = self._number_of(entry.id)
+        if number is not None:
+            with suppress(LookupError):
+                return self._document(number, entry.id, dialect)
+        return None
+
+    def _document(self, number: int, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        """Raises `LookupError` where nobody, or somebody else, is kept there."""
+        for registration, documents in self._run(_DOCUMENTS, (number,)).fetchall():
             return rows.read_document(agent_id, dialect, registration, documents)
+        raise LookupError(agent_id)
+
+    def _number_of(self, agent_id: str) -> int | None:
+        for (number,) in self._run(_NUMBER, (agent_id,)).fetchall():
+            return int(number)
         return None
 
     def registrations(self, after: str, limit: int) -> list[Registration]:
@@ -99,11 +127,21 @@ class Reader:
     @contextmanager
     def _one_state(self) -> Iterator[None]:
         """All statements within see the same commit."""
-        self._run("BEGIN")
+        if self.connection.in_transaction:
+            yield
+            return
+        self.begin()
         try:
             yield
         finally:
-            self._run("ROLLBACK")
+            self.end()
+
+    def begin(self) -> None:
+        """From here on all statements see the same commit, and none has to ask anew which one that is."""
+        self._run("BEGIN")
+
+    def end(self) -> None:
+        self._run("ROLLBACK")
 
     def events(self, after: int, limit: int) -> list[Event]:
         found = self._run(

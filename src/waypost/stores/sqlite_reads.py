@@ -5,6 +5,7 @@ A few rows are read where they are asked for, which takes microseconds; more of 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,6 +28,7 @@ from waypost.trust.merkle import Span
 
 T = TypeVar("T")
 
+_TURN_SECONDS = 0.02
 _AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
 _ENTRIES_PAGE = 8192
 _SCAN_PAGE = 256
@@ -43,6 +45,7 @@ class SqliteReads(ABC):
         self._near: Reader | None = None  # for the event loop
         self._far: Reader | None = None  # for one thread at a time
         self._far_turn = ReadingTurn()
+        self._turn: asyncio.TimerHandle | None = None
 
     def _open_readers(self, path: Path) -> None:
         self._near, self._far = Reader(open_reader(path, mapped=True)), Reader(open_reader(path))
@@ -53,7 +56,30 @@ class SqliteReads(ABC):
         self._near = self._far = None
         return readers
 
+    def _held(self) -> Reader:
+        """The reader of the event loop, in a turn of many reads that see one state of the file: to ask for the newest one
+        takes longer than to find a row. The turn is over as soon as this process hears of a commit, and soon in any case:
+        a state that is held on to keeps the log from being written from its start."""
+        reader = _open(self._near)
+        if self._turn is None:
+            reader.begin()
+            self._turn = asyncio.get_running_loop().call_later(_TURN_SECONDS, self.end_turn)
+        return reader
+
+    @property
+    def is_in_turn(self) -> bool:
+        return self._turn is not None
+
+    def end_turn(self) -> None:
+        """What is read after this sees the newest commit."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+            if self._near is not None:
+                self._near.end()
+
     def _read_here(self, read: Callable[[Reader], T]) -> T:
+        self.end_turn()
         try:
             return read(_open(self._near))
         except sqlite3.Error as error:
@@ -64,6 +90,8 @@ class SqliteReads(ABC):
             return await self._far_turn.read(lambda: read(_open(self._far)))
         except sqlite3.Error as error:
             raise read_refusal(error) from error
+        finally:
+            self.end_turn()  # who was told here of a commit will see it there
 
     @abstractmethod
     async def revision(self) -> int:
@@ -74,14 +102,17 @@ class SqliteReads(ABC):
             return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
         return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
 
-    async def briefs(self, ids: Sequence[str]) -> dict[str, Brief]:
-        if len(ids) <= _AT_ONCE:
-            return self._read_here(lambda reader: reader.briefs(ids))
-        return await self._read_apart(lambda reader: reader.briefs(ids))
+    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+        if len(entries) > _AT_ONCE:
+            return await self._read_apart(lambda reader: reader.briefs(entries))
+        try:
+            return self._held().briefs(entries)
+        except sqlite3.Error as error:
+            raise read_refusal(error) from error
 
-    async def document(self, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
-        try:  # as `_read_here`, without a step between: this is what is read most
-            return _open(self._near).document(agent_id, dialect)
+    async def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
+        try:
+            return self._held().document(entry, dialect)
         except sqlite3.Error as error:
             raise read_refusal(error) from error
 

@@ -30,9 +30,14 @@ class _GistSource(msgspec.Struct, gc=False):
     digest: str
 
 
+class _GistRecord(msgspec.Struct, gc=False):
+    id: str
+
+
 class _Gist(msgspec.Struct, gc=False):
     """As much of a registration as one document needs; the decoder passes over the rest."""
 
+    record: _GistRecord
     etag: str
     sources: tuple[_GistSource, ...]
 
@@ -130,22 +135,22 @@ def read_registration(
     )
 
 
-def read_brief(agent_id: str, registration: bytes, crc: int) -> Brief:
-    """A registration in short, without reading the rest of it."""
-    brief = checked(_brief_decoder, registration, crc, f"the registration of {agent_id!r}")
-    if brief.record.id != agent_id:
-        raise damaged(f"the registration of {agent_id!r} is that of another agent")
-    return brief
+def read_brief(registration: bytes, crc: int) -> Brief:
+    """A registration in short, without reading the rest of it. It says itself of whom it is."""
+    return checked(_brief_decoder, registration, crc, "a registration")
 
 
 def read_document(agent_id: str, dialect: str, registration: bytes, documents: bytes) -> tuple[str, bytes] | None:
-    """One document of a registration, without reading the rest of it. It is held against its digest, which is enough: what
-    is damaged beside them is no part of the answer, and a digest that is damaged fits nothing."""
+    """One document of a registration, without reading the rest of it; None where it has none of this dialect. It is held
+    against its digest, which is enough: what is damaged beside them is no part of the answer, and a digest that is damaged
+    fits nothing. Raises `LookupError` where the row is another agent's."""
     try:
         gist = _gist_decoder.decode(registration)
         held = _documents_decoder.decode(documents)
     except (msgspec.MsgspecError, TypeError) as error:
         raise damaged(f"the registration of {agent_id!r} ({error})") from None
+    if gist.record.id != agent_id:
+        raise LookupError(agent_id)
     for place, source in enumerate(gist.sources):
         if source.dialect == dialect:
             if len(held) != len(gist.sources):

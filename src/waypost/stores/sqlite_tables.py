@@ -9,6 +9,8 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from waypost import limits
 from waypost.model.history import Version, replaced_version
 from waypost.model.registration import Registration
@@ -182,8 +184,11 @@ class Tables:
         if after is None or committed.entry is None:
             self._remove(before, number)
         else:
-            entry = rows.entry_row(committed.entry, after)
-            number = self._put(before, after, number, entry)
+            is_new = number is None
+            number = self._number + 1 if number is None else number
+            entry = msgspec.structs.replace(committed.entry, number=number)
+            committed = msgspec.structs.replace(committed, entry=entry)
+            self._put(before, after, number, rows.entry_row(entry, after), is_new=is_new)
             self._keep_version(replaced_version(before, after, event.type), event.id)
         self._bury(event.id, change.tombstone, held)
         self._failpoint("after_row")
@@ -236,10 +241,11 @@ class Tables:
 
     # --- Registrations ---------------------------------------------------------------------------
 
-    def _put(self, before: Registration | None, after: Registration, number: int | None, entry: bytes) -> int:
+    def _put(
+        self, before: Registration | None, after: Registration, number: int, entry: bytes, *, is_new: bool
+    ) -> None:
         self.written_bytes += len(entry)
-        if number is None:
-            number = self._number + 1
+        if is_new:
             self._run("INSERT INTO entries VALUES (?, ?, ?, ?)", (after.id, number, entry, zlib.crc32(entry)))
         else:
             self._run("UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (entry, zlib.crc32(entry), after.id))
@@ -248,7 +254,6 @@ class Tables:
             self._release_aliases(after.id, set(before.aliases).difference(after.aliases) if before else ())
             for alias in after.aliases:
                 self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, after.id))
-        return number
 
     def _put_registration(self, number: int, registration: Registration) -> None:
         data, documents = rows.registration_row(registration)

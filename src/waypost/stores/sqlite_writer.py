@@ -42,11 +42,22 @@ _PAGES_TOUCHED = 2  # by a usual command, beside the bytes that it writes
 _PAGES_OF_GROUP = 10  # what the commands of one commit share: the ends of the tables, and the pages above them
 
 
+def _nothing() -> None: ...
+
+
 class GroupWriter:
     """Owns the writing connection through `tables`. All methods but `_commit` and `_checkpoint` run on the loop."""
 
-    def __init__(self, tables: Tables, listener: Listener, failpoint: Failpoint, noted: Noted | None = None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        listener: Listener,
+        failpoint: Failpoint,
+        noted: Noted | None = None,
+        before_told: Callable[[], None] = _nothing,
+    ) -> None:
         self._tables = tables
+        self._before_told = before_told
         self._listener = listener
         self._noted = noted
         self._failpoint = failpoint
@@ -182,6 +193,7 @@ class GroupWriter:
         if failure is not None:
             self._fail(group, failure)
             return
+        self._before_told()
         pages = len(group) * _PAGES_TOUCHED + _PAGES_OF_GROUP
         self._logged_bytes += self._tables.written_bytes + pages * _PAGE_BYTES
         changes, noted = self._tables.settle()
