@@ -57,7 +57,7 @@ class Nearness(msgspec.Struct, frozen=True, kw_only=True):
     place: int = 0  # which example that is, from 1
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """A ranked id. `score` is in 0..1."""
 
     id: str

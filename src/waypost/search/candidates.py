@@ -25,6 +25,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 LEXICAL: Final = 120  # candidates by words; PRO-31: no signal looks at more than these in detail
+ALONE: Final = 64  # likewise of one clause where only words bring any: what other signals would lift is not there
 VECTOR: Final = 64  # and by vectors
 _KEYS: Final = 1024  # spellings of tags that are looked for: of more than a hundred tags
 _BEHIND: Final = 256  # further ones that were measured on the way: enough to see a crowd and to look past it
@@ -67,6 +68,19 @@ def _concatenated(column: Sequence[Any]) -> Any:
 # --- Who is a candidate ------------------------------------------------------------------------------
 
 
+class Depth(NamedTuple):
+    """How many candidates words bring, and how many each space of vectors."""
+
+    words: int
+    near: int
+
+
+def depth_of(asked: Asked, vectors: Mapping[str, Vectors], wanted: int) -> Depth:
+    """`wanted` raises them, when a caller asks for many."""
+    is_alone = not vectors and len(asked.units) == 1
+    return Depth(max(ALONE if is_alone else LEXICAL, wanted), max(VECTOR, wanted))
+
+
 class Found(NamedTuple):
     """Rows of one segment that one signal brings, with its figure."""
 
@@ -92,23 +106,22 @@ def find(
     mask: Mask,
     admitted: int,
     visible: int,
-    wanted: int,
+    depth: Depth,
 ) -> Finding:
     """The best rows of one segment by words, by vectors and by the tags asked for. `visible` counts what the caller sees in
-    all segments; `wanted` raises the number of candidates when a caller asks for many."""
-    near = _near(live, vectors, mask, visible, wanted) if vectors else []
-    tagged = _tagged(live, asked, mask, admitted, max(LEXICAL, wanted))
-    return Finding(live, *_by_words(live, words, mask, admitted, wanted), near, tagged)
+    all segments."""
+    near = _near(live, vectors, mask, visible, depth.near) if vectors else []
+    tagged = _tagged(live, asked, mask, admitted, depth.words)
+    return Finding(live, *_by_words(live, words, mask, admitted, depth.words), near, tagged)
 
 
-def find_by_words(finding: Finding, words: Weighted, mask: Mask, admitted: int, wanted: int) -> Finding:
+def find_by_words(finding: Finding, words: Weighted, mask: Mask, admitted: int, count: int) -> Finding:
     """The same with what these words bring."""
-    found, in_use = _by_words(finding.live, words, mask, admitted, wanted)
+    found, in_use = _by_words(finding.live, words, mask, admitted, count)
     return finding._replace(by_words=found, by_words_in_use=in_use)
 
 
-def _by_words(live: Live, words: Weighted, mask: Mask, admitted: int, wanted: int) -> tuple[Found, Found]:
-    count = max(LEXICAL, wanted)
+def _by_words(live: Live, words: Weighted, mask: Mask, admitted: int, count: int) -> tuple[Found, Found]:
     rows, figures, deprecated = words.best(mask, admitted, count)
     in_use = _NOTHING
     if 2 * deprecated > len(rows):  # these keep half of their score: look behind them
@@ -117,11 +130,11 @@ def _by_words(live: Live, words: Weighted, mask: Mask, admitted: int, wanted: in
     return Found(rows, figures), in_use
 
 
-def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, wanted: int) -> list[Found]:
+def _near(live: Live, vectors: Mapping[str, Vectors], mask: Mask, visible: int, count: int) -> list[Found]:
     found, is_enough = [], False
     for space, queries in vectors.items():
         blocks = () if is_enough else live.blocks.get(space, ())
-        parts = [block.nearest(queries[:1], mask, max(VECTOR, wanted), reach(visible), _BEHIND) for block, _ in blocks]
+        parts = [block.nearest(queries[:1], mask, count, reach(visible), _BEHIND) for block, _ in blocks]
         found.append(_together([Found(*part) for part in parts]))
         # Where one space knows every row the others weigh what was found; they need not look for more.
         is_enough = is_enough or live.is_covered(space)
@@ -142,12 +155,12 @@ def _tagged(live: Live, asked: Asked, mask: Mask, admitted: int, count: int) -> 
     return Found(*live.segment.table.tagged(keys[:_KEYS], mask, admitted, count)[:2])
 
 
-def chosen_rows(findings: Sequence[Finding], wanted: int) -> list[Rows]:
+def chosen_rows(findings: Sequence[Finding], depth: Depth) -> list[Rows]:
     """The rows of each segment that are among the best of all segments together by any signal: how records are spread over
     segments must not show."""
     if not findings:
         return []
-    lexical, near = max(LEXICAL, wanted), max(VECTOR, wanted)
+    lexical, near = depth
     if len(findings) == 1 and len(findings[0].by_words.rows) <= lexical and _is_by_words_alone(findings[0]):
         return [findings[0].by_words.rows]
     signals = [

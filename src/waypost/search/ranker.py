@@ -22,9 +22,11 @@ from waypost.search import calibration
 from waypost.search.asked import Asked, Rarity, asked_of
 from waypost.search.candidates import (
     F64,
+    Depth,
     Finding,
     Signals,
     chosen_rows,
+    depth_of,
     find,
     find_by_words,
     joined,
@@ -183,31 +185,32 @@ class HybridRanker:
         visible = sum([live.visible(question.audience)[1] for live in lives])
         vectors = self._vectors(asked) if asked.terms else {}
         wanted = query.limit + _SPARE
+        depth = deep = depth_of(asked, vectors, wanted)
         words = _weighted(lives, rarity)
 
-        def found(wanted: int) -> list[Finding]:
+        def found(depth: Depth) -> list[Finding]:
             return [
-                find(live, asked, words[place], vectors, mask, count, visible, wanted)
+                find(live, asked, words[place], vectors, mask, count, visible, depth)
                 for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
             ]
 
-        findings = found(wanted)
-        chosen = chosen_rows(findings, wanted)
+        findings = found(depth)
+        chosen = chosen_rows(findings, depth)
         if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
-            kin, depth = kin_of(findings, crowd), wanted
+            kin = kin_of(findings, crowd)
             if is_flooded(findings, kin):
-                depth = max(wanted, DEEP)
-                findings = found(depth)
+                deep = depth_of(asked, vectors, max(wanted, DEEP))
+                findings = found(deep)
                 kin = kin_of(findings, crowd)
             thin = Rarity(lives, question.audience, asked, kin)
             if not thin.is_like(rarity):
                 rarity, words = thin, _weighted(lives, thin)
                 findings = [
-                    find_by_words(finding, some, mask, count, depth)
+                    find_by_words(finding, some, mask, count, deep.words)
                     for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
                 ]
                 kin = kin_of(findings, crowd)
-            chosen = chosen_rows(thinned(findings, kin, wanted), wanted)
+            chosen = chosen_rows(thinned(findings, kin, wanted), depth)
         parts = [
             measure(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)

@@ -192,7 +192,7 @@ def test_what_is_in_use_is_looked_for_behind_deprecated_ones_also_among_very_man
         live, every = Live(segment), np.ones(count, dtype=np.bool_)
         nothing = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
         finding = Finding(live, nothing, nothing, (), nothing)
-        found = find_by_words(finding, Weighted(segment, [0], [1.0], (0,)), every, count, wanted=10)
+        found = find_by_words(finding, Weighted(segment, [0], [1.0], (0,)), every, count, LEXICAL)
         assert not segment.deprecated[found.by_words_in_use.rows].any()
         assert len(found.by_words_in_use.rows) == min(LEXICAL, -(-count // 8))
 
