@@ -5,6 +5,7 @@ from __future__ import annotations
 from waypost.errors import NotFound, WaypostError
 from waypost.model.principal import SCOPE_READ, Principal
 from waypost.server.af import AfSurface
+from waypost.server.af_paths import BASE
 from waypost.server.asgi import AnyResponse, Request
 
 _OPEN_PATHS = frozenset(("/.well-known/agent-card", "/v1/card"))
@@ -15,6 +16,7 @@ _CARDS = (b"/.well-known/agent-card", b"/.well-known/agent-card/", b"/v1/card", 
 class AfFace:
     name = "agentframework"
     first_segments: tuple[bytes, ...] = (b".well-known", b".agent-framework", b"v1")
+    prompt_paths: tuple[bytes, ...] = (f"{BASE}/agents".encode(), f"{BASE}/agents/".encode())
 
     def __init__(self, surface: AfSurface) -> None:
         self._surface = surface

@@ -59,6 +59,7 @@ _FILTERS = 16  # capabilities that one list may ask for
 class AnnounceFace:
     name = "announce"
     first_segments: tuple[bytes, ...] = (b"agents", b"ws")
+    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ Answer = Callable[[Request, Principal], Awaitable[Response]]
 class ArdFace:
     name = "ard"
     first_segments: tuple[bytes, ...] = (b"ard",)
+    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, UriTooLong, WaypostError, codes_of
 from waypost.model.json import dump_json
+from waypost.server import prompt
 from waypost.server.asgi import decode_path
 from waypost.server.conditional import http_date
 from waypost.server.outgoing import Outgoing
@@ -34,10 +36,13 @@ class GuardedProtocol(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _tls: dict[str, Any] | None = None
+    _prompt: RequestResponseCycle | None = None  # of a request that may be answered at once, when all of it is there
+    _may_be_prompt = False  # one in each piece of what comes in: others have their turn too
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._outgoing = Outgoing(transport, self.loop)
+        self._promises: Callable[[str, bytes], bool] = getattr(self.app, "is_prompt", _never)
         self.transport = self._outgoing  # type: ignore[assignment]
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
@@ -54,12 +59,30 @@ class GuardedProtocol(HttpToolsProtocol):
         offer_whole(cycle, self._outgoing)
         super()._start_asgi_task(cycle, app)
 
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        cycle = self._prompt
+        if cycle is not None:
+            self._prompt = None
+            if len(cycle.body) > limits.REQUEST_BYTES:
+                self._start_asgi_task(cycle, self.app)
+                return
+            offer_whole(cycle, self._outgoing)
+            task = prompt.start(cycle.run_asgi(self.app), self.loop)
+            if task is not None:
+                task.add_done_callback(self.tasks.discard)
+                self.tasks.add(task)
+
     def on_response_complete(self) -> None:
         self._outgoing.send()
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
+        self._may_be_prompt = True
         super().data_received(data)
+        if self._prompt is not None:  # more of it is to come
+            cycle, self._prompt = self._prompt, None
+            self._start_asgi_task(cycle, self.app)
         if self._in_head and not self.transport.is_closing():
             self._wait_for_more_of_the_head(len(data))
 
@@ -134,10 +157,19 @@ class GuardedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            if self._is_prompt(scope["method"], raw_path):
+                self._prompt, self._may_be_prompt = self.cycle, False
+            else:
+                self._start_asgi_task(self.cycle, self.app)
         else:  # requests that come before the answer to one before them wait for their turn
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _is_prompt(self, method: str, raw_path: bytes) -> bool:
+        """Whoever closes the connection, or asks whether to go on, is answered as ever: nothing may follow the first, and the
+        second has not come."""
+        is_usual = self._may_be_prompt and self.cycle.keep_alive and not self.expect_100_continue
+        return is_usual and self._promises(method, raw_path)
 
     def _set_date(self) -> None:
         """uvicorn looks at the clock once a second: a change would then look newer than the answer that tells it."""
@@ -190,6 +222,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started):
             self.transport.write(_refusal_bytes(error))
         self.transport.close()
+
+
+def _never(method: str, raw_path: bytes) -> bool:
+    return False
 
 
 def _head_too_large(url: bytes) -> WaypostError:

@@ -52,6 +52,7 @@ _INSTRUCTIONS: Final = (
 class McpFace:
     name = "mcp"
     first_segments: tuple[bytes, ...] = (b"mcp",)
+    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(self, tools: dict[str, Tool], *, anonymous_read: bool = False, rates: Rates | None = None) -> None:
         self._tools = tools

@@ -116,6 +116,7 @@ class OwnFace:
                 path="/api/v1/agents/{id}",
                 operation="get",
                 handler=self.get,
+                prompt=True,
                 summary="Read one agent in any dialect",
                 parameters=(Parameter(name="as", schema=DIALECT),),
                 answers={200: Body(schema=document_schema(), also=_DOCUMENT_TYPES)},

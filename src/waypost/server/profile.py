@@ -48,6 +48,7 @@ class ProfileFace:
                 path="/profile/v1/discover",
                 operation="find",
                 handler=self.discover,
+                prompt=True,
                 summary="Find agents for a task",
                 body=Body(schema=DISCOVERY_REQUEST),
                 answers={200: Body(schema=DISCOVERY_RESPONSE)},

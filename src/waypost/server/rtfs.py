@@ -28,6 +28,7 @@ _DISCOVER = "rtfs.registry.discover"
 class RtfsFace:
     name = "rtfs"
     first_segments: tuple[bytes, ...] = (b"rtfs",)
+    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(
         self, registry: Registry, *, anonymous_read: bool = False, list_all: bool = False, rates: Rates | None = None

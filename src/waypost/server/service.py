@@ -50,6 +50,7 @@ class Face(Protocol):
     """A face that answers for whole prefixes in its own error style (AF, RTFS)."""
 
     name: str
+    prompt_paths: tuple[bytes, ...]  # of lists that are read without waiting for anybody
     first_segments: tuple[bytes, ...]  # of the paths it may claim: most requests are told apart by this alone
 
     def claims(self, raw_path: bytes) -> bool: ...
@@ -98,6 +99,10 @@ class Service:
         )  # a principal, and the same with an address: who writes, writes on
         self._run = secrets.token_hex(5)
         self._numbers = itertools.count(1)
+        self._prompt = frozenset(
+            [(route.method, route.path.encode().removesuffix(b"{id}")) for route in routes if route.prompt]
+            + [("GET", path) for face in faces for path in face.prompt_paths]
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -109,6 +114,15 @@ class Service:
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
+
+    def is_prompt(self, method: str, raw_path: bytes) -> bool:
+        """Whether a request is answered without waiting for anybody, as a rule. Not where outsiders say who asks."""
+        if self._authenticator.may_ask_others:
+            return False
+        if (method, raw_path) in self._prompt:
+            return True
+        cut = raw_path.rfind(b"/") + 1
+        return (method, raw_path[:cut]) in self._prompt and b":" not in raw_path[cut:]
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
