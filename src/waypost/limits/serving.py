@@ -22,6 +22,7 @@ FORWARD_IDLE_SECONDS: Final = 30  # well before the writing process closes them:
 FORWARD_ANSWER_SECONDS: Final = 60  # how long the writing process may take for the head of its answer
 FORWARD_PART_BYTES: Final = 64 * KIB  # of an answer that wait for a slow client
 OUTGOING_BYTES: Final = 64 * KIB  # of an answer that are gathered before they are sent, in one call to the system
+DEPARTURE_SECONDS: Final = 0.0005  # for which an answer waits at most for others that leave with it
 REQUEST_ID_CHARS: Final = 128
 IDEMPOTENCY_KEY_CHARS: Final = 255
 IDEMPOTENCY_KEEP_SECONDS: Final = 86_400

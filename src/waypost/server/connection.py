@@ -20,7 +20,7 @@ from waypost.model.json import dump_json
 from waypost.server import prompt
 from waypost.server.asgi import decode_path
 from waypost.server.conditional import http_date
-from waypost.server.outgoing import Outgoing
+from waypost.server.outgoing import Outgoing, departures_of
 from waypost.server.problems import problem_headers, problem_of
 from waypost.server.socket_protocols import PROTOCOLS, OpenSockets, announcing
 from waypost.server.tls import tls_extension
@@ -41,7 +41,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._outgoing = Outgoing(transport, self.loop)
+        self._outgoing = Outgoing(transport, departures_of(self.loop))
         self._promises: Callable[[str, bytes], bool] = getattr(self.app, "is_prompt", _never)
         self.transport = self._outgoing  # type: ignore[assignment]
         tls = transport.get_extra_info("ssl_object")
@@ -72,10 +72,6 @@ class GuardedProtocol(HttpToolsProtocol):
             if task is not None:
                 task.add_done_callback(self.tasks.discard)
                 self.tasks.add(task)
-
-    def on_response_complete(self) -> None:
-        self._outgoing.send()
-        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         self._may_be_prompt = True

@@ -58,7 +58,7 @@ class _Exchange:
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        self._outgoing.write_now(head if cycle.scope["method"] == "HEAD" else head + body)
+        self._outgoing.write_whole(head if cycle.scope["method"] == "HEAD" else head + body)
         cycle.message_event.set()
         cycle.on_response()
         return True
