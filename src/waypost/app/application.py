@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.app.models import Models
+from waypost.app.models import INDEX, Models
 from waypost.errors import WaypostError
 from waypost.net.outgoing import Outgoing
 from waypost.registry.engine import Registry
@@ -30,6 +30,8 @@ from waypost.server.service import Service
 from waypost.server.tls import Tls
 from waypost.server.upstream import Upstream
 from waypost.settings import Settings
+from waypost.stores.read_ahead import read_ahead
+from waypost.stores.sqlite_schema import FILE_NAME
 
 
 class Application(msgspec.Struct, kw_only=True):
@@ -76,8 +78,16 @@ class Application(msgspec.Struct, kw_only=True):
             await load_samples(self.registry)
 
     def answering(self) -> None:
-        """What can wait until requests are answered: models are loaded in the background."""
+        """What can wait until requests are answered: models are loaded in the background, and files are read ahead."""
         threading.Thread(target=self.models.load, name="waypost-models", daemon=True).start()
+        if self.upstream is None and self.settings.store != "memory":
+            threading.Thread(target=self._read_ahead, name="waypost-read-ahead", daemon=True).start()
+
+    def _read_ahead(self) -> None:
+        """What questions are answered from, then what is shown of agents. One process does it for all."""
+        data = self.settings.data
+        indexed = sorted(path for path in (data / INDEX).rglob("*") if path.is_file())
+        read_ahead((*indexed, data / FILE_NAME))
 
     def ending(self) -> Callable[[], None]:
         """What is to be done when a signal says that it is over: streams end, readiness turns."""

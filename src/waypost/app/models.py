@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from waypost.embedders.choice import Choice
 
 _MODELS = "models"
-_INDEX = "index"
+INDEX = "index"
 
 
 class Models:
@@ -52,7 +52,7 @@ def make_ranker(settings: Settings, models: Models) -> Ranker:
     """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
     from waypost.search.ranker import HybridRanker
 
-    folder = None if settings.store == "memory" else settings.data / _INDEX
+    folder = None if settings.store == "memory" else settings.data / INDEX
     if settings.embedder == "none":
         return HybridRanker(folder)
     return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)

@@ -1,0 +1,53 @@
+"""Files are brought into the system's cache, as far as there is room, and nothing depends on it."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from pathlib import Path
+
+from waypost.stores.read_ahead import read_ahead
+
+
+def resident_pages(path: Path) -> int:
+    """How many pages of a file the system holds."""
+    size = path.stat().st_size
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
+        pages = -(-size // mmap.PAGESIZE)
+        told = (ctypes.c_ubyte * pages)()
+        place = (ctypes.c_char * size).from_buffer(mapped)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.mincore(ctypes.c_void_p(ctypes.addressof(place)), ctypes.c_size_t(size), told) == 0
+        finally:
+            del place
+        return sum(flag & 1 for flag in told)
+
+
+def test_what_was_not_in_memory_is_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(64 * mmap.PAGESIZE))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert read_ahead([path]) == 64 * mmap.PAGESIZE
+    until = time.monotonic() + 20
+    while resident_pages(path) < 64 and time.monotonic() < until:
+        time.sleep(0)  # it is on its way
+    assert resident_pages(path) == 64
+
+
+def test_what_is_not_there_or_no_file_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert read_ahead([tmp_path / "nowhere", tmp_path, path]) >= 100
+
+
+def test_more_than_there_is_room_for_is_left_alone(tmp_path: Path) -> None:
+    vast, small = tmp_path / "vast", tmp_path / "small"
+    with vast.open("wb") as file:
+        file.truncate(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # a hole: it takes no room on the disk
+    small.write_bytes(b"x" * 100)
+    assert read_ahead([vast, small]) == 100
