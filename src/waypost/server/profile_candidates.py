@@ -14,13 +14,14 @@ from waypost.model.health import UNKNOWN
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.query import Candidate, Evidence, Findings, Query, Ranking
 from waypost.model.record import AgentRecord, Binding, BriefBinding, BriefRecord, record_to_json
-from waypost.model.registration import Brief, Entry
+from waypost.model.registration import Entry
 from waypost.model.times import find_instant, to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER
 from waypost.registry.constraints import MAX_AGE
 from waypost.registry.engine import Registry
 from waypost.registry.finding import Search
 from waypost.registry.lru import Halves
+from waypost.registry.ports import Committed
 
 _PLACES: Final = 4
 _SHORT_DESCRIPTION = 280
@@ -43,6 +44,7 @@ _OURS = (
 )
 
 
+_USUAL: Final = Query(text="")  # as most are asked
 _Key = str | tuple[str, str, bool]  # an id, and how it is shown where that is unusual
 
 
@@ -61,6 +63,18 @@ class CandidateWriter:
         self._registry = registry
         self._catalogue = registry.catalogue
         self._kept: Halves[_Key, tuple[Entry, bytes]] = Halves(limits.CANDIDATE_CACHE)
+        registry.observe(self._take_in)
+
+    def _take_in(self, committed: Committed) -> None:
+        """Write a public agent down while it is at hand: whoever finds it need not read it. Hidden ones are left alone, so that
+        they take no place of others (V2); so are renewals, which are many."""
+        registration = committed.registration
+        if registration is None or registration.visibility != "public" or committed.event.type == "renewed":
+            return
+        entry = self._catalogue.find(registration.id)
+        if entry is not None and entry.protocols and entry.health == UNKNOWN:
+            shown = _short_shown(registration.record, entry, _USUAL, redact=False)
+            self._kept.put(entry.id, (entry, _unscored(shown)))
 
     async def plain(
         self, search: Search, ranking: Ranking, query: Query, *, redact: bool
@@ -98,7 +112,7 @@ class CandidateWriter:
             found = await self._registry.briefs(brief)
             for entry in brief:
                 if entry.id in found:
-                    shown = _unscored(_brief_json(found[entry.id], entry, query, redact=redact))
+                    shown = _unscored(_short_shown(found[entry.id].record, entry, query, redact=redact))
                     read[entry.id] = shown
                     self._kept.put(_key(entry.id, query, redact=redact), (entry, shown))
         rest = {entry.id for entry in missing if entry.id not in read}
@@ -156,9 +170,8 @@ def candidate_json(candidate: Candidate, query: Query, oldest: float | None, *, 
     return shown
 
 
-def _brief_json(brief: Brief, entry: Entry, query: Query, *, redact: bool) -> JsonObject:
+def _short_shown(record: AgentRecord | BriefRecord, entry: Entry, query: Query, *, redact: bool) -> JsonObject:
     """The same of an agent that is told in short and whose endpoint is not checked."""
-    record = brief.record
     shown = _short_json(record, query.detail)
     shown["status"] = record.effective_status
     if redact:
