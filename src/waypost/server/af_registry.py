@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import cast
 
 from waypost import limits
 from waypost.dialects import CODECS
@@ -134,7 +135,7 @@ class RegistryDirectory:
         kept = self._wholes if whole else self._summaries
         found = kept.find_each(entries)
         if None not in found:
-            return found  # type: ignore[return-value]
+            return cast(list[AfAgent], found)
         missing = [entry for entry, agent in zip(entries, found, strict=True) if agent is None]
         made = await (self._made_whole(missing) if whole else self._made_summaries(missing))
         pairs = zip(entries, found, strict=True)

@@ -257,10 +257,11 @@ OVERVIEW: dict[str, Any] = {
 
 FIGURES: dict[str, Any] = {
     "type": "object",
-    "required": ["agents", "by_status"],
+    "required": ["agents", "by_status", "by_visibility"],
     "properties": {
         "agents": {"type": "integer"},
         "by_status": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "by_visibility": {"type": "object", "additionalProperties": {"type": "integer"}},
         "indexing_pending": {"type": "integer"},
         "revision": {"type": "integer"},
         "workers": {

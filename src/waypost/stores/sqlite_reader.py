@@ -138,10 +138,13 @@ class Reader:
 
     def begin(self) -> None:
         """From here on all statements see the same commit, and none has to ask anew which one that is."""
-        self._run("BEGIN")
+        if not self.connection.in_transaction:
+            self._run("BEGIN")
 
     def end(self) -> None:
-        self._run("ROLLBACK")
+        """A fault of the disk may have ended it already."""
+        if self.connection.in_transaction:
+            self._run("ROLLBACK")
 
     def events(self, after: int, limit: int) -> list[Event]:
         found = self._run(

@@ -9,6 +9,7 @@ import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -51,10 +52,13 @@ class SqliteReads(ABC):
         self._near, self._far = Reader(open_reader(path, mapped=True)), Reader(open_reader(path))
 
     def _take_readers(self) -> list[sqlite3.Connection]:
-        """The connections, to be closed; nothing is read after this."""
-        readers = [reader.connection for reader in (self._near, self._far) if reader is not None]
+        """The connections, to be closed; nothing is read after this, and none of them holds on to a state of the file."""
+        readers = [reader for reader in (self._near, self._far) if reader is not None]
         self._near = self._far = None
-        return readers
+        for reader in readers:
+            with suppress(sqlite3.Error):
+                reader.end()
+        return [reader.connection for reader in readers]
 
     def _held(self) -> Reader:
         """The reader of the event loop, in a turn of many reads that see one state of the file: to ask for the newest one
@@ -76,7 +80,8 @@ class SqliteReads(ABC):
             self._turn.cancel()
             self._turn = None
             if self._near is not None:
-                self._near.end()
+                with suppress(sqlite3.Error):  # whoever reads next is told
+                    self._near.end()
 
     def _read_here(self, read: Callable[[Reader], T]) -> T:
         self.end_turn()

@@ -341,7 +341,17 @@ def test_an_export_counts_what_has_no_document_of_the_dialect(shell: Shell, agen
     assert (ran.code, "1 agent has no profile document" in ran.err) == (0, True)
     whole = shell("export", "--as", "source")
     assert unreachable in whole.lines
-    assert whole.err == ""
+    assert "document" not in whole.err
+
+
+def test_an_export_tells_of_agents_that_are_not_public(shell: Shell, agent: Document) -> None:
+    """Who may see an agent stands in no document, so that an import would show it to everybody."""
+    shell("register", shell.write("a.json", agent), "--visibility", "private")
+    ran = shell("export", "--as", "source")
+    assert agent in ran.lines
+    (told,) = ran.err.splitlines()
+    assert "not public" in told
+    assert "--visibility" in told
 
 
 def test_the_export_of_an_empty_registry_is_imported(shell: Shell) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import jsonschema
 import pytest
 
@@ -224,6 +225,25 @@ async def test_figures_show_the_revision_to_admins_only(tmp_path: Path) -> None:
         seen = (await bench.as_("bob").get("/api/v1/stats")).json()
         assert seen["agents"] == 0
         assert "revision" not in seen
+
+
+async def test_figures_tell_by_visibility_what_the_caller_sees(tmp_path: Path) -> None:
+    async with service(tmp_path) as bench:
+        for number, (owner, visibility) in enumerate(
+            (("alice", "public"), ("alice", "internal"), ("alice", "private"), ("bob", "private"), ("bob", "public"))
+        ):
+            headers = {"Waypost-Visibility": visibility}
+            await bench.as_(owner).post("/api/v1/agents", json=profile(f"agent-{number}"), headers=headers)
+
+        async def seen(client: httpx.AsyncClient) -> dict[str, int]:
+            figures = (await client.get("/api/v1/stats")).json()
+            assert sum(figures["by_visibility"].values()) == figures["agents"]
+            told: dict[str, int] = figures["by_visibility"]
+            return told
+
+        assert await seen(bench.admin()) == {"public": 2, "internal": 1, "private": 2}
+        assert await seen(bench.as_("alice")) == {"public": 2, "internal": 1, "private": 1}
+        assert await seen(bench.as_("carol")) == {"public": 2, "internal": 1}
 
 
 async def test_a_minted_token_works_until_it_expires_and_only_for_its_scopes(tmp_path: Path) -> None:

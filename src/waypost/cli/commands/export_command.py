@@ -31,16 +31,23 @@ from waypost.errors import InvalidParameter
 def command(session: Session, as_: str, target: Path | None) -> None:
     """Write every agent that you may see, one JSON document on each line (with -o json: one array).
 
-    An agent that has no document of the dialect is left out, and counted on stderr.
+    An agent that has no document of the dialect is left out, and counted on stderr. Who may see an agent stands in no document:
+    whoever imports them says so, with --visibility.
     """
     printer = session.printer()
     with session.client() as client, _target(target) as file:
         lines = counted(printer, "Exporting", client.export_lines(as_), visible=not file.isatty())
         written = _write(file, lines, array=printer.output == "json")
-        left_out = client.stats().agents - written if as_ != "source" else 0
+        stats = client.stats()
+        left_out = stats.agents - written if as_ != "source" else 0
+        seen_by = stats.document.get("by_visibility", {"public": stats.agents})
+        hidden = stats.agents - seen_by.get("public", 0)
     if left_out > 0:
         agents = "1 agent has" if left_out == 1 else f"{left_out} agents have"
         printer.note(f"warning: {agents} no {as_} document; --as source writes what was received", "yellow")
+    if hidden > 0:
+        agents = "1 agent is" if hidden == 1 else f"{hidden} agents are"
+        printer.note(f"warning: {agents} not public, and would be after `import` without --visibility", "yellow")
 
 
 @contextlib.contextmanager
