@@ -25,7 +25,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 LEXICAL: Final = 120  # candidates by words; PRO-31: no signal looks at more than these in detail
-ALONE: Final = 64  # likewise of one clause where only words bring any: what other signals would lift is not there
+ALONE: Final = 40  # likewise of one clause where only words bring any: what other signals would lift is not there
 VECTOR: Final = 64  # and by vectors
 _KEYS: Final = 1024  # spellings of tags that are looked for: of more than a hundred tags
 _BEHIND: Final = 256  # further ones that were measured on the way: enough to see a crowd and to look past it
@@ -179,6 +179,7 @@ def _is_by_words_alone(finding: Finding) -> bool:
     return not any(len(found.rows) for found in others)
 
 
+_NO_SKILLS: Final = np.zeros(1024, dtype=np.float32)  # read only
 _NOTHING: Final = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
 
 
@@ -216,6 +217,8 @@ def _similarities(live: Live, space: str, rows: Rows, queries: Vectors) -> tuple
 
 def _skills(live: Live, vectors: Mapping[str, Vectors], rows: Rows) -> F32:
     """By the space that has a vector for each example."""
+    if not vectors:
+        return _NO_SKILLS[: len(rows)] if len(rows) <= len(_NO_SKILLS) else np.zeros(len(rows), dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.float32)
     for space in vectors:
         for block, _ in live.blocks.get(space, ()):

@@ -38,6 +38,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _tls: dict[str, Any] | None = None
     _prompt: RequestResponseCycle | None = None  # of a request that may be answered at once, when all of it is there
     _may_be_prompt = False  # one in each piece of what comes in: others have their turn too
+    _idle_since: float | None = None  # None: a request is on its way or being answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,12 +49,48 @@ class GuardedProtocol(HttpToolsProtocol):
         if tls is not None:
             self._tls = {"tls": tls_extension(tls)}
         # Whoever connects and says nothing is treated as one who has nothing more to say.
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._is_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         self._head_is_over()
         super().connection_lost(exc)
+
+    def _is_idle(self) -> None:
+        """From now on the time of a connection on which nothing is asked is counted. One clock runs for as long as it is open,
+        and looks when it rings whether it is time: to set one for each request would cost as much as answering some."""
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None or self.transport.is_closing():
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, with the clock of `_is_idle`."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._idle_since = None
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._is_idle()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         offer_whole(cycle, self._outgoing)
