@@ -14,6 +14,7 @@ from itertools import compress, islice
 from operator import not_
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyroaring import BitMap
 
 from waypost.model.names import hash_slug, slug, unslug
@@ -196,6 +197,7 @@ class Catalogue:
         """The entry of an agent once more, with what it states, unless it changed meanwhile."""
         held, ordinal = self._entries.get(entry.id), self.tags.ordinal(entry.id)
         if held is not None and ordinal is not None and held.revision == entry.revision:
+            entry = msgspec.structs.replace(entry, number=held.number)
             self._entries[entry.id] = entry
             self._stated.remove(ordinal, held)
             self._stated.put(ordinal, entry)

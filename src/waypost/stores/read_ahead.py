@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _AT_ONCE = 8 << 20  # bytes; between two of these others have their turn
-_SHARE = 4  # of the machine's memory, all files together
+_SHARE = 4  # of the memory, all files together
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def read_ahead(paths: Iterable[Path]) -> int:
@@ -42,7 +43,17 @@ def _ask_for(path: Path, size: int) -> int:
 
 
 def _memory_bytes() -> int:
+    """Of the machine, or of the container, where that has a limit of its own."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
+    return min([installed, *(found for found in map(_limit_in, _LIMITS) if found is not None)])
+
+
+def _limit_in(path: Path) -> int | None:
+    try:
+        told = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(told) if told.isdigit() else None  # `max`: none

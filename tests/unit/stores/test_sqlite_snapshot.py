@@ -64,6 +64,26 @@ async def _without_snapshot(folder: Path) -> list[Entry]:
         await store.close()
 
 
+async def test_entries_of_an_earlier_release_know_their_rows_from_the_first_clean_stop_on(stopped: Path) -> None:
+    connection = sqlite3.connect(stopped / FILE_NAME)
+    with connection:
+        connection.execute("DROP TABLE snapshot")
+        for agent_id, row in connection.execute("SELECT id, entry FROM entries").fetchall():
+            entry, *rest = msgspec.json.decode(row)
+            older = msgspec.json.encode((entry[:-1], *rest))  # its number is the last member
+            connection.execute(
+                "UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (older, zlib.crc32(older), agent_id)
+            )
+    numbers = dict(connection.execute("SELECT id, number FROM entries").fetchall())
+    connection.close()
+    store = await _opened(stopped)
+    assert {entry.number for entry in await _entries(store)} == {0}
+    await store.close()
+    found = _snapshot(stopped)
+    assert found is not None
+    assert {entry.id: entry.number for entry in found} == numbers
+
+
 async def test_a_clean_stop_leaves_all_entries_in_the_order_of_ids(stopped: Path) -> None:
     found = _snapshot(stopped)
     assert found is not None
