@@ -28,12 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.embedders import fitted
-from waypost.embedders.cutting import Tokenizer
 from waypost.embedders.onnx import OnnxEncoder, open_folder
-from waypost.embedders.package import WIDTH, Model, find_package, load_model
+from waypost.embedders.package import WIDTH, Model, Package, find_package, load_model, load_tokenizer
 from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.sentencepiece import Vocabulary
 from waypost.embedders.static import Means, condense
+from waypost.embedders.tokenizer import Tokenizer
 from waypost.embedders.use import Network
 from waypost.search.centroids import train
 from waypost.search.clauses import clauses
@@ -73,10 +72,11 @@ def names() -> list[str]:
     return [name for name in dict.fromkeys(found) if name]
 
 
-def topics(vocabulary: Vocabulary) -> list[str]:
+def topics(tokenizer: Tokenizer) -> list[str]:
     """What texts may be about: names, and the likeliest words of four letters and more."""
-    order = np.argsort(-vocabulary.scores, kind="stable")
-    pieces = [vocabulary.pieces[number] for number in order]
+    order = np.argsort(-np.array(tokenizer.scores(), np.float32), kind="stable")
+    texts_of = tokenizer.pieces()
+    pieces = [texts_of[number] for number in order]
     words = [
         piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isascii() and piece[1:].isalpha()
     ]
@@ -97,23 +97,27 @@ def unit(vectors: F32) -> F32:
 
 
 def fitted_arrays(model: Model) -> dict[str, npt.NDArray[np.generic]]:
-    tokenizer = Tokenizer(model.vocabulary)
+    tokenizer = load_tokenizer(package())
     means = Means(condense(model, np.eye(WIDTH, dtype=np.float32)))
     made: dict[str, npt.NDArray[np.generic]] = {}
     for part, vectors in ((fitted.STATIC, means.encode), (fitted.NETWORK, Network(model).encode)):
         encode = PieceEncoder(tokenizer, vectors, WIDTH)
         projection = projected(encode(texts()), EVENNESS[part])
-        carried = unit(encode(topics(model.vocabulary)) @ projection.astype(np.float32))
+        carried = unit(encode(topics(tokenizer)) @ projection.astype(np.float32))
         made[f"{part}.projection.npy"] = projection
         made[f"{part}.landmarks.npy"] = train(carried, LISTS, SEED).codes
     return made
 
 
-def installed() -> Model:
-    package = find_package()
-    if package is None:
+def package() -> Package:
+    found = find_package()
+    if found is None:
         sys.exit("The package of the default model is not installed.")
-    return load_model(package, None)
+    return found
+
+
+def installed() -> Model:
+    return load_model(package(), None)
 
 
 def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
@@ -124,7 +128,7 @@ def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
 
 
 def train_onnx(path: Path) -> None:
-    vectors = OnnxEncoder(open_folder(path))(topics(installed().vocabulary))
+    vectors = OnnxEncoder(open_folder(path))(topics(load_tokenizer(package())))
     np.save(path / "landmarks.npy", train(vectors, LISTS, SEED).codes)
 
 

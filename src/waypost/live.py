@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,7 +29,6 @@ from waypost.client.key_files import read_key
 from waypost.client.lines import Line, LineNews
 from waypost.client.registries import http_client
 from waypost.client.talk import Answers, ChatMessage, Handler, LateHandler, Reply, message_of
-from waypost.client.text_frames import ServerFrames
 from waypost.domains.resolving import DomainResolver, ResolveOptions
 from waypost.errors import (
     ConfigurationError,
@@ -283,7 +282,6 @@ class LiveAgent:
             ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
             close_timeout=limits.SOCKET_CLOSE_SECONDS,
             select_subprotocol=_subprotocol,
-            create_connection=ServerFrames,
         )
         self._servers.append(server)
         bound = next(iter(server.sockets)).getsockname()[1]
@@ -345,7 +343,7 @@ class LiveAgent:
             self._strangers[address] -= 1
 
         try:
-            await self.me.converse(SocketLink(cast(ServerFrames, connection)), opened=opened)
+            await self.me.converse(SocketLink(connection), opened=opened)
         except (LinkLost, Ended, PeerFault, WaypostError):
             return
         finally:

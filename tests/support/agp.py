@@ -75,9 +75,6 @@ class MemoryLink:
             raise frame
         return frame
 
-    def find(self) -> str | None:
-        return None
-
     async def close(self, code: int, reason: str) -> None:
         for end in (self, self.other):
             if end.closed is None:

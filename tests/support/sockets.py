@@ -19,8 +19,8 @@ from websockets.typing import Subprotocol
 
 from support.service import Bench, service
 from waypost.server.agp_socket import SocketPaths
+from waypost.server.bounded_socket import BoundedSocket
 from waypost.server.listening import Server, bind
-from waypost.server.socket_frames import SocketProtocol
 from waypost.server.websocket import Sockets
 
 ANSWER_SECONDS = 60.0
@@ -203,7 +203,7 @@ async def open_session(url: str, token: str | None, **more: Any) -> ClientConnec
 async def socket_service(
     data: Path,
     *,
-    protocol: type[SocketProtocol] = SocketProtocol,
+    protocol: type[BoundedSocket] = BoundedSocket,
     recheck_seconds: float | None = None,
     stall_seconds: float | None = None,
     **settings: Any,

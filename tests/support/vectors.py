@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from waypost.embedders.loading import Encode
-from waypost.embedders.package import Model, Package, find_package, load_model
+from waypost.embedders.package import Model, Package, find_package, load_model, load_tokenizer
 from waypost.embedders.pieces import load_encoders
+from waypost.embedders.tokenizer import Tokenizer
 
 SENTENCES = {
     "en": (
@@ -72,3 +73,8 @@ def model() -> Model:
 
 def encoders() -> dict[str, Encode]:
     return load_encoders(installed(), None)
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return load_tokenizer(installed())

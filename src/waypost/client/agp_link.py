@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import certifi
 from websockets.asyncio.client import connect
+from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from waypost import limits
-from waypost.client.text_frames import ClientFrames, TextFrames
 from waypost.errors import ConfigurationError, InvalidParameter, Unauthorized, Unavailable, WaypostError
 from waypost.meeting.link import LinkLost
 from waypost.settings import is_loopback
@@ -24,14 +24,11 @@ from waypost.wire.agp import SUBPROTOCOL
 
 
 class SocketLink:
-    def __init__(self, connection: TextFrames) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.find = connection.find_text
 
     async def send(self, frame: str) -> None:
-        """At once while the other side takes what it is sent; else when it has taken some of it."""
-        if self._connection.write_text(frame):
-            return
+        """Wait only while the write buffer is full."""
         try:
             await self._connection.send(frame)
         except ConnectionClosed as error:
@@ -74,12 +71,11 @@ async def dial(
             ping_timeout=limits.SOCKET_SILENCE_SECONDS - limits.SOCKET_PING_SECONDS,
             close_timeout=limits.SOCKET_CLOSE_SECONDS,
             ssl=(tls or tls_1_3()) if secure else None,
-            create_connection=ClientFrames,
             **where,
         )
     except (OSError, TimeoutError, WebSocketException) as error:
         raise _unreachable(url, error) from None
-    return SocketLink(cast(ClientFrames, connection))
+    return SocketLink(connection)
 
 
 def check_address(url: str) -> None:

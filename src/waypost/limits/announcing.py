@@ -38,7 +38,6 @@ SOCKET_PING_SECONDS: Final = 30  # ANN-37: nothing heard for so long, and the ot
 SOCKET_SILENCE_SECONDS: Final = 60  # P-28: nothing heard for so long, and it is over
 SOCKET_CLOSE_SECONDS: Final = 5  # for the other side to take the last frame
 SOCKET_RECHECK_SECONDS: Final = 20  # W9: a credential that ended is noticed well within a minute
-SOCKET_UNSENT_BYTES: Final = 256 * KIB  # of one connection; beyond it a sender waits until some of it is taken
 SOCKET_SUBSCRIPTIONS: Final = 32  # W10: of one session
 SOCKET_TOLD: Final = 10_000  # agents of one subscription that are remembered, so that it hears when they are gone
 SOCKET_REFUSALS: Final = 16  # messages refused in a row before the session ends with the code of the last

@@ -65,7 +65,6 @@ BOUND_KEY_CACHE: Final = 1024  # rows of the trust store with their keys read, s
 EMBEDDER_PIECES: Final = 256  # of one text; what a sentence model says of more is no better
 EMBEDDER_BATCH_PIECES: Final = 384  # worked on at once: some milliseconds, and what is computed stays in the cache
 EMBEDDER_ROWS: Final = 6000  # pieces whose share of the network is kept, 13 KiB each; a language is spoken with fewer
-EMBEDDER_WORDS: Final = 50_000  # words whose pieces are kept
 EMBEDDER_CUTS: Final = 32  # texts whose pieces are kept: a question with its clauses, from one space to the next
 EMBEDDER_QUESTIONS: Final = 4096  # texts whose vectors are kept, 1 KiB each
 EMBEDDER_QUESTION_TEXTS: Final = 16  # a question and its clauses; more at once are agents, who come once

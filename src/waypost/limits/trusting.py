@@ -15,9 +15,6 @@ JWS_BYTES: Final = 8 * KIB  # a token, or the header of a detached signature
 JWKS_KEYS: Final = 64
 JWKS_BYTES: Final = 64 * KIB
 SIGNATURES: Final = 8  # of one document that are looked at
-KNOWN_KEYS: Final = 64  # keys whose multiples are held, 98 KB each: those of conversations under way
-KNOWN_KEY_AT_ONCE: Final = 32  # signatures of a known key that are verified in one step: longer, and others wait for it
-KNOWN_KEY_SIGNATURES: Final = 16  # of a key that held before its multiples are computed, which takes as long as eight
 
 # --- Owners --------------------------------------------------------------------------------------
 TOKEN_TTL_MAX_SECONDS: Final = 86_400

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.registry.ports import Clock
 from waypost.wire.agp import Message, Unsigned
-from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Incoming, Opened, Said
+from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
 
 log = logging.getLogger("waypost.meeting")
 
@@ -79,7 +79,7 @@ class Conversation:
     # fmt: off
     __slots__ = (  # thousands may be open and silent
         "_acked", "_acknowledged_last", "_acknowledging", "_arrived", "_beat", "_clock", "_deadline", "_fault",
-        "_flight", "_group", "_has_more", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
+        "_flight", "_group", "_heard_at", "_is_keeping", "_is_loaded", "_is_over", "_is_parted", "_is_sending",
         "_link", "_listener", "_loop", "_mail", "_on_control", "_on_open", "_outgoing", "_parting", "_peers",
         "_room", "_sending_since", "_sent_at", "_taken", "_timing", "_unacknowledged", "opened", "peer_key",
         "session",
@@ -127,7 +127,7 @@ class Conversation:
         self._room = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
         self._parting: asyncio.Future[None] | None = None
-        self._is_parted = self._has_more = False
+        self._is_parted = False
         self._is_sending = self._is_keeping = self._is_loaded = self._is_over = False
 
     @property
@@ -251,40 +251,22 @@ class Conversation:
     # --- What comes in ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Some of what is here at once. Then those have their turn who keep it and acknowledge it, while more is on its way."""
-        find = self._link.find
-        frame: str | bytes | None = find()
         while True:
-            if frame is None:
-                frame = await self._link.receive()
-            else:
-                await asyncio.sleep(0)
-            frames = [frame]
-            while len(frames) < limits.AGP_AT_ONCE and (frame := find()) is not None:
-                frames.append(frame)
+            frame = await self._link.receive()
             self._heard_at = self._loop.time()
-            await self._take(frames)
-            frame = find()
-            self._has_more = frame is not None
+            await self._take(frame)
 
-    async def _take(self, frames: Sequence[str | bytes]) -> None:
-        now = self._clock.now()
-        taken: Iterable[Incoming]
-        if len(frames) == 1:
-            taken = (self.session.receive(frames[0], now),)
-        else:
-            taken = self.session.receive_all(frames, now, second_hand.do)
-        for incoming in taken:
-            match incoming:
-                case Said(message):
-                    self._arrive(message)
-                    while len(self._arrived) >= limits.AGP_QUEUE:
-                        self._taken = self._loop.create_future()
-                        await self._taken
-                case Acknowledged(ids):
-                    await self._acknowledged(ids)
-                case Controlled(action, message, verified):
-                    await self._controlled(action, message, verified)
+    async def _take(self, frame: str | bytes) -> None:
+        match self.session.receive(frame, self._clock.now()):
+            case Said(message):
+                self._arrive(message)
+                while len(self._arrived) >= limits.AGP_QUEUE:
+                    self._taken = self._loop.create_future()
+                    await self._taken
+            case Acknowledged(ids):
+                await self._acknowledged(ids)
+            case Controlled(action, message, verified):
+                await self._controlled(action, message, verified)
 
     async def _controlled(self, action: JsonObject, message: Message, verified: bool) -> None:
         match action["action"]:
@@ -326,8 +308,7 @@ class Conversation:
     async def _acknowledge(self) -> None:
         """At once to who says one thing at a time; in a stream a moment later, since a signature costs more than a wait."""
         is_stream = len(self._unacknowledged) > 1 or self._acknowledged_last > 1
-        enough = limits.AGP_ACK_ENOUGH if self._has_more else limits.AGP_ACK_IDLE
-        if is_stream and len(self._unacknowledged) < enough:
+        if is_stream and len(self._unacknowledged) < limits.AGP_ACK_ENOUGH:
             if self._acknowledging is None:
                 self._acknowledging = self._loop.call_later(
                     limits.AGP_ACK_SECONDS, lambda: self._begin(self._acknowledge_now())

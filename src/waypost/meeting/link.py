@@ -23,10 +23,6 @@ class Link(Protocol):
         """LinkLost."""
         ...
 
-    def find(self) -> str | None:
-        """The next frame, if it is here already and can be had without a wait. None says nothing of what comes."""
-        ...
-
     async def close(self, code: int, reason: str) -> None: ...
 
 
@@ -45,9 +41,6 @@ class Reread:
             first, self._first = self._first, None
             return first
         return await self._link.receive()
-
-    def find(self) -> str | None:
-        return None if self._first is not None else self._link.find()
 
     async def close(self, code: int, reason: str) -> None:
         await self._link.close(code, reason)

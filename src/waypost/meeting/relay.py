@@ -75,9 +75,6 @@ class RelayedLink:
                 return frame
             await self.passed_on(document, frame)
 
-    def find(self) -> str | None:
-        return None
-
     async def close(self, code: int, reason: str) -> None:
         await self._link.close(code, reason)
 

@@ -33,9 +33,6 @@ class _Guest:
             raise frame
         return frame
 
-    def find(self) -> str | None:
-        return None
-
     async def close(self, code: int, reason: str) -> None:
         """The line stays: others speak on it."""
 
@@ -72,9 +69,6 @@ class RelayLine:
             for guest in list(self._guests.values()):
                 guest.lose()
             raise
-
-    def find(self) -> str | None:
-        return None
 
     async def close(self, code: int, reason: str) -> None:
         for guest in list(self._guests.values()):

@@ -20,11 +20,6 @@ from waypost import limits
 from waypost.errors import MalformedJson, TooComplex, TooLarge
 from waypost.late import late_pattern
 
-try:
-    from waypost.compiled.taking import ODD, PLAIN, plainness
-except ImportError:  # it was not compiled
-    from waypost.model.plain_taking import ODD, PLAIN, plainness
-
 JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -47,7 +42,6 @@ _UP_TO_OBJECT_END: Final = late_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTAL
 _CLOSING: Final = str.maketrans("[{", "]}")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _encoder = msgspec.json.Encoder()
-_quick_decode = msgspec.json.Decoder().decode
 
 
 class _Repeated(Exception):
@@ -100,23 +94,6 @@ def parse_json(data: bytes, *, max_bytes: int = limits.DOCUMENT_BYTES, depth: in
         raise TooLarge(
             f"The document has {len(data)} bytes; at most {max_bytes} are read.", path="$", hint="Send a smaller one."
         )
-    found = plainness(data, depth, limits.JSON_ARRAY_ITEMS, _INTEGER_CHARS)
-    if found == ODD:
-        return parse_strictly(data, depth=depth)
-    try:
-        if found != PLAIN:
-            data.decode("utf-8")
-        return _quick_decode(data)
-    except (
-        UnicodeDecodeError,
-        msgspec.DecodeError,
-        RecursionError,
-    ):  # what is wrong, and where, is told by the other reader
-        return parse_strictly(data, depth=depth)
-
-
-def parse_strictly(data: bytes, *, depth: int = limits.JSON_DEPTH) -> Any:
-    """The same for a text of which nothing is known: each name and number is looked at."""
     if data[:3] == b"\xef\xbb\xbf":
         raise MalformedJson("The document starts with a byte order mark.", path="$", hint="Send plain UTF-8.")
     if not data.strip():

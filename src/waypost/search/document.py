@@ -43,10 +43,10 @@ from waypost.search.honesty import (
     unshared,
 )
 from waypost.search.language import language_of
-from waypost.search.question import RANKED_STATUSES
 from waypost.search.taxonomy import spellings
 from waypost.search.text import analyse, spelled_out
 
+RANKED_STATUSES = ("active", "testing", "deprecated")  # the others are never an answer
 VERSION: Final = 6  # raise it when the same record gives other numbers: saved segments are then built anew
 
 NAME: Final = (2.0, 3.0)  # weight and yardstick: a name says most in the fewest words

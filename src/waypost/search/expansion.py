@@ -16,11 +16,6 @@ from waypost.model.names import fold, fold_tag
 from waypost.search.taxonomy import Expansion, Relation, Taxonomy, spellings
 from waypost.search.text import analyse, words_of
 
-try:
-    from waypost.compiled.reading import named
-except ImportError:
-    from waypost.search.plain_reading import named
-
 PHRASE: Final = 0.9  # how surely several words in a row mean the tag that is spelled like them
 WORD: Final = 0.6  # and one word alone
 DIRECT: Final = 1.0
@@ -121,13 +116,33 @@ def names_in(
 ) -> Mapping[str, float]:
     """The same tags, and how surely each is meant."""
     if is_tag is None:
-        return named(tuple(terms[: limits.QUERY_TERMS]), *taxonomy.phrases, _PHRASE_TERMS, _PREDICTED, PHRASE, WORD)
+        return _known_names(terms[: limits.QUERY_TERMS], *taxonomy.phrases)
     found: dict[str, float] = {}
     start, end = 0, min(len(terms), limits.QUERY_TERMS)
     while start < end and len(found) < _PREDICTED:
         tag, size = _named(terms[start : min(start + _PHRASE_TERMS, end)], taxonomy, is_tag)
         if tag is not None:
             found.setdefault(tag, WORD if size == 1 else PHRASE)
+        start += size
+    return found
+
+
+def _known_names(
+    terms: Sequence[str], longest: Mapping[str, int], spoken: Mapping[str, tuple[str, ...]]
+) -> dict[str, float]:
+    """The tags of the taxonomy that the terms name. `longest`: the most terms of a phrase, by its first term."""
+    found: dict[str, float] = {}
+    start = 0
+    while start < len(terms) and len(found) < _PREDICTED:
+        labels, size = None, min(longest.get(terms[start], 0), _PHRASE_TERMS, len(terms) - start)
+        while size and (labels := spoken.get(" ".join(terms[start : start + size]))) is None:
+            size -= 1
+        if labels is None and start + 1 < len(terms):  # chat bot for chatbot
+            labels, size = spoken.get(terms[start] + terms[start + 1]), _PAIR
+        if labels is None:
+            start += 1
+            continue
+        found.setdefault(labels[0], WORD if size == 1 else PHRASE)
         start += size
     return found
 

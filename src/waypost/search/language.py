@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waypost.late import late_pattern
-
-if TYPE_CHECKING:
-    from waypost.compiled.reading import SmallWords
 
 UNKNOWN: Final = 0
 ENGLISH: Final = 1
@@ -67,27 +64,8 @@ def _owners() -> Mapping[str, tuple[str, ...]]:
 _OWNERS: Final = _owners()
 
 
-def _compiled() -> SmallWords | None:
-    try:
-        from waypost.compiled.reading import SmallWords
-    except ImportError:
-        return None
-    numbers = {word: [*map(LANGUAGES.index, languages)] for word, languages in _OWNERS.items()}
-    return SmallWords(numbers, least_marks=_LEAST_MARKS, mark_share=_MARK_SHARE)
-
-
-_small_words: Final = _compiled()
-
-
 def language_of(text: str) -> int:
     """An index into LANGUAGES; UNKNOWN when the text does not show it."""
-    if _small_words is not None and text.isascii():
-        return _small_words.language_of(text, _LOOKED_AT, UNKNOWN)
-    return language_of_any(text)
-
-
-def language_of_any(text: str) -> int:
-    """The same of any text, in Python."""
     text = text[:_LOOKED_AT]
     if not text.isascii() and _ANY_SCRIPT.search(text):
         for language, script in _SCRIPTS:

@@ -15,11 +15,6 @@ from waypost.model.names import fold
 from waypost.model.record import AgentRecord
 from waypost.search.visible import hides_text, revealed_text
 
-try:
-    from waypost.compiled.taking import Cues
-except ImportError:  # it was not compiled
-    from waypost.model.plain_taking import Cues  # type: ignore[assignment]
-
 SUSPICIOUS_TEXT: Final = "suspicious_text"
 HIDDEN_TEXT: Final = "hidden_text"
 
@@ -73,7 +68,7 @@ _MARKUP: Final = late_pattern(
     r"|!\[[^\]\n]{0,80}\]\(\s*https?://[^)\s]{0,200}[?&][^)\s]{0,80}=\s*(?:\{|<|%7b|\$|\[)"
     r"|\]\(\s*(?:javascript|data|vbscript):|\bdata:text/html\b|\b(?:javascript|vbscript):\s*\S"
 )
-_ANY_CUE: Final = Cues(dict.fromkeys((*_CUES, "http", "@", "webhook", *_MARKUP_CUES)))
+_ASCII_CUES: Final = tuple(cue for cue in (*_CUES, "http", "@", "webhook", *_MARKUP_CUES) if cue.isascii())
 # What turns or parts text unseen. Joiners and variation selectors are left out: scripts and pictures need them.
 _UNSEEN: Final = re.compile("[\u200b\u2060-\u2064\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]")
 
@@ -105,7 +100,13 @@ def is_suspicious(text: str) -> bool:
 def _is_plain(text: str) -> bool:
     """Most records are: one look over all their texts at once, and nothing that could be a mark. So are most texts of one
     that is not."""
-    return text.isascii() and not _ANY_CUE.are_in(text)
+    if not text.isascii():
+        return False
+    lowered = text.lower()
+    for cue in _ASCII_CUES:  # noqa: SIM110 - a loop takes two thirds of the time of any()
+        if cue in lowered:
+            return False
+    return True
 
 
 def _texts(record: AgentRecord) -> Iterator[tuple[str, str]]:

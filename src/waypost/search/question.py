@@ -9,8 +9,6 @@ from waypost.model.names import fold, fold_tag
 from waypost.model.query import Query
 from waypost.search.reading import read
 
-RANKED_STATUSES = ("active", "testing", "deprecated")  # the others are never an answer
-
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...] = ()

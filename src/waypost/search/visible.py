@@ -17,11 +17,6 @@ import msgspec
 
 from waypost.late import late_pattern
 
-try:
-    from waypost.compiled.reading import is_plain
-except ImportError:
-    from waypost.search.plain_reading import is_plain
-
 # Zero-width and filler characters, direction marks, variation selectors, tag characters, and controls but tab and newline.
 _UNSEEN: Final = late_pattern(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
@@ -38,6 +33,8 @@ _CONCEALED: Final = late_pattern(
 _UNRENDERED: Final = frozenset({"script", "style", "template", "noscript"})
 _BLOB_CHARS: Final = 80
 _BLOB: Final = late_pattern(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_BLOB_CHARS},}}={{0,2}}")
+_NOT_PLAIN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\U0010ffff<]")
+_LONG_RUN: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_BLOB_CHARS}}}")
 _LOOKALIKE: Final = late_pattern(
     "[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 )  # scripts with Latin-like letters
@@ -51,7 +48,7 @@ _NO_SEPARATOR: Final = re.compile(r"[\W_]+")
 
 def visible_text(text: str) -> str:
     """The text as a reader sees it."""
-    if is_plain(text, _BLOB_CHARS):  # as most are
+    if _is_plain(text):  # as most are
         return text
     text = _UNSEEN.sub("", text)
     if not text.isascii() and _LOOKALIKE.search(text):
@@ -59,6 +56,12 @@ def visible_text(text: str) -> str:
     if "<" in text:
         text = "".join(_rendered(_COMMENT.sub(" ", text)))
     return text if len(text) < _BLOB_CHARS else _BLOB.sub(_unless_blob, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a reader sees an ASCII text as it is written: no hidden character, no markup, no run of characters that may be
+    encoded data."""
+    return not _NOT_PLAIN.search(text) and (len(text) < _BLOB_CHARS or not _LONG_RUN.search(text))
 
 
 def hides_text(text: str) -> bool:

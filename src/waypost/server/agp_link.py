@@ -42,9 +42,6 @@ class AsgiLink:
         text = message.get("text")
         return str(text) if text is not None else bytes(message["bytes"])
 
-    def find(self) -> str | None:
-        return None
-
     def _take(self) -> None:
         now = self._loop.time()
         self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second) - 1

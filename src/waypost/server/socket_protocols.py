@@ -1,4 +1,4 @@
-"""Which paths are WebSockets, and how many are open in this process. What reads their frames is loaded with the first one."""
+"""Which paths are WebSockets, and how many are open in this process. The protocol classes are loaded with the first one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from waypost.late import late_module
 
 if TYPE_CHECKING:
-    from waypost.server import socket_frames
+    from waypost.server import bounded_socket
 else:
-    socket_frames = late_module("waypost.server.socket_frames")
+    bounded_socket = late_module("waypost.server.bounded_socket")
 
 
 class OpenSockets:
@@ -19,12 +19,12 @@ class OpenSockets:
     count = 0
 
 
-def announcing(**given: Any) -> socket_frames.SocketProtocol:
-    return socket_frames.SocketProtocol(**given)
+def announcing(**given: Any) -> bounded_socket.BoundedSocket:
+    return bounded_socket.BoundedSocket(**given)
 
 
-def conversing(**given: Any) -> socket_frames.ConversationProtocol:
-    return socket_frames.ConversationProtocol(**given)
+def conversing(**given: Any) -> bounded_socket.ConversationSocket:
+    return bounded_socket.ConversationSocket(**given)
 
 
-PROTOCOLS: dict[bytes, Callable[..., socket_frames.SocketProtocol]] = {b"/ws": announcing, b"/agent/chat": conversing}
+PROTOCOLS: dict[bytes, Callable[..., bounded_socket.BoundedSocket]] = {b"/ws": announcing, b"/agent/chat": conversing}

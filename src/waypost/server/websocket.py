@@ -1,7 +1,7 @@
 """`WS /ws`: the announce protocol over a WebSocket (announce.md §6.5; THREATS §2.8, rows W).
 
 Who may open a session is decided here, before the upgrade, in the words of every other refusal. What a session does is in
-`socket_session.py`; what may be on the wire below its messages, in `socket_frames.py`.
+`socket_session.py`; what may be on the wire below its messages, in `bounded_socket.py`.
 """
 
 from __future__ import annotations

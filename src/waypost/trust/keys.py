@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -23,7 +22,6 @@ from waypost.errors import InvalidKey
 from waypost.model.json import JsonObject, dump_json
 from waypost.trust import algorithms, ed25519, edwards, roca
 from waypost.trust.encodings import decode_base64, decode_base64url, encode_base64, encode_base64url
-from waypost.trust.known_keys import known_keys
 
 KEY_ID = re.compile(r"sha256:[0-9a-f]{64}\Z")
 KINDS = ("ed25519", "p-256", "p-384", "p-521", "rsa")
@@ -62,20 +60,11 @@ class PublicKey:
         return None if raw is None else "ed25519:" + encode_base64url(hashlib.sha256(raw).digest())
 
     def verify(self, signature: bytes, data: bytes) -> bool:
-        if self.kind == "ed25519":  # the one way that it has; conversations ask for each message
-            return known_keys.verify(self.spki[-ed25519.KEY_BYTES :], signature, data)  # which end its DER (RFC 8410)
+        if self.kind == "ed25519":  # called for every message of a conversation
+            return ed25519.verify(
+                self.spki[-ed25519.KEY_BYTES :], signature, data
+            )  # RFC 8410: the DER ends with the key
         return self.find_algorithm(signature, data) is not None
-
-    def verify_each(self, signed: Sequence[tuple[bytes, bytes]]) -> list[bool]:
-        """The same of several signatures, each with what it is over."""
-        if self.kind == "ed25519":
-            return known_keys.verify_each(self.spki[-ed25519.KEY_BYTES :], signed)
-        return [self.verify(*each) for each in signed]
-
-    @property
-    def at_once(self) -> int:
-        """How many of them are verified in one step."""
-        return known_keys.at_once(self.spki[-ed25519.KEY_BYTES :]) if self.kind == "ed25519" else 1
 
     def find_algorithm(self, signature: bytes, data: bytes) -> str | None:
         """The algorithm by which this key signed `data`, of those that a key of its kind may use; None when it did not."""

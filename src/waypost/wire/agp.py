@@ -16,7 +16,6 @@ from waypost import limits
 from waypost.errors import InvalidDocument, OutOfTime, TooLarge, UnsupportedType, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant, to_rfc3339
-from waypost.wire.agp_frame import Frame, FrameBody, find_frame, find_plain, write_frame
 from waypost.wire.agp_signing import Sharing, SigningKey, sign, sign_each, signing_input
 
 SUBPROTOCOL: Final = "adp-v1"
@@ -74,15 +73,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def parse_message(frame: str | bytes) -> Message:
     """The message of a frame, with nothing verified yet."""
-    if isinstance(frame, str) and len(frame) <= limits.AGP_FRAME_BYTES:
-        found = find_plain(frame)
-        if found is not None and _is_usual(found[0]):
-            return _plain_message(*found)
-    data = frame_bytes(frame)
-    plain = find_frame(data) if len(data) <= limits.AGP_FRAME_BYTES else None
-    if plain is not None and _is_usual(plain):
-        return _plain_message(plain, _covered_by(plain))
-    return read_message(parse_object(data, max_bytes=limits.AGP_FRAME_BYTES))
+    return read_message(read_frame(frame))
 
 
 def read_frame(frame: str | bytes) -> JsonObject:
@@ -93,41 +84,6 @@ def frame_bytes(frame: str | bytes) -> bytes:
     if isinstance(frame, bytes):
         raise InvalidDocument("This is a binary frame.", path="$", hint="Send messages as text frames.")
     return frame.encode("utf-8", "surrogatepass")
-
-
-def _is_usual(frame: Frame) -> bool:
-    """Whether nothing about it needs a second look: agents that spoke before, and texts of the usual sizes."""
-    body = frame.body
-    return (
-        frame.sender in _SEEN
-        and frame.to in _SEEN
-        and frame.kind in TYPES
-        and 0 < len(frame.id) <= limits.AGP_ID_CHARS
-        and len(frame.timestamp) <= limits.AGP_NAME_CHARS
-        and 0 < len(body.content_type) <= limits.AGP_ID_CHARS
-        and (body.reply_to is None or 0 < len(body.reply_to) <= limits.AGP_ID_CHARS)
-    )
-
-
-def _covered_by(frame: Frame) -> bytes:
-    """Of a usual frame: names of agents and types hold no control characters, so two members are left to look through."""
-    if (frame.id + frame.timestamp).isprintable():
-        return f"{frame.id}\n{frame.sender}\n{frame.to}\n{frame.kind}\n{frame.timestamp}\n{frame.body.content}".encode()
-    return signing_input(frame.id, frame.sender, frame.to, frame.kind, frame.timestamp, frame.body.content)
-
-
-def _plain_message(frame: Frame, covered: bytes) -> Message:
-    body = frame.body
-    return Message(
-        id=frame.id,
-        sender=frame.sender.lower(),
-        to=frame.to.lower(),
-        type=frame.kind,
-        timestamp=frame.timestamp,
-        content=Content(text=body.content, type=body.content_type, reply_to=body.reply_to, more=body.more),
-        signature=frame.signature,
-        covered=covered,
-    )
 
 
 def read_message(document: JsonObject) -> Message:
@@ -214,8 +170,21 @@ def _covered(message_id: str, sender: str, to: str, kind: str, at: float, conten
 
 
 def _written(message_id: str, sender: str, to: str, kind: str, timestamp: str, content: Content, signature: str) -> str:
-    body = FrameBody(content.text, content.type, content.reply_to, content.more)
-    return write_frame(Frame(message_id, sender, to, kind, timestamp, signature, body))
+    body: JsonObject = {"content": content.text, "contentType": content.type}
+    if content.reply_to is not None:
+        body["replyTo"] = content.reply_to
+    if content.more:
+        body["more"] = True
+    message = {
+        "id": message_id,
+        "from": sender,
+        "to": to,
+        "type": kind,
+        "timestamp": timestamp,
+        "signature": signature,
+        "body": body,
+    }
+    return dump_json(message).decode()
 
 
 def named_sender(document: JsonObject) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -43,17 +42,12 @@ from waypost.wire.agp import (
 )
 from waypost.wire.agp_hello import Hello, Party, find_hello, hello_content, older_answer
 from waypost.wire.agp_replay import ReplayMemory
-from waypost.wire.agp_signing import Sharing, VerifyingKey, find_signature, verify
+from waypost.wire.agp_signing import Sharing, VerifyingKey, verify
 from waypost.wire.agp_states import Event, State, find_next
 
 
 class PeerKey(VerifyingKey, Protocol):
     def fingerprint(self) -> str | None: ...
-
-    def verify_each(self, signed: Sequence[tuple[bytes, bytes]]) -> list[bool]: ...
-
-    @property
-    def at_once(self) -> int: ...
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -85,11 +79,6 @@ class Controlled(msgspec.Struct, frozen=True):
 
 
 Incoming: TypeAlias = Called | Opened | Said | Acknowledged | Controlled
-Signed: TypeAlias = tuple[bytes, bytes]  # a signature, and what it is over
-Together: TypeAlias = Sequence[Signed]  # so many as are verified in one step
-Judging: TypeAlias = Callable[
-    [Callable[[Together], list[bool]], Sequence[Together]], Sequence[list[bool]]
-]  # as `map`, in whatever order
 
 
 class Draws(Protocol):
@@ -189,47 +178,6 @@ class AgpSession:
             )
         self._move(Event.NONCE_ACK)
         return Opened()
-
-    def receive_all(self, frames: Sequence[str | bytes], now: float, judging: Judging) -> Iterator[Incoming]:
-        """What frames mean that came together in an open session: the same as of one after the other, and a fault is raised in
-        its turn. But their signatures are judged before the first of them comes out."""
-        messages, signed, fault = self._read_all(frames, now)
-        together = 1 if self.peer_key is None else self.peer_key.at_once
-        some = [signed[at : at + together] for at in range(0, len(signed), together)]
-        held = chain.from_iterable(judging(self._hold, some))
-        for message, holds in zip(messages, held, strict=True):
-            if not holds:
-                raise _not_signed()
-            self._remember(message, now)
-            yield Said(message) if message.type == "chat" else self._taken(message)
-        if fault is not None:
-            raise fault
-
-    def _read_all(
-        self, frames: Sequence[str | bytes], now: float
-    ) -> tuple[list[Message], list[Signed], WaypostError | None]:
-        """Those before the first that is refused for what it says."""
-        messages: list[Message] = []
-        signed: list[Signed] = []
-        ids: set[str] = set()
-        for frame in frames:
-            try:
-                message = parse_message(frame)
-                self._check_claims(message, now)
-                signature = find_signature(message.signature)
-                if message.id in ids:
-                    raise _was_here()
-                if signature is None:
-                    raise _not_signed()
-            except WaypostError as error:
-                return messages, signed, error
-            ids.add(message.id)
-            messages.append(message)
-            signed.append((signature, message.covered))
-        return messages, signed, None
-
-    def _hold(self, signed: Together) -> list[bool]:
-        return [False] * len(signed) if self.peer_key is None else self.peer_key.verify_each(signed)
 
     def admit(self, key: PeerKey, now: float) -> list[str]:
         """The peer's key is `key`: judge its hello by it, and say what is to be said."""

@@ -19,7 +19,7 @@ from support.sockets import Session, SocketBench, socket_service
 from support.transports import eventually
 from waypost import limits
 from waypost.net.clock import SystemClock
-from waypost.server.socket_frames import SocketProtocol
+from waypost.server.bounded_socket import BoundedSocket
 from waypost.trust.canonical import canonical
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
@@ -282,7 +282,7 @@ async def test_agents_of_other_dialects_are_told_of_as_well(tmp_path: Path) -> N
 # --- Life of a session ----------------------------------------------------------------------------
 
 
-class Hurried(SocketProtocol):
+class Hurried(BoundedSocket):
     ping_seconds = 0.3
     silence_seconds = 3.0
 

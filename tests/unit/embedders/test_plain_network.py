@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.vectors import ODD, SENTENCES, model
-from waypost.embedders import fitted, plain_means, plain_network, plain_pieces, whole
+from support.vectors import model
+from waypost.embedders import fitted, plain_means, plain_network, whole
 from waypost.embedders.copies import Arrays
-from waypost.embedders.sentencepiece import Vocabulary
-from waypost.search.taxonomy import standard_outline
 
 network = pytest.importorskip("waypost.compiled.network")
-pieces = pytest.importorskip("waypost.compiled.pieces")
 
 _KEPT = 60  # rows: few, so that some make room for others
 
@@ -166,33 +163,3 @@ def test_means_have_the_digits_of_their_twin_and_refuse_what_is_not_there() -> N
         for bad, run in (([-1], (0, 1)), ([2**40], (0, 1)), ([5], (0, 2)), ([5], (-1, 1)), ([5], (1, 0))):
             with pytest.raises(IndexError):
                 each.sums(np.array(bad), [run])
-
-
-def test_texts_are_cut_as_by_the_twin() -> None:
-    quick, plain = pieces.Tokenizer(model().vocabulary), plain_pieces.Tokenizer(model().vocabulary)
-    texts = [*ODD, *(text for some in SENTENCES.values() for text in some), *standard_outline().splitlines()[:300]]
-    dice = random.Random(3)
-    for _ in range(400):
-        ranges = [(32, 127), (0x20, 0x600), (0x3000, 0x9FFF), (1, 0x10FFFF)]
-        texts.append("".join(chr(dice.randrange(*dice.choice(ranges))) for _ in range(dice.randrange(30))))
-    for text in texts:
-        assert quick.encode(text, 256) == plain.encode(text, 256), text
-
-
-@pytest.mark.parametrize(
-    "charsmap",
-    [b"\x00\x00\x00\x00", b"\x04\x00\x00\x00\xff\xff\xff\xff", b"\x08\x00\x00\x00" + b"\x01\x06\x00\x00" * 2 + b"x"],
-)
-def test_a_damaged_character_map_is_an_error(charsmap: bytes) -> None:
-    damaged = Vocabulary(["a", "b"], np.array([-1.0, -2.0], np.float32), charsmap)
-    with pytest.raises((IndexError, ValueError)):
-        pieces.Tokenizer(damaged).encode("a\u00e9", 10)
-
-
-def test_a_part_is_found_where_the_twin_finds_it() -> None:
-    dice = random.Random(4)
-    for _ in range(300):
-        whole_one = [dice.randrange(3) for _ in range(dice.randrange(12))]
-        part = [dice.randrange(3) for _ in range(dice.randrange(4))]
-        most = dice.randrange(14)
-        assert pieces.run_of(part, whole_one, most) == plain_pieces.run_of(part, whole_one, most)

@@ -7,10 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from support.vectors import ODD, SENTENCES, encoders, model
+from support.vectors import ODD, SENTENCES, encoders, model, tokenizer
 from waypost import limits
 from waypost.embedders import fitted
-from waypost.embedders.cutting import Tokenizer
 from waypost.embedders.loading import Encode
 from waypost.embedders.pieces import PieceEncoder
 from waypost.embedders.static import Means, condense
@@ -67,15 +66,13 @@ def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
 
 
 def test_the_projection_keeps_who_is_near() -> None:
-    tokenizer = Tokenizer(model().vocabulary)
-    whole = PieceEncoder(tokenizer, Network(model()).encode, 512)(TEXTS)
+    whole = PieceEncoder(tokenizer(), Network(model()).encode, 512)(TEXTS)
     carried = encoders()[fitted.NETWORK](TEXTS)
     assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95
 
 
 def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
-    tokenizer = Tokenizer(model().vocabulary)
-    whole = PieceEncoder(tokenizer, Means(condense(model(), np.eye(512, dtype=np.float32))).encode, 512)(TEXTS)
+    whole = PieceEncoder(tokenizer(), Means(condense(model(), np.eye(512, dtype=np.float32))).encode, 512)(TEXTS)
     carried = whole @ fitted.projection(fitted.STATIC)
     carried /= np.linalg.norm(carried, axis=1, keepdims=True)
     assert (carried * encoders()[fitted.STATIC](TEXTS)).sum(axis=1).min() > 0.99
@@ -83,7 +80,7 @@ def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
 
 def test_many_threads_get_the_same_as_one() -> None:
     network = Network(model())
-    pieces = [Tokenizer(model().vocabulary).encode(text, 256) for text in TEXTS]
+    pieces = [tokenizer().encode(text, 256) for text in TEXTS]
     wanted = network.encode(pieces)
     got: list[Vectors] = []
     threads = [threading.Thread(target=lambda: got.append(network.encode(pieces))) for _ in range(4)]

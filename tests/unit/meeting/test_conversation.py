@@ -230,15 +230,6 @@ async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
         assert meeting.ends[0].closed is None
 
 
-class _EagerLink(MemoryLink):
-    """What has arrived can be had without a wait, as of a socket."""
-
-    def find(self) -> str | None:
-        if self.frames.empty() or not isinstance(self.frames._queue[0], str):  # type: ignore[attr-defined]
-            return None
-        return str(self.frames.get_nowait())
-
-
 async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_and_none_is_acknowledged_unheard() -> (
     None
 ):
@@ -251,8 +242,7 @@ async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_
 
     clock = ManualClock()
     bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
-    near, far = _EagerLink(), _EagerLink()
-    near.other, far.other = far, near
+    near, far = pair()
     conversing = asyncio.create_task(bob.converse(far))
     peer = AgpSession(party(ALICE), SeededDraws(7), peer=BOB, calls=True)
     async with asyncio.timeout(WAIT_SECONDS):

@@ -74,6 +74,29 @@ def test_a_signature_of_another_length_never_holds(size: int) -> None:
     assert not ed25519.verify(RAW, (signature + signature)[:size], b"waypost")
 
 
+def test_an_unreduced_s_and_an_r_of_small_order_are_refused() -> None:
+    order = 2**252 + 27742317777372353535851937790883648493
+    signature = KEY.sign(b"waypost")
+    unreduced = (int.from_bytes(signature[32:], "little") + order).to_bytes(32, "little")
+    forged = [signature[:32] + unreduced, *(small + signature[32:] for small in sorted(edwards.SMALL_ORDER))]
+    assert not any(ed25519.verify(RAW, each, b"waypost") for each in forged)
+
+
+@pytest.mark.parametrize("key", sorted(edwards.SMALL_ORDER))
+def test_a_key_of_small_order_verifies_nothing(key: bytes) -> None:
+    """With s = 0 and R = -hA, which is of small order too, one of them would hold in eight tries at most."""
+    forged = [small + bytes(32) for small in sorted(edwards.SMALL_ORDER)]
+    assert not any(ed25519.verify(key, each, b"m%d" % number) for each in forged for number in range(8))
+
+
+def test_a_non_canonical_key_verifies_nothing() -> None:
+    for y in range(2, 19):  # p + y fits into 255 bits; 0 and 1 are of small order
+        for sign in (0, 1 << 255):
+            key = (PRIME + y | sign).to_bytes(32, "little")
+            assert not edwards.is_canonical(key)
+            assert not ed25519.verify(key, KEY.sign(b"waypost"), b"waypost")
+
+
 def test_half_of_all_encodings_are_points_and_the_arithmetic_says_the_same() -> None:
     encodings = [drawn(number) for number in range(200)]
     assert all(edwards.is_canonical(encoded) for encoded in encodings)
