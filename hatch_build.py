@@ -1,4 +1,4 @@
-"""Compiles the kernels of `waypost.compiled` where a compiler is at hand. Without one the package is installed all the same:
+"""Compiles the kernels of `waypost.search.kernels` where a compiler is at hand. Without one the package is installed all the same:
 every kernel has a twin in Python that gives the same answers, more slowly.
 
     python hatch_build.py    compiles what changed, in place
@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-ROOM = ROOT / "src" / "waypost" / "compiled"
+KERNELS = ROOT / "src" / "waypost" / "search" / "kernels"
 # No fused multiply and add: a kernel's digits are those of its twin, on any processor.
 LATER = "WAYPOST_KERNELS_LATER"  # in the environment: who installs will compile them, and does not wait for it
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-g0"]
@@ -31,7 +31,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         except BuildError as error:
             print(f"waypost: its kernels are not compiled ({error}); their twins in Python are used", file=sys.stderr)
             return
-        build_data["artifacts"] += ["src/waypost/compiled/*.so", "src/waypost/compiled/*.pyd"]
+        build_data["artifacts"] += ["src/waypost/search/kernels/*.so", "src/waypost/search/kernels/*.pyd"]
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -40,13 +40,13 @@ class BuildError(Exception):
     """No compiler, or one that refused."""
 
 
-def compile_kernels(room: Path = ROOM) -> list[Path]:
+def compile_kernels(folder: Path = KERNELS) -> list[Path]:
     """What was compiled anew. A file that is in use is replaced, never written into."""
-    stale = [source for source in sorted(room.glob("*.pyx")) if _is_stale(source)]
+    stale = [source for source in sorted(folder.glob("*.pyx")) if _is_stale(source)]
     if not stale:
         return []
     with tempfile.TemporaryDirectory(prefix="waypost-kernels-") as scratch:
-        return [_put_in_place(made, room) for made in _built(stale, Path(scratch))]
+        return [_put_in_place(made, folder) for made in _built(stale, Path(scratch))]
 
 
 def _is_stale(source: Path) -> bool:
@@ -65,7 +65,8 @@ def _built(sources: list[Path], scratch: Path) -> list[Path]:
         raise BuildError(str(error)) from error
     flags = [] if os.name == "nt" else FLAGS
     extensions = [
-        Extension(f"waypost.compiled.{source.stem}", [str(source)], extra_compile_args=flags) for source in sources
+        Extension(f"waypost.search.kernels.{source.stem}", [str(source)], extra_compile_args=flags)
+        for source in sources
     ]
     try:
         made = cythonize(
@@ -85,8 +86,8 @@ def _built(sources: list[Path], scratch: Path) -> list[Path]:
     return [path for path in (scratch / "lib").rglob("*") if path.suffix in {".so", ".pyd"}]
 
 
-def _put_in_place(made: Path, room: Path) -> Path:
-    beside, target = room / f".{made.name}.{os.getpid()}", room / made.name
+def _put_in_place(made: Path, folder: Path) -> Path:
+    beside, target = folder / f".{made.name}.{os.getpid()}", folder / made.name
     shutil.copyfile(made, beside)
     os.replace(beside, target)
     return target

@@ -40,12 +40,11 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from bench.measures import quantile
-from waypost.client.talk import ChatMessage
+from waypost.client.chat import ChatMessage
 from waypost.live import LiveAgent
-from waypost.meeting.mail import Letter
-from waypost.trust.signing import new_key
-from waypost.wire.agp import Content, parse_message, write_message
-from waypost.wire.agp_signing import find_signature
+from waypost.messaging.message_store import AgentMessage
+from waypost.protocols.adp.agp.messages import MessageContent, find_signature, parse_message, write_message
+from waypost.trust.keys.private_key import new_private_key
 
 SIZES = (64, 1024, 16_384)
 WINDOW = 64
@@ -53,7 +52,7 @@ ROUNDS = 10
 AT_ONCE = 24  # messages that are signed or verified together
 AROUND = 430  # bytes of a message that are not its content
 CALLER, ANSWERER = "agent:caller.example.com", "agent:answerer.example.com"
-KEYS = {CALLER: new_key("ed25519", b"c" * 32), ANSWERER: new_key("ed25519", b"a" * 32)}
+KEYS = {CALLER: new_private_key("ed25519", b"c" * 32), ANSWERER: new_private_key("ed25519", b"a" * 32)}
 RESULTS = Path(__file__).parent / "results" / "agp.json"
 
 
@@ -206,14 +205,14 @@ async def measure(urls: dict[str, str], size: int, seconds: float, other: psutil
 
 def parts(size: int) -> dict[str, float]:
     """The processor's time of each part of a message alone, in µs: the best of many rounds, AT_ONCE messages each."""
-    key, content = KEYS[CALLER], Content(text="x" * size)
+    key, content = KEYS[CALLER], MessageContent(text="x" * size)
     named = {"sender": CALLER, "to": ANSWERER, "kind": "chat", "at": time.time(), "content": content}
     frames = [write_message(key, message_id=f"{at:036d}", **named) for at in range(AT_ONCE)]
     messages = [parse_message(frame) for frame in frames]
     signed = [(find_signature(each.signature) or b"", each.covered) for each in messages]
     for each in signed:
         assert key.public.verify(*each)
-    letters = [Letter(id=each.id, peer=CALLER, content=content) for each in messages * 2]
+    letters = [AgentMessage(id=each.id, peer=CALLER, content=content) for each in messages * 2]
     works: dict[str, Callable[[], object]] = {
         "sign": lambda: key.sign_each([covered for _, covered in signed]),
         "verify": lambda: [key.public.verify(*each) for each in signed],

@@ -32,12 +32,12 @@ from typing import Any
 
 from bench.kept import DOCS, HERE, with_block, write
 from waypost import SyncClient
-from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.net.clock import SystemClock
-from waypost.net.nameserver.answers import Zones
-from waypost.net.nameserver.folder import ZoneFolder
-from waypost.net.nameserver.serving import Nameserver
-from waypost.net.outgoing import Outgoing, OutgoingOptions
+from waypost.net.nameserver.responder import ZoneSet
+from waypost.net.nameserver.server import Nameserver
+from waypost.net.nameserver.signed_zone import ZoneFolder
+from waypost.net.outbound import OutboundClient, OutboundOptions
 
 ZONE = "example.test"
 DELAY_SECONDS = 0.1
@@ -81,7 +81,7 @@ async def serve(data: Path, delay: float) -> None:
     folder = ZoneFolder(data)
     zone = folder.open(ZONE, "ed25519", time.time(), text=(data / "zone").read_text())
     folder.keep_anchors([zone])
-    server = Counting(Zones([zone]), None, time.time)
+    server = Counting(ZoneSet([zone]), None, time.time)
     server.asked_at = []
     server.delay_seconds = delay
     await server.start("127.0.0.1", 0)
@@ -185,13 +185,13 @@ async def ask(asked: dict[str, Any]) -> dict[str, Any]:
         while not over.wait(0.01):
             files[0] = max(files[0], len(os.listdir("/proc/self/fd")))
 
-    options = OutgoingOptions(
+    options = OutboundOptions(
         allow_cidrs=("127.0.0.0/8",),
         resolver=f"127.0.0.1:{asked['port']}",
         ca_file=Path(asked["ca"]),
         trust_anchors=Path(asked["anchors"]),
     )
-    outgoing = Outgoing(options)
+    outgoing = OutboundClient(options)
     resolver = DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     threading.Thread(target=watch, daemon=True).start()

@@ -13,20 +13,20 @@ from pathlib import Path
 import msgspec
 
 from bench.searchers import MakeRanker
-from waypost.embedders.choice import choose
+from waypost.embedders.choice import choose_embedder
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker
-from waypost.search.embedding import Embedder, Space
-from waypost.search.fusion import Weights
 from waypost.search.ranker import HybridRanker
+from waypost.search.ranking.scoring import SignalWeights
+from waypost.search.vectors.embedding import Embedder, VectorSpace
 
 DEFAULT = "waypost"
 
 
 @cache
-def spaces() -> tuple[Space, ...]:
+def spaces() -> tuple[VectorSpace, ...]:
     """Those of the service, loaded; vectors are made as agents come, because nobody makes them in the background here."""
-    chosen = choose("auto", None).spaces
+    chosen = choose_embedder("auto", None).spaces
     if not chosen:
         raise SystemExit("No sentence model is installed: the figures would be those of words alone.")
     for space in chosen:
@@ -34,7 +34,7 @@ def spaces() -> tuple[Space, ...]:
     return tuple(space._replace(is_quick=True) for space in chosen)
 
 
-def default_ranker(folder: Path | None = None, weights: Weights | None = None) -> Ranker:
+def default_ranker(folder: Path | None = None, weights: SignalWeights | None = None) -> Ranker:
     """As the service makes it; saved in `folder`, or in memory."""
     return HybridRanker(folder, spaces(), weights)
 
@@ -60,7 +60,7 @@ class Ablation:
 
 
 def _without(**off: float) -> MakeRanker:
-    return lambda: default_ranker(weights=Weights()._replace(**off))
+    return lambda: default_ranker(weights=SignalWeights()._replace(**off))
 
 
 SIGNALS: tuple[Ablation, ...] = (

@@ -33,7 +33,7 @@ import psutil
 
 from bench.corpus import documents, questions
 from bench.load import Measured, measure, request_bytes
-from waypost.trust.signing import PrivateKey, new_key, sign_profile
+from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_profile
 
 HERE = Path(__file__).parent
 ROUNDS = 5
@@ -193,7 +193,7 @@ class Run:
     def _writes(self, ours: Server, theirs: Server) -> None:
         rounds: dict[str, list[Measured]] = {}
         fresh = iter(self.fresh)
-        key = new_key("ed25519", bytes(self.random.randrange(256) for _ in range(32)))
+        key = new_private_key("ed25519", bytes(self.random.randrange(256) for _ in range(32)))
         asked = {"agent_id": SIGNED_DOMAIN, "public_key": key.public.pem()}
         measure(*ours, [request_bytes("POST", "/api/v1/keys", json.dumps(asked).encode(), self.auth)], clients=1)
 

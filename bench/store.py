@@ -24,9 +24,9 @@ from bench import corpus
 from waypost import limits
 from waypost.model.json import dump_json
 from waypost.model.record import record_from_json
-from waypost.model.registration import Registration, Source
-from waypost.registry.ports import Change, Command, Decision
-from waypost.stores.sqlite import SqliteStore
+from waypost.model.registration import Registration, SourceDocument
+from waypost.registry.ports import Command, Decision, RegistrationChange
+from waypost.stores.sqlite.store import SqliteStore
 
 WRITERS = (1, 8, 64, 512)
 MOST_PER_SECOND = 12_000
@@ -35,7 +35,7 @@ NOW = 1_790_000_000.0
 
 def registration(document: dict[str, Any]) -> Registration:
     data = dump_json(document)
-    source = Source(
+    source = SourceDocument(
         dialect="profile",
         document=data,
         digest=hashlib.sha256(data).hexdigest(),
@@ -60,7 +60,7 @@ def registration(document: dict[str, Any]) -> Registration:
 
 def command(document: dict[str, Any]) -> Command:
     made = registration(document)
-    change = Change(type="registered", at=NOW, registration=made)
+    change = RegistrationChange(type="registered", at=NOW, registration=made)
     return Command(keys=(made.id, *made.aliases), decide=lambda held: Decision(outcome="created", change=change))
 
 

@@ -135,7 +135,7 @@ async def twins(folder: Path, open_service: Open[T]) -> AsyncIterator[tuple[T, T
         await pair[1].as_("alice").delete("/api/v1/agents/hidden-1")
         for twin in pair:  # all that is done later, done now: what is asked for next finds both at rest
             await twin.registry.searchable()
-            while twin.registry.catalogue.prepare():  # a service does it half a second after its start
+            while twin.registry.catalog.prepare():  # a service does it half a second after its start
                 pass
             await asyncio.to_thread(twin.registry.ranker.maintain, twin.registry.changes.revision)
         yield pair[0], pair[1]

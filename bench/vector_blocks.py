@@ -14,8 +14,8 @@ from time import perf_counter
 
 import numpy as np
 
-from waypost.search.centroids import Landmarks, train
-from waypost.search.vectors import F32, Block, reach
+from waypost.search.vectors.quantizer import F32, CoarseQuantizer, train_quantizer
+from waypost.search.vectors.vector_block import VectorBlock, probe_count
 
 PER_ROW = 4
 
@@ -24,12 +24,14 @@ def main(vectors_path: str, queries_path: str, landmarks_path: str | None = None
     vectors, queries = np.load(vectors_path), np.load(queries_path)[:200]
     count = len(vectors) // PER_ROW
     vectors = vectors[: count * PER_ROW]
-    landmarks = Landmarks(np.load(landmarks_path)) if landmarks_path else train(vectors[::10], 2048, seed=1)
+    landmarks = (
+        CoarseQuantizer(np.load(landmarks_path)) if landmarks_path else train_quantizer(vectors[::10], 2048, seed=1)
+    )
     rows = np.repeat(np.arange(count, dtype=np.uint32), PER_ROW)
     started = perf_counter()
-    block = Block.build(vectors, rows, np.tile(np.arange(PER_ROW, dtype=np.uint16), count), count, landmarks)
+    block = VectorBlock.build(vectors, rows, np.tile(np.arange(PER_ROW, dtype=np.uint16), count), count, landmarks)
     print(f"{block.size} vectors, built in {perf_counter() - started:.1f} s")
-    probes = reach(count)
+    probes = probe_count(count)
     found = [block.nearest(query[None], None, 10, probes)[0] for query in queries]
     print(f"recall@10 {recall(vectors, queries, found):.3f} with {probes or 'all'} lists of {landmarks.lists}")
     chance = np.random.RandomState(1)

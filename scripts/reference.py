@@ -22,12 +22,12 @@ import requirements
 from waypost import settings
 from waypost.app import build
 from waypost.cli.main import COMMANDS, cli
-from waypost.errors import CODES, WaypostError
-from waypost.model.lease import TRANSITIONS
+from waypost.errors import ERROR_CODES, WaypostError
+from waypost.model.registration import TRANSITIONS
+from waypost.protocols.adp.agp import session
 from waypost.registry.operations import OPERATIONS, Operation
-from waypost.server.described import FACE_ROUTES
-from waypost.server.routes import Route
-from waypost.wire import agp_states
+from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.server.http.routing import Route
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -68,11 +68,11 @@ def _meaning(row: settings.Setting) -> str:
 
 def render_errors() -> str:
     head = ("error", "`code`", "HTTP", "JSON-RPC", "announce", "WebSocket", "ARD", "exit", "title")
-    return table(head, (_error_row(kind) for kind in CODES))
+    return table(head, (_error_row(kind) for kind in ERROR_CODES))
 
 
 def _error_row(kind: type[WaypostError]) -> tuple[object, ...]:
-    row = CODES[kind]
+    row = ERROR_CODES[kind]
     return (
         f"`{kind.__name__}`",
         f"`{kind.code}`",
@@ -178,7 +178,7 @@ def routes() -> list[Route]:
     """Every route of a service: those of the router, and those of the faces that route by themselves."""
     with tempfile.TemporaryDirectory() as folder:
         application = build(settings.Settings(data=Path(folder), store="memory"))
-        return [*application.service.router.routes, *FACE_ROUTES]
+        return [*application.service.router.routes, *MOUNTED_ROUTES]
 
 
 def render_routes() -> str:
@@ -215,7 +215,7 @@ def render_lease() -> str:
 
 def render_agp_states() -> str:
     """The table of a session's states as a diagram."""
-    return "\n".join(("```mermaid", agp_states.diagram(), "```"))
+    return "\n".join(("```mermaid", session.mermaid_diagram(), "```"))
 
 
 RENDERERS: dict[str, Callable[[], str]] = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from waypost.dialects import CODECS
-from waypost.dialects.codec import Codec, EncodeContext, Encoded
 from waypost.model.record import AgentRecord, record_from_json
+from waypost.protocols.codec import Codec, EncodeContext, Encoded
+from waypost.protocols.dialects import CODECS
 
 CARRIED = ("org.waypost.record", "org.waypost/record", "urn:waypost:record")
 

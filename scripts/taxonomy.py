@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waypost.search.taxonomy import parse_taxonomy, standard_outline
+from waypost.search.text.taxonomy import parse_taxonomy, standard_outline
 
 TABLE = Path(__file__).resolve().parent.parent / "src" / "waypost" / "search" / "data" / "taxonomy.jsonl"
 

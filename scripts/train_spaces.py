@@ -27,16 +27,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from waypost.embedders import fitted
-from waypost.embedders.onnx import OnnxEncoder, open_folder
-from waypost.embedders.package import WIDTH, Model, Package, find_package, load_model, load_tokenizer
-from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.static import Means, condense
+from waypost.embedders import projections
+from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.embedders.tokenizer import Tokenizer
-from waypost.embedders.use import Network
-from waypost.search.centroids import train
-from waypost.search.clauses import clauses
-from waypost.search.taxonomy import standard_outline
+from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
+from waypost.embedders.use_model import WIDTH, UseModel, UsePackage, find_package, load_model, load_tokenizer
+from waypost.search.text.query_analysis import split_clauses
+from waypost.search.text.taxonomy import standard_outline
+from waypost.search.vectors.quantizer import train_quantizer
 
 F32 = npt.NDArray[np.float32]
 
@@ -47,7 +45,10 @@ LISTS = 2048
 WORDS = 8000
 SHORTEST = 4
 SEED = 20_260_101
-EVENNESS = {fitted.STATIC: 0.25, fitted.NETWORK: 0.15}  # 0 keeps the lengths of the directions, 0.5 makes them equal
+EVENNESS = {
+    projections.STATIC: 0.25,
+    projections.NETWORK: 0.15,
+}  # 0 keeps the lengths of the directions, 0.5 makes them equal
 SAME = 0.999  # directions may differ in their last digits from one library to the next
 
 
@@ -57,7 +58,7 @@ def texts() -> list[str]:
     with gzip.open(SERVERS, "rt", encoding="utf-8") as lines:
         for line in lines:
             server = json.loads(line)
-            found += [f"{server['name']}. {server['description']}", *clauses(server["description"])]
+            found += [f"{server['name']}. {server['description']}", *split_clauses(server["description"])]
     return [text for text in dict.fromkeys([*found, *names()]) if text.strip()]
 
 
@@ -87,8 +88,10 @@ def projected(vectors: F32, evenness: float) -> F32:
     """The directions along which the vectors are longest, made more even: what all texts share tells none apart."""
     square = vectors.astype(np.float64).T @ vectors.astype(np.float64)
     lengths, directions = np.linalg.eigh(square)
-    lengths, chosen = lengths[::-1][: fitted.DIMS], directions[:, ::-1][:, : fitted.DIMS]
-    chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(0), np.arange(fitted.DIMS)])  # a direction has two signs
+    lengths, chosen = lengths[::-1][: projections.DIMS], directions[:, ::-1][:, : projections.DIMS]
+    chosen = chosen * np.sign(
+        chosen[np.abs(chosen).argmax(0), np.arange(projections.DIMS)]
+    )  # a direction has two signs
     return np.asarray(chosen * (lengths / lengths[0]) ** -evenness, np.float16)
 
 
@@ -96,27 +99,27 @@ def unit(vectors: F32) -> F32:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def fitted_arrays(model: Model) -> dict[str, npt.NDArray[np.generic]]:
+def fitted_arrays(model: UseModel) -> dict[str, npt.NDArray[np.generic]]:
     tokenizer = load_tokenizer(package())
-    means = Means(condense(model, np.eye(WIDTH, dtype=np.float32)))
+    means = StaticEncoder(condense_table(model, np.eye(WIDTH, dtype=np.float32)))
     made: dict[str, npt.NDArray[np.generic]] = {}
-    for part, vectors in ((fitted.STATIC, means.encode), (fitted.NETWORK, Network(model).encode)):
-        encode = PieceEncoder(tokenizer, vectors, WIDTH)
+    for part, vectors in ((projections.STATIC, means.encode), (projections.NETWORK, UseNetwork(model).encode)):
+        encode = TokenEncoder(tokenizer, vectors, WIDTH)
         projection = projected(encode(texts()), EVENNESS[part])
         carried = unit(encode(topics(tokenizer)) @ projection.astype(np.float32))
         made[f"{part}.projection.npy"] = projection
-        made[f"{part}.landmarks.npy"] = train(carried, LISTS, SEED).codes
+        made[f"{part}.landmarks.npy"] = train_quantizer(carried, LISTS, SEED).codes
     return made
 
 
-def package() -> Package:
+def package() -> UsePackage:
     found = find_package()
     if found is None:
         sys.exit("The package of the default model is not installed.")
     return found
 
 
-def installed() -> Model:
+def installed() -> UseModel:
     return load_model(package(), None)
 
 
@@ -128,8 +131,8 @@ def alike(kept: npt.NDArray[np.generic], made: npt.NDArray[np.generic]) -> bool:
 
 
 def train_onnx(path: Path) -> None:
-    vectors = OnnxEncoder(open_folder(path))(topics(load_tokenizer(package())))
-    np.save(path / "landmarks.npy", train(vectors, LISTS, SEED).codes)
+    vectors = OnnxEncoder(open_onnx_folder(path))(topics(load_tokenizer(package())))
+    np.save(path / "landmarks.npy", train_quantizer(vectors, LISTS, SEED).codes)
 
 
 def main() -> None:

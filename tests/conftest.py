@@ -18,8 +18,8 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
-from waypost.embedders.choice import choose
-from waypost.search.embedding import Space
+from waypost.embedders.choice import choose_embedder
+from waypost.search.vectors.embedding import VectorSpace
 
 sys.dont_write_bytecode = False
 
@@ -57,9 +57,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spaces(models: Path) -> tuple[Space, ...]:
+def spaces(models: Path) -> tuple[VectorSpace, ...]:
     """The spaces of the default embedder, loaded. Vectors are made as agents come: nothing works in the background here."""
-    chosen = choose("use", models).spaces
+    chosen = choose_embedder("use", models).spaces
     for space in chosen:
         space.embedder.encode(["load"])
     return tuple(space._replace(is_quick=True) for space in chosen)

@@ -24,10 +24,10 @@ from nats.aio.msg import Msg
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
-from waypost.transports.bus import BusTransport
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.transports.bus.transport import BusTransport
 from waypost.transports.port import Sighting
-from waypost.trust.signing import new_key, sign_announcement
-from waypost.wire.announce import AgentQuery
+from waypost.trust.keys.private_key import new_private_key, sign_announcement
 
 QUESTIONS = 200
 PATIENCE_SECONDS = 30.0
@@ -129,7 +129,7 @@ def _message() -> JsonObject:
         "transport": {"type": "tcp", "endpoint": "10.0.0.12:9000"},
         "metadata": {"__seq": int(now * 1000), "__iat": to_rfc3339(now)},
     }
-    return sign_announcement(agent, new_key("ed25519", secrets.token_bytes(32)))
+    return sign_announcement(agent, new_private_key("ed25519", secrets.token_bytes(32)))
 
 
 @contextmanager

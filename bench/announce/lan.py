@@ -28,11 +28,11 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import SystemClock
-from waypost.transports.directory import Directory
-from waypost.transports.mdns import MdnsTransport
+from waypost.protocols.announce.packets import write_txt_message
+from waypost.transports.directory import AgentDirectory
+from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.port import Sighting
-from waypost.trust.signing import new_key, sign_announcement
-from waypost.wire.announce_txt import write_inline
+from waypost.trust.keys.private_key import new_private_key, sign_announcement
 
 HOSTS = 4
 TTL_SECONDS = 10
@@ -50,7 +50,7 @@ def message(number: int) -> JsonObject:
         "transport": {"type": "tcp", "endpoint": f"10.0.0.12:{9000 + number}"},
         "metadata": {"__seq": int(now * 1000), "__iat": to_rfc3339(now)},
     }
-    return sign_announcement(agent, new_key("ed25519", secrets.token_bytes(32)))
+    return sign_announcement(agent, new_private_key("ed25519", secrets.token_bytes(32)))
 
 
 # --- One host -------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ async def announce_bare(address: str, service: str, count: int) -> None:
     infos = []
     for number in range(count):
         said = message(number)
-        text = write_inline(dump_json(said), str(said["agent"]["agent_id"]))
+        text = write_txt_message(dump_json(said), str(said["agent"]["agent_id"]))
         name = f"agent-{address.replace('.', '-')}-{number}"
         infos.append(
             ServiceInfo(
@@ -114,7 +114,9 @@ async def _stay() -> None:
 
 async def listen_ours(service: str, count: int) -> None:
     known: dict[str, float] = {}
-    transport = MdnsTransport(["127.0.0.1/8"], SystemClock(), ipv6=False, service=service, directory=Directory("mdns"))
+    transport = MdnsTransport(
+        ["127.0.0.1/8"], SystemClock(), ipv6=False, service=service, directory=AgentDirectory("mdns")
+    )
 
     def seen(sighting: Sighting) -> None:
         known.setdefault(sighting.agent_id, time.monotonic())

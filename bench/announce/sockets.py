@@ -29,8 +29,8 @@ from websockets.typing import Subprotocol
 from bench.measures import quantile
 from waypost.model.json import JsonObject
 from waypost.model.times import to_rfc3339
-from waypost.trust.signing import PrivateKey, new_key, sign_announcement
-from waypost.wire.announce_frames import SUBPROTOCOL, FrameType, frame
+from waypost.protocols.announce.websocket import SUBPROTOCOL, AnnounceFrameType, write_frame
+from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_announcement
 
 EVERY_SECONDS = 30.0
 OPENED_AT_ONCE = 50
@@ -81,7 +81,7 @@ class Agent:
 
     def __init__(self, session: ClientConnection) -> None:
         self._session = session
-        self._agent_id, self._key = str(uuid.uuid4()), new_key("ed25519", secrets.token_bytes(32))
+        self._agent_id, self._key = str(uuid.uuid4()), new_private_key("ed25519", secrets.token_bytes(32))
 
     async def begin(self, gate: asyncio.Semaphore) -> None:
         async with gate:
@@ -96,7 +96,7 @@ class Agent:
             moment = EVERY_SECONDS
 
     async def _announce(self) -> float:
-        data = frame(FrameType.ANNOUNCE, _message(self._agent_id, self._key))
+        data = write_frame(AnnounceFrameType.ANNOUNCE, _message(self._agent_id, self._key))
         began = time.monotonic()
         await self._session.send(data)
         answer = await self._session.recv()
@@ -160,7 +160,7 @@ def _words(kind: str, folder: Path) -> list[str]:
 
 async def _bare() -> None:
     status = {"protocol_version": "v1.0", "status": "done", "agent_id": str(uuid.uuid4()), "expires_at": "x" * 20}
-    answer = frame(FrameType.STATUS, status)
+    answer = write_frame(AnnounceFrameType.STATUS, status)
 
     async def handle(session: ServerConnection) -> None:
         async for data in session:

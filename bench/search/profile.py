@@ -24,9 +24,11 @@ from bench.measures import quantile
 from bench.rankers import default_ranker, spaces
 from bench.search.questions import distinct
 from bench.searchers import ask
-from waypost.embedders import static, use
+from waypost.embedders import use_encoder
 from waypost.registry.ports import Ranker
-from waypost.search import candidates, postings, ranker, vectors
+from waypost.search import ranker
+from waypost.search.ranking import candidates
+from waypost.search.vectors import vector_block
 
 _WARMING = 100  # questions before the first that counts, as in `bench.search`
 _REST = "the rest"
@@ -35,19 +37,19 @@ STAGES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("question: terms, clauses, tags", ranker, ("asked_of",)),
     ("question: how rare its words are", ranker, ("Rarity",)),
     ("vectors: cutting, keeping", ranker, ("_encoded",)),
-    ("vectors: pieces by themselves", use.Network, ("_pieces",)),
-    ("vectors: pieces among others", use.Network, ("_seen",)),
-    ("vectors: from pieces to sentence", use.Network, ("_sentences",)),
-    ("vectors: means of words", static.Means, ("encode", "encode_runs")),
+    ("vectors: pieces by themselves", use_encoder.UseNetwork, ("_pieces",)),
+    ("vectors: pieces among others", use_encoder.UseNetwork, ("_seen",)),
+    ("vectors: from pieces to sentence", use_encoder.UseNetwork, ("_sentences",)),
+    ("vectors: means of words", use_encoder.StaticEncoder, ("encode", "encode_runs")),
     ("near: the rest of the search", candidates, ("_near",)),
-    ("near: lists, sketches, vectors", vectors.Block, ("nearest",)),
-    ("words: candidates", postings.Weighted, ("best", "__init__")),
+    ("near: lists, sketches, vectors", vector_block.VectorBlock, ("nearest",)),
+    ("words: candidates", candidates.WeightedTerms, ("best", "__init__")),
     ("choice of candidates, crowds", ranker, ("chosen_rows", "find_crowd", "kin_of", "thinned", "is_flooded")),
-    ("measuring: words, tags, traits", postings.Weighted, ("measured",)),
+    ("measuring: words, tags, traits", candidates.WeightedTerms, ("measured",)),
     ("measuring: vectors", candidates, ("_similarities",)),
     ("measuring: the rest", ranker, ("measure",)),
-    ("order: scores", ranker._Order, ("__init__",)),
-    ("order: spread, ids", ranker._Order, ("hits",)),
+    ("order: scores", ranker._CandidateOrder, ("__init__",)),
+    ("order: spread, ids", ranker._CandidateOrder, ("hits",)),
 )
 
 Spent = Counter[str]

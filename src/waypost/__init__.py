@@ -14,43 +14,43 @@ if TYPE_CHECKING:
     from waypost.client.agent import Agent as Agent
     from waypost.client.aio.client import Client as Client
     from waypost.client.announcer import Announcer as Announcer
+    from waypost.client.chat import ChatMessage as ChatMessage
+    from waypost.client.chat import Reply as Reply
     from waypost.client.finder import Finder as Finder
     from waypost.client.finder import FoundAgent as FoundAgent
+    from waypost.client.http import Retry as Retry
     from waypost.client.results import Candidate as Candidate
     from waypost.client.results import Change as Change
     from waypost.client.results import Document as Document
     from waypost.client.results import Failure as Failure
-    from waypost.client.results import Found as Found
     from waypost.client.results import Page as Page
     from waypost.client.results import Receipt as Receipt
+    from waypost.client.results import SearchResult as SearchResult
     from waypost.client.results import Stats as Stats
-    from waypost.client.retry import Retry as Retry
     from waypost.client.sync.client import SyncClient as SyncClient
-    from waypost.client.talk import ChatMessage as ChatMessage
-    from waypost.client.talk import Reply as Reply
     from waypost.errors import WaypostError as WaypostError
     from waypost.live import LiveAgent as LiveAgent
-    from waypost.server.discovery import Discovery as Discovery
+    from waypost.server.api.agent_framework.middleware import Discovery as Discovery
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Agent": "waypost.client.agent",
     "Client": "waypost.client.aio.client",
     "SyncClient": "waypost.client.sync.client",
     "Announcer": "waypost.client.announcer",
     "Finder": "waypost.client.finder",
     "FoundAgent": "waypost.client.finder",
-    "Discovery": "waypost.server.discovery",
+    "Discovery": "waypost.server.api.agent_framework.middleware",
     "LiveAgent": "waypost.live",
-    "ChatMessage": "waypost.client.talk",
-    "Reply": "waypost.client.talk",
-    "Retry": "waypost.client.retry",
+    "ChatMessage": "waypost.client.chat",
+    "Reply": "waypost.client.chat",
+    "Retry": "waypost.client.http",
     "Receipt": "waypost.client.results",
     "Failure": "waypost.client.results",
     "Document": "waypost.client.results",
     "Page": "waypost.client.results",
-    "Found": "waypost.client.results",
+    "SearchResult": "waypost.client.results",
     "Candidate": "waypost.client.results",
     "Change": "waypost.client.results",
     "Stats": "waypost.client.results",
@@ -73,7 +73,7 @@ __all__ = (
     "Failure",
     "Document",
     "Page",
-    "Found",
+    "SearchResult",
     "Candidate",
     "Change",
     "Stats",
@@ -86,7 +86,7 @@ __all__ = (
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("waypost.errors")
-    home = _HOMES.get(name)
+    home = _MODULES.get(name)
     if home is None:
         raise AttributeError(f"module 'waypost' has no attribute {name!r}")
     value = getattr(import_module(home), name)

@@ -341,7 +341,7 @@ class InternalError(WaypostError):
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class ErrorCodes:
     """How one error looks on each face."""
 
     http: int
@@ -353,78 +353,90 @@ class Codes:
     title: str
 
 
-CODES: dict[type[WaypostError], Codes] = {
-    InvalidRequest: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
-    MalformedJson: Codes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
-    InvalidCall: Codes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid call"),
-    InvalidCapability: Codes(400, -32006, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid capability"),
-    EndpointRejected: Codes(400, -32005, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Endpoint rejected"),
-    AddressDenied: Codes(422, -32005, "ErrForbidden", 4403, 77, "INVALID_ARGUMENT", "Address denied"),
-    LoopDetected: Codes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
-    InvalidDocument: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
-    UnsupportedVersion: Codes(400, -32001, "ErrUnsupportedVersion", 4426, 1, "INVALID_ARGUMENT", "Unsupported version"),
-    UnsupportedType: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported type"),
-    UnknownDialect: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
-    InvalidKey: Codes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid key"),
-    InvalidParameter: Codes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
-    InvalidCursor: Codes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid cursor"),
-    UnsupportedFilter: Codes(400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"),
-    TooLarge: Codes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
-    TooComplex: Codes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Too complex"),
-    UriTooLong: Codes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
-    HeadTooLarge: Codes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
-    TooSlow: Codes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),
-    HandshakeTimeout: Codes(408, -32600, "ErrMalformedPayload", 4408, 75, "INVALID_ARGUMENT", "Handshake timed out"),
-    UnsupportedMediaType: Codes(
+ERROR_CODES: dict[type[WaypostError], ErrorCodes] = {
+    InvalidRequest: ErrorCodes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid request"),
+    MalformedJson: ErrorCodes(400, -32700, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Malformed JSON"),
+    InvalidCall: ErrorCodes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid call"),
+    InvalidCapability: ErrorCodes(
+        400, -32006, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid capability"
+    ),
+    EndpointRejected: ErrorCodes(400, -32005, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Endpoint rejected"),
+    AddressDenied: ErrorCodes(422, -32005, "ErrForbidden", 4403, 77, "INVALID_ARGUMENT", "Address denied"),
+    LoopDetected: ErrorCodes(508, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Loop detected"),
+    InvalidDocument: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid document"),
+    UnsupportedVersion: ErrorCodes(
+        400, -32001, "ErrUnsupportedVersion", 4426, 1, "INVALID_ARGUMENT", "Unsupported version"
+    ),
+    UnsupportedType: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported type"),
+    UnknownDialect: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unknown dialect"),
+    InvalidKey: ErrorCodes(400, -32001, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid key"),
+    InvalidParameter: ErrorCodes(400, -32602, "ErrMalformedPayload", 4400, 64, "INVALID_ARGUMENT", "Invalid parameter"),
+    InvalidCursor: ErrorCodes(400, -32602, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Invalid cursor"),
+    UnsupportedFilter: ErrorCodes(
+        400, -32004, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Unsupported filter"
+    ),
+    TooLarge: ErrorCodes(413, -32600, "ErrTooLarge", 1009, 1, "PAYLOAD_TOO_LARGE", "Too large"),
+    TooComplex: ErrorCodes(400, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Too complex"),
+    UriTooLong: ErrorCodes(414, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Query string too long"),
+    HeadTooLarge: ErrorCodes(431, -32600, "ErrTooLarge", 1009, 1, "INVALID_ARGUMENT", "Headers too large"),
+    TooSlow: ErrorCodes(408, -32600, "ErrMalformedPayload", 4400, 75, "INVALID_ARGUMENT", "Too slow"),
+    HandshakeTimeout: ErrorCodes(
+        408, -32600, "ErrMalformedPayload", 4408, 75, "INVALID_ARGUMENT", "Handshake timed out"
+    ),
+    UnsupportedMediaType: ErrorCodes(
         415, -32600, "ErrMediaType", 1003, 1, "UNSUPPORTED_MEDIA_TYPE", "Unsupported media type"
     ),
-    NotAcceptable: Codes(406, -32600, "ErrMediaType", 1003, 1, "INVALID_ARGUMENT", "Not acceptable"),
-    MethodNotAllowed: Codes(405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"),
-    Misdirected: Codes(421, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Misdirected"),
-    UpgradeRequired: Codes(426, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Upgrade required"),
-    Unauthorized: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
-    BadSignature: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
-    UnknownPeer: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unknown peer"),
-    FingerprintMismatch: Codes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Fingerprint mismatch"),
-    Forbidden: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
-    MissingScope: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
-    NotOwner: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
-    NotAllowed: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not on the allow-list"),
-    Revoked: Codes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Revoked"),
-    NotFound: Codes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
-    Conflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),
-    ConfusableName: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Confusable name"),
-    OwnerConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
-    KeyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Bound to another key"),
-    PreconditionFailed: Codes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
-    IdempotencyConflict: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"),
-    AgentRefused: Codes(409, -32007, "ErrForbidden", 4409, 1, "INVALID_ARGUMENT", "Agent refused"),
-    ProofMissing: Codes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
-    StaleMetadata: Codes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
+    NotAcceptable: ErrorCodes(406, -32600, "ErrMediaType", 1003, 1, "INVALID_ARGUMENT", "Not acceptable"),
+    MethodNotAllowed: ErrorCodes(
+        405, -32601, "ErrMalformedPayload", 4400, 1, "METHOD_NOT_ALLOWED", "Method not allowed"
+    ),
+    Misdirected: ErrorCodes(421, -32600, "ErrForbidden", 4403, 1, "INVALID_ARGUMENT", "Misdirected"),
+    UpgradeRequired: ErrorCodes(426, -32600, "ErrMalformedPayload", 4400, 1, "INVALID_ARGUMENT", "Upgrade required"),
+    Unauthorized: ErrorCodes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unauthorized"),
+    BadSignature: ErrorCodes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Bad signature"),
+    UnknownPeer: ErrorCodes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Unknown peer"),
+    FingerprintMismatch: ErrorCodes(401, -32008, "ErrAuth", 4401, 77, "UNAUTHENTICATED", "Fingerprint mismatch"),
+    Forbidden: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Forbidden"),
+    MissingScope: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Missing scope"),
+    NotOwner: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not the owner"),
+    NotAllowed: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Not on the allow-list"),
+    Revoked: ErrorCodes(403, -32003, "ErrForbidden", 4403, 77, "PERMISSION_DENIED", "Revoked"),
+    NotFound: ErrorCodes(404, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Not found"),
+    Conflict: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Conflict"),
+    ConfusableName: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Confusable name"),
+    OwnerConflict: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Held by another owner"),
+    KeyConflict: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 77, "PERMISSION_DENIED", "Bound to another key"),
+    PreconditionFailed: ErrorCodes(412, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Precondition failed"),
+    IdempotencyConflict: ErrorCodes(
+        409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Idempotency key reused"
+    ),
+    AgentRefused: ErrorCodes(409, -32007, "ErrForbidden", 4409, 1, "INVALID_ARGUMENT", "Agent refused"),
+    ProofMissing: ErrorCodes(409, -32007, "ErrForbidden", 4409, 75, "INVALID_ARGUMENT", "Proof missing"),
+    StaleMetadata: ErrorCodes(409, -32007, "ErrDuplicateID", 4409, 1, "INVALID_ARGUMENT", "Stale metadata"),
     # 409 would say that the id is bound to another key (ANN-35); here the proof is not good enough.
-    Replayed: Codes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Replayed"),
-    OutOfTime: Codes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Out of time"),
-    Gone: Codes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
-    CursorTooOld: Codes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
-    RateLimited: Codes(429, -32009, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Rate limited"),
-    QuotaExceeded: Codes(429, -32010, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Quota exceeded"),
-    Unavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Unavailable"),
-    StoreUnavailable: Codes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Store unavailable"),
-    StorageFull: Codes(507, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Storage full"),
-    FetchFailed: Codes(502, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Could not be fetched"),
-    Timeout: Codes(503, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Timed out"),
-    ConfigurationError: Codes(500, -32603, "ErrUnavailable", 1011, 78, "INTERNAL_ERROR", "Configuration"),
-    InternalError: Codes(500, -32603, "ErrUnavailable", 1011, 1, "INTERNAL_ERROR", "Internal error"),
+    Replayed: ErrorCodes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Replayed"),
+    OutOfTime: ErrorCodes(401, -32007, "ErrAuth", 4401, 1, "UNAUTHENTICATED", "Out of time"),
+    Gone: ErrorCodes(410, -32002, "ErrNotFound", 4404, 1, "NOT_FOUND", "Gone"),
+    CursorTooOld: ErrorCodes(410, -32602, "ErrNotFound", 4410, 1, "INVALID_ARGUMENT", "Cursor too old"),
+    RateLimited: ErrorCodes(429, -32009, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Rate limited"),
+    QuotaExceeded: ErrorCodes(429, -32010, "ErrRateLimited", 4429, 75, "RATE_LIMIT_EXCEEDED", "Quota exceeded"),
+    Unavailable: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Unavailable"),
+    StoreUnavailable: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Store unavailable"),
+    StorageFull: ErrorCodes(507, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Storage full"),
+    FetchFailed: ErrorCodes(502, -32011, "ErrUnavailable", 1013, 69, "UNAVAILABLE", "Could not be fetched"),
+    Timeout: ErrorCodes(503, -32011, "ErrUnavailable", 1013, 75, "UNAVAILABLE", "Timed out"),
+    ConfigurationError: ErrorCodes(500, -32603, "ErrUnavailable", 1011, 78, "INTERNAL_ERROR", "Configuration"),
+    InternalError: ErrorCodes(500, -32603, "ErrUnavailable", 1011, 1, "INTERNAL_ERROR", "Internal error"),
 }
 
 
-def codes_of(error: WaypostError) -> Codes:
+def error_codes(error: WaypostError) -> ErrorCodes:
     """The row of an error: its own, or that of its nearest ancestor."""
     for kind in type(error).__mro__:
-        row = CODES.get(kind)
+        row = ERROR_CODES.get(kind)
         if row is not None:
             return row
-    return CODES[InternalError]
+    return ERROR_CODES[InternalError]
 
 
 # What an error is called in a conversation (adp.md §6.6); its close code is `ws_close`.

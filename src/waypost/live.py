@@ -20,16 +20,15 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from waypost import limits
-from waypost.client.agp_link import SocketLink, tls_1_3
 from waypost.client.aio.client import Client
-from waypost.client.callbacks import Callbacks
-from waypost.client.callbacks import Handler as PostedHandler
-from waypost.client.contacts import Contact, Contacts, DomainContacts, GivenContacts, RegistryContacts
-from waypost.client.key_files import read_key
-from waypost.client.lines import Line, LineNews
-from waypost.client.registries import http_client
-from waypost.client.talk import Answers, ChatMessage, Handler, LateHandler, Reply, message_of
-from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.client.chat import ChatHandler, ChatMessage, HandlerReplies, LateReplyHandler, Reply, chat_message
+from waypost.client.contacts import Contact, Contacts, DomainContacts, RegistryContacts, StaticContacts
+from waypost.client.identity import read_key
+from waypost.client.peer_connection import PeerConnection, PeerConnectionEvent, WebSocketLink, tls13_context
+from waypost.client.registry_transport import http_client
+from waypost.client.tasks import CallbackHandler as PostedHandler
+from waypost.client.tasks import CallbackReceiver
+from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.errors import (
     ConfigurationError,
     Forbidden,
@@ -39,28 +38,25 @@ from waypost.errors import (
     UnknownPeer,
     WaypostError,
 )
-from waypost.meeting.conversation import Conversation, Ended, PeerFault, Timing
-from waypost.meeting.correspondent import Correspondent
-from waypost.meeting.draws import SystemDraws
-from waypost.meeting.link import Link, LinkLost
-from waypost.meeting.mail import Letter
-from waypost.meeting.peers import PeerKey
-from waypost.meeting.relayed import RelayLine, attach
+from waypost.messaging.connection import AgpConnection, AgpLink, AgpTimeouts, LinkLost, PeerClosed, PeerError
+from waypost.messaging.endpoint import AgpEndpoint, SystemRandomness
+from waypost.messaging.message_store import AgentMessage
+from waypost.messaging.peers import PeerIdentity
+from waypost.messaging.relay import RelayClient, attach_to_relay
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.net.addresses import AddressPolicy
+from waypost.net.address_policy import AddressPolicy
 from waypost.net.clock import SystemClock
-from waypost.net.outgoing import Outgoing, OutgoingOptions
-from waypost.registry.keeping import Keeper
-from waypost.settings import is_loopback, load_connection
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.stores.keeper_sqlite import SqliteKeeper
-from waypost.trust.signing import PrivateKey
-from waypost.wire.agp import SUBPROTOCOL, Content, Message, parse_agent
-from waypost.wire.agp_hello import Party
-from waypost.wire.agp_signing import verify
+from waypost.net.outbound import OutboundClient, OutboundOptions
+from waypost.protocols.adp.agp.hello import AgpIdentity
+from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, MessageContent, parse_agent, verify
+from waypost.registry.ports import KeyValueStore
+from waypost.settings import is_loopback, load_connection_settings
+from waypost.stores.memory import MemoryKeyValueStore
+from waypost.stores.sqlite.key_value import SqliteKeyValueStore
+from waypost.trust.keys.private_key import PrivateKey
 
-PATH = "/agent/chat"
+CHAT_PATH = "/agent/chat"
 
 
 class LiveAgent:
@@ -81,12 +77,12 @@ class LiveAgent:
         registry: str | None = None,
         token: str | None = None,
         contacts: Sequence[Contacts] = (),
-        resolver: str | OutgoingOptions | None = None,
-        keeper: Keeper | None = None,
+        resolver: str | OutboundOptions | None = None,
+        keeper: KeyValueStore | None = None,
         tls: ssl.SSLContext | None = None,
         ca: Path | None = None,
-        timing: Timing | None = None,
-        news: Callable[[LineNews], None] | None = None,
+        timing: AgpTimeouts | None = None,
+        news: Callable[[PeerConnectionEvent], None] | None = None,
     ) -> None:
         """`data`: a folder in which letters outlive this process. `registry`: the address of a service that knows others.
 
@@ -97,64 +93,64 @@ class LiveAgent:
         self.key = key if isinstance(key, PrivateKey) else read_key(key)
         if self.key.public.fingerprint() is None:
             raise InvalidKey("ADP takes Ed25519 keys only.", path="key", hint="Make one with `waypost keys new`.")
-        self._keeper = keeper or (SqliteKeeper(data) if data is not None else MemoryKeeper())
+        self._keeper = keeper or (SqliteKeyValueStore(data) if data is not None else MemoryKeyValueStore())
         self._owns_keeper = keeper is None
-        self._given = GivenContacts()
+        self._given = StaticContacts()
         self._others = tuple(contacts) if resolver is None else (*contacts, _domain_contacts(resolver, ca))
         self._registry = registry
         self._token = token
-        self._tls = tls or (tls_1_3(ca) if ca is not None else None)
+        self._tls = tls or (tls13_context(ca) if ca is not None else None)
         self._ca = ca
         self._timing = timing
         self._news = news
         self._client: Client | None = None
         self._http: Any = None
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PeerConnection] = {}
         self._servers: list[Server] = []
         self._strangers: Counter[str] = Counter()
-        self._on_chat: Handler | None = None
-        self._on_task: Handler | None = None
-        self._on_reply: LateHandler | None = None
-        self._me: Correspondent | None = None
+        self._on_chat: ChatHandler | None = None
+        self._on_task: ChatHandler | None = None
+        self._on_reply: LateReplyHandler | None = None
+        self._me: AgpEndpoint | None = None
 
     # --- Handlers --------------------------------------------------------------------------------
 
-    def on_chat(self, handler: Handler) -> Handler:
+    def on_chat(self, handler: ChatHandler) -> ChatHandler:
         """What is answered to a chat: a text, or parts of one as an async generator; None says nothing."""
         self._on_chat = handler
         return handler
 
-    def on_task(self, handler: Handler) -> Handler:
+    def on_task(self, handler: ChatHandler) -> ChatHandler:
         """The same for messages of the type `task`."""
         self._on_task = handler
         return handler
 
-    def on_reply(self, handler: LateHandler) -> LateHandler:
+    def on_reply(self, handler: LateReplyHandler) -> LateReplyHandler:
         """Answers that nobody waits for any more, after a restart or a time-out."""
         self._on_reply = handler
         return handler
 
-    def callbacks(self, handler: PostedHandler) -> Callbacks:
+    def callbacks(self, handler: PostedHandler) -> CallbackReceiver:
         """An ASGI application for the address that tasks and swarms are given as `callback`: what was signed for this agent
         comes to `handler`, once. Use it while the agent is live."""
-        return Callbacks(self.agent, self, self._keeper, handler)
+        return CallbackReceiver(self.agent, self, self._keeper, handler)
 
     # --- Life ------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self._keeper.open()
-        me = Party(
+        me = AgpIdentity(
             agent=self.agent,
             key=self.key,
             fingerprint=self.key.public.fingerprint() or "",
             raw=self.key.public.raw or b"",
         )
-        self._me = Correspondent(
+        self._me = AgpEndpoint(
             me,
             self._keeper,
             self,
             SystemClock(),
-            SystemDraws(),
+            SystemRandomness(),
             chat=self._chat,
             task=self._task if self._on_task is not None else None,
             answered=self._late,
@@ -182,7 +178,7 @@ class LiveAgent:
             await self._keeper.close()
 
     @property
-    def me(self) -> Correspondent:
+    def me(self) -> AgpEndpoint:
         if self._me is None:
             raise InvalidRequest("The agent is not live.", path="agent", hint="Use it in `async with`.")
         return self._me
@@ -210,8 +206,8 @@ class LiveAgent:
     async def chat(self, to: str, text: str, *, timeout: float = limits.AGP_ANSWER_SECONDS) -> Reply:  # noqa: ASYNC109
         """Say something, and wait for the answer."""
         peer = await self._reached(to)
-        letters = await self.me.answer(self.me.letter(peer, Content(text=text)), seconds=timeout)
-        parts = tuple(message_of(letter) for letter in letters)
+        letters = await self.me.answer(self.me.letter(peer, MessageContent(text=text)), seconds=timeout)
+        parts = tuple(chat_message(letter) for letter in letters)
         return Reply(text="".join(part.text for part in parts), parts=parts, verdict=self.verdict(peer))
 
     async def stream(
@@ -223,14 +219,14 @@ class LiveAgent:
     ) -> AsyncIterator[ChatMessage]:
         """Say something, and take the answer part by part."""
         peer = await self._reached(to)
-        async for letter in self.me.ask(self.me.letter(peer, Content(text=text)), seconds=timeout):
-            yield message_of(letter)
+        async for letter in self.me.ask(self.me.letter(peer, MessageContent(text=text)), seconds=timeout):
+            yield chat_message(letter)
 
     async def send(self, to: str, text: str, *, kind: str = "chat") -> str:
         """Leave something; it is delivered once, now or when the other side can be reached. Its id."""
         me = self.me
         peer = to if to in me.conversations else parse_agent(to, "to")
-        letter = me.letter(peer, Content(text=text), kind=kind)
+        letter = me.letter(peer, MessageContent(text=text), kind=kind)
         await me.send(letter)
         if peer not in me.conversations:
             self._line(peer)
@@ -240,15 +236,15 @@ class LiveAgent:
         conversation = self.me.conversations.get(peer)
         return None if conversation is None else conversation.verdict()
 
-    def _line(self, peer: str) -> Line:
+    def _line(self, peer: str) -> PeerConnection:
         line = self._lines.get(peer)
         if line is None or line.is_over:
-            line = self._lines[peer] = Line(
+            line = self._lines[peer] = PeerConnection(
                 self.me, peer, self.contact, self, tls=self._tls, news=self._news, on_control=self._controlled
             )
         return line
 
-    async def _controlled(self, conversation: Conversation, action: JsonObject, message: Message) -> bool:
+    async def _controlled(self, conversation: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
         """A relay says that the other side is away and that it keeps messages: if it is one that we know, it gets them."""
         if action["action"] != "mailbox" or conversation.is_open:
             return False
@@ -259,7 +255,7 @@ class LiveAgent:
         if self._news is not None:
             seconds = action.get("seconds")
             reason = f"it is away; {message.sender} keeps {count} messages for {seconds} seconds"
-            self._news(LineNews(peer=conversation.peer, event="kept", reason=reason))
+            self._news(PeerConnectionEvent(peer=conversation.peer, event="kept", reason=reason))
         return True
 
     # --- Being talked to -------------------------------------------------------------------------
@@ -285,25 +281,25 @@ class LiveAgent:
         )
         self._servers.append(server)
         bound = next(iter(server.sockets)).getsockname()[1]
-        return f"{'ws' if tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{bound}{PATH}"
+        return f"{'ws' if tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{bound}{CHAT_PATH}"
 
     async def attach(self, relay: str | None = None) -> str:
         """Hold a line to a relay, so that others reach this agent through it: the registry's, if none is named. The address
         to be published as `endpoints.chat`."""
         peer = parse_agent(relay, "relay") if relay is not None else await self._own_registry()
-        held: list[RelayLine] = []
+        held: list[RelayClient] = []
         attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def wrap(link: Link) -> Link:
-            held[:] = [RelayLine(link, self.me, peer)]
+        def wrap(link: AgpLink) -> AgpLink:
+            held[:] = [RelayClient(link, self.me, peer)]
             return held[0]
 
-        async def controlled(conversation: Conversation, action: JsonObject, message: Message) -> bool:
+        async def controlled(conversation: AgpConnection, action: JsonObject, message: AgpMessage) -> bool:
             if action["action"] == "attached" and not attached.done():
                 attached.set_result(None)
             return await held[0].controlled(conversation, action, message)
 
-        line = self._lines[f"relay {peer}"] = Line(
+        line = self._lines[f"relay {peer}"] = PeerConnection(
             self.me,
             peer,
             self.contact,
@@ -311,7 +307,7 @@ class LiveAgent:
             tls=self._tls,
             news=self._news,
             wrap=wrap,
-            opened=attach,
+            opened=attach_to_relay,
             on_control=controlled,
         )
         await line.wait()
@@ -331,26 +327,26 @@ class LiveAgent:
 
     async def _taken(self, connection: ServerConnection) -> None:
         address = str((connection.remote_address or ("",))[0])
-        if self._strangers[address] >= limits.AGP_STRANGERS:
+        if self._strangers[address] >= limits.AGP_PENDING_HANDSHAKES:
             await connection.close(4429, "too many handshakes of this address at once")
             return
         self._strangers[address] += 1
         is_stranger = True
 
-        async def opened(_: Conversation) -> None:
+        async def opened(_: AgpConnection) -> None:
             nonlocal is_stranger
             is_stranger = False
             self._strangers[address] -= 1
 
         try:
-            await self.me.converse(SocketLink(connection), opened=opened)
-        except (LinkLost, Ended, PeerFault, WaypostError):
+            await self.me.converse(WebSocketLink(connection), opened=opened)
+        except (LinkLost, PeerClosed, PeerError, WaypostError):
             return
         finally:
             if is_stranger:
                 self._strangers[address] -= 1
 
-    async def key_of(self, agent: str) -> PeerKey | None:
+    async def key_of(self, agent: str) -> PeerIdentity | None:
         """What is known of the key of another agent (a `PeerKeys`)."""
         contact = await self._find(agent)
         return None if contact is None else contact.key
@@ -373,7 +369,7 @@ class LiveAgent:
             if found is not None and found.key is not None and found.url is not None:
                 break
             try:
-                found = _joined(found, await source.find(agent))
+                found = _merge_contacts(found, await source.find(agent))
             except Unavailable as error:  # others may know it
                 failure = failure or error
         if found is None and failure is not None:
@@ -392,7 +388,7 @@ class LiveAgent:
         if self._registry is None:
             return ()
         if self._client is None:
-            address = load_connection({"server": self._registry, "token": self._token, "ca": self._ca})
+            address = load_connection_settings({"server": self._registry, "token": self._token, "ca": self._ca})
             self._client = Client(self._registry, self._token, ca=self._ca)
             self._http = http_client(address)
             self._token = address.token
@@ -400,21 +396,21 @@ class LiveAgent:
 
     # --- What handlers say -----------------------------------------------------------------------
 
-    def _chat(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        return Answers(self._on_chat, letter)
+    def _chat(self, letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
+        return HandlerReplies(self._on_chat, letter)
 
-    def _task(self, letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        return Answers(self._on_task, letter)
+    def _task(self, letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
+        return HandlerReplies(self._on_task, letter)
 
-    async def _late(self, letter: Letter) -> None:
+    async def _late(self, letter: AgentMessage) -> None:
         if self._on_reply is not None:
-            await self._on_reply(message_of(letter))
+            await self._on_reply(chat_message(letter))
 
 
-def _domain_contacts(resolver: str | OutgoingOptions, ca: Path | None) -> DomainContacts:
+def _domain_contacts(resolver: str | OutboundOptions, ca: Path | None) -> DomainContacts:
     """What domains themselves say. Where a stranger's DNS leads is not followed into networks that were not allowed."""
-    options = resolver if isinstance(resolver, OutgoingOptions) else OutgoingOptions(resolver=resolver, ca_file=ca)
-    outgoing, policy = Outgoing(options), AddressPolicy(options.allow_cidrs)
+    options = resolver if isinstance(resolver, OutboundOptions) else OutboundOptions(resolver=resolver, ca_file=ca)
+    outgoing, policy = OutboundClient(options), AddressPolicy(options.allow_cidrs)
 
     def check(address: str, port: int) -> None:
         policy.check(ipaddress.ip_address(address), port)
@@ -422,7 +418,7 @@ def _domain_contacts(resolver: str | OutgoingOptions, ca: Path | None) -> Domain
     return DomainContacts(DomainResolver(outgoing.dns, outgoing, SystemClock(), ResolveOptions()), check)
 
 
-def _joined(found: Contact | None, other: Contact | None) -> Contact | None:
+def _merge_contacts(found: Contact | None, other: Contact | None) -> Contact | None:
     if found is None or other is None:
         return found or other
     return Contact(

@@ -10,19 +10,19 @@ from pathlib import Path
 from waypost.errors import ConfigurationError
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """The old file or the new one, never half of it."""
     try:
-        _written_beside(path, content).replace(path)
+        _write_temporary(path, content).replace(path)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be written: {error.strerror}.", path="data", hint="Name a folder of your own with --data."
         ) from None
 
 
-def make_whole(path: Path, content: bytes) -> None:
+def create_atomic(path: Path, content: bytes) -> None:
     """Never over one that is there, also when another process made it meanwhile. Raises OSError."""
-    fresh = _written_beside(path, content)
+    fresh = _write_temporary(path, content)
     try:
         with suppress(FileExistsError):
             os.link(fresh, path)
@@ -30,7 +30,7 @@ def make_whole(path: Path, content: bytes) -> None:
         fresh.unlink()
 
 
-def write_new(path: Path, content: bytes) -> None:
+def create_private(path: Path, content: bytes) -> None:
     """A file that is not there yet, mode 0600 and on the disk. Raises OSError."""
     _make_folder(path.parent)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -39,9 +39,9 @@ def write_new(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _written_beside(path: Path, content: bytes) -> Path:
+def _write_temporary(path: Path, content: bytes) -> Path:
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    write_new(fresh, content)
+    create_private(fresh, content)
     return fresh
 
 

@@ -14,30 +14,30 @@ from pathlib import Path
 import pytest
 
 from waypost.errors import StorageFull, StoreUnavailable
-from waypost.registry.keeping import Keeper, Write
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.stores.keeper_sqlite import KEEPER_FILE, SqliteKeeper
+from waypost.registry.ports import KeyValueStore, KeyValueWrite
+from waypost.stores.memory import MemoryKeyValueStore
+from waypost.stores.sqlite.key_value import KEY_VALUE_FILE, SqliteKeyValueStore
 
 NOW = 1_000.0
 
 
-def put(key: str, value: bytes, kind: str = "task", **members: object) -> Write:
-    return Write(kind=kind, key=key, value=value, **members)  # type: ignore[arg-type]
+def put(key: str, value: bytes, kind: str = "task", **members: object) -> KeyValueWrite:
+    return KeyValueWrite(kind=kind, key=key, value=value, **members)  # type: ignore[arg-type]
 
 
-def drop(key: str, kind: str = "task") -> Write:
-    return Write(kind=kind, key=key, value=None)
+def drop(key: str, kind: str = "task") -> KeyValueWrite:
+    return KeyValueWrite(kind=kind, key=key, value=None)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Keeper]:
-    made: Keeper = MemoryKeeper() if request.param == "memory" else SqliteKeeper(tmp_path)
+async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KeyValueStore]:
+    made: KeyValueStore = MemoryKeyValueStore() if request.param == "memory" else SqliteKeyValueStore(tmp_path)
     await made.open()
     yield made
     await made.close()
 
 
-async def test_what_is_kept_comes_back_and_what_is_removed_does_not(keeper: Keeper) -> None:
+async def test_what_is_kept_comes_back_and_what_is_removed_does_not(keeper: KeyValueStore) -> None:
     assert await keeper.commit([put("a", b"one"), put("a", b"other", kind="swarm")], NOW)
     assert await keeper.get("task", "a", NOW) == b"one"
     assert await keeper.get("swarm", "a", NOW) == b"other"
@@ -46,11 +46,11 @@ async def test_what_is_kept_comes_back_and_what_is_removed_does_not(keeper: Keep
     assert await keeper.get("swarm", "a", NOW) == b"other"
 
 
-async def test_removing_what_is_not_there_is_no_fault(keeper: Keeper) -> None:
+async def test_removing_what_is_not_there_is_no_fault(keeper: KeyValueStore) -> None:
     assert await keeper.commit([drop("nobody")], NOW)
 
 
-async def test_a_commit_that_expects_something_else_writes_nothing(keeper: Keeper) -> None:
+async def test_a_commit_that_expects_something_else_writes_nothing(keeper: KeyValueStore) -> None:
     await keeper.commit([put("a", b"one")], NOW)
     assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=b"two")], NOW)
     assert not await keeper.commit([put("b", b"two"), put("a", b"three", expected=None)], NOW)
@@ -60,13 +60,13 @@ async def test_a_commit_that_expects_something_else_writes_nothing(keeper: Keepe
     assert await keeper.get("task", "a", NOW) == b"three"
 
 
-async def test_of_many_who_race_for_one_thing_one_has_it(keeper: Keeper) -> None:
+async def test_of_many_who_race_for_one_thing_one_has_it(keeper: KeyValueStore) -> None:
     won = await asyncio.gather(*(keeper.commit([put("a", b"%d" % n, expected=None)], NOW) for n in range(50)))
     assert sum(won) == 1
     assert await keeper.get("task", "a", NOW) == b"%d" % won.index(True)
 
 
-async def test_what_has_expired_is_not_there(keeper: Keeper) -> None:
+async def test_what_has_expired_is_not_there(keeper: KeyValueStore) -> None:
     await keeper.commit([put("a", b"one", expires_at=NOW + 10), put("b", b"two")], NOW)
     assert await keeper.get("task", "a", NOW + 9.9) == b"one"
     assert await keeper.get("task", "a", NOW + 10) is None
@@ -76,7 +76,7 @@ async def test_what_has_expired_is_not_there(keeper: Keeper) -> None:
     assert await keeper.get("task", "a", NOW + 100) == b"new"
 
 
-async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(keeper: Keeper) -> None:
+async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(keeper: KeyValueStore) -> None:
     await keeper.commit([put(key, key.encode()) for key in ("b/2", "a/1", "b/10", "c", "b/ü", "b")], NOW)
     await keeper.commit([put("b/3", b"other", kind="swarm")], NOW)
     assert [kept.key for kept in await keeper.scan("task", NOW)] == ["a/1", "b", "b/10", "b/2", "b/ü", "c"]
@@ -88,13 +88,13 @@ async def test_a_scan_gives_one_kind_in_the_order_of_keys_from_a_place_on(keeper
     assert await keeper.count("task", NOW) == 6
 
 
-async def test_many_writers_at_once_are_all_kept(keeper: Keeper) -> None:
+async def test_many_writers_at_once_are_all_kept(keeper: KeyValueStore) -> None:
     done = await asyncio.gather(*(keeper.commit([put(f"{n:04}", b"x")], NOW) for n in range(700)))
     assert all(done)
     assert await keeper.count("task", NOW) == 700
 
 
-async def test_a_closed_keeper_says_so(keeper: Keeper) -> None:
+async def test_a_closed_keeper_says_so(keeper: KeyValueStore) -> None:
     assert await keeper.healthy()
     await keeper.close()
     assert not await keeper.healthy()
@@ -110,20 +110,20 @@ async def test_a_closed_keeper_says_so(keeper: Keeper) -> None:
 
 
 async def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
-    keeper = SqliteKeeper(tmp_path)
+    keeper = SqliteKeyValueStore(tmp_path)
     await keeper.open()
     await keeper.commit([put("a", b"one", expires_at=NOW + 5)], NOW)
     await keeper.close()
-    again = SqliteKeeper(tmp_path)
+    again = SqliteKeyValueStore(tmp_path)
     await again.open()
     assert await again.get("task", "a", NOW) == b"one"
     await again.close()
-    assert (tmp_path / KEEPER_FILE).stat().st_mode & 0o077 == 0
+    assert (tmp_path / KEY_VALUE_FILE).stat().st_mode & 0o077 == 0
 
 
 async def test_processes_share_one_file(tmp_path: Path) -> None:
     """Every process of a service writes it itself: the file's lock orders them, and each sees what the others committed."""
-    first, second = SqliteKeeper(tmp_path), SqliteKeeper(tmp_path)
+    first, second = SqliteKeyValueStore(tmp_path), SqliteKeyValueStore(tmp_path)
     await first.open()
     await second.open()
     both = [keeper.commit([put(f"{n}", b"x", expected=None)], NOW) for n in range(40) for keeper in (first, second)]
@@ -137,7 +137,7 @@ async def test_processes_share_one_file(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> None:
-    keeper = SqliteKeeper(tmp_path, max_pages=40)
+    keeper = SqliteKeyValueStore(tmp_path, max_pages=40)
     await keeper.open()
     told = await asyncio.gather(
         *(keeper.commit([put(f"{n:03}", os.urandom(8_000))], NOW) for n in range(10)), return_exceptions=True
@@ -159,7 +159,7 @@ async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(t
         if failing and name == "before_commit":
             raise OSError(5, "Input/output error")
 
-    keeper = SqliteKeeper(tmp_path, failpoint=failpoint)
+    keeper = SqliteKeyValueStore(tmp_path, failpoint=failpoint)
     await keeper.open()
     await keeper.commit([put("a", b"one")], NOW)
     failing = True
@@ -175,10 +175,10 @@ async def test_a_disk_that_fails_ends_all_writing_and_nobody_is_told_otherwise(t
 
 
 async def test_a_changed_row_is_noticed_and_touches_nobody_else(tmp_path: Path) -> None:
-    keeper = SqliteKeeper(tmp_path)
+    keeper = SqliteKeyValueStore(tmp_path)
     await keeper.open()
     await keeper.commit([put("a", b"one"), put("b", b"two")], NOW)
-    other = sqlite3.connect(tmp_path / KEEPER_FILE)
+    other = sqlite3.connect(tmp_path / KEY_VALUE_FILE)
     other.execute("UPDATE things SET value = ? WHERE key = 'a'", (b"own",))
     other.commit()
     other.close()
@@ -195,11 +195,11 @@ async def test_a_changed_row_is_noticed_and_touches_nobody_else(tmp_path: Path) 
 
 
 async def test_what_has_expired_leaves_the_file(tmp_path: Path) -> None:
-    keeper = SqliteKeeper(tmp_path)
+    keeper = SqliteKeyValueStore(tmp_path)
     await keeper.open()
     await keeper.commit([put(f"{n}", b"x", expires_at=NOW + 1) for n in range(20)], NOW)
     await keeper.commit([put("kept", b"x")], NOW + 2)
-    other = sqlite3.connect(tmp_path / KEEPER_FILE)
+    other = sqlite3.connect(tmp_path / KEY_VALUE_FILE)
     assert other.execute("SELECT count(*) FROM things").fetchone() == (1,)
     other.close()
     await keeper.close()
@@ -233,7 +233,7 @@ async def test_no_answered_commit_is_lost_or_halved_by_a_kill(tmp_path: Path) ->
     told += process.stdout.read().split()
     process.stdout.close()
     process.wait()
-    keeper = SqliteKeeper(tmp_path)
+    keeper = SqliteKeyValueStore(tmp_path)
     await keeper.open()
     left = {kept.key for kept in await keeper.scan("left", NOW, limit=100_000)}
     right = {kept.key for kept in await keeper.scan("right", NOW, limit=100_000)}
@@ -244,7 +244,7 @@ async def test_no_answered_commit_is_lost_or_halved_by_a_kill(tmp_path: Path) ->
 
 async def test_a_reader_that_stops_waiting_does_not_have_the_file_closed_under_it(tmp_path: Path) -> None:
     for _ in range(10):
-        keeper = SqliteKeeper(tmp_path)
+        keeper = SqliteKeyValueStore(tmp_path)
         await keeper.open()
         await keeper.commit([put(f"{number:04d}", b"x" * 400) for number in range(300)], NOW)
         readers = [asyncio.create_task(keeper.scan("task", NOW, limit=300)) for _ in range(4)]

@@ -27,16 +27,24 @@ from support.stored import (
 )
 from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
-from waypost.model.audit import read_leaf
+from waypost.model.events import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
-from waypost.model.registration import Entry, Registration, brief_of
+from waypost.model.registration import CatalogEntry, Registration, summarize_registration
 from waypost.model.verdict import Verdict
-from waypost.registry.entries import entry_of
-from waypost.registry.ports import AuditEntry, AuditQuery, Change, Command, Decision, Held, Idempotency, Store
+from waypost.registry.catalog.entries import entry_of
+from waypost.registry.ports import (
+    AuditEntry,
+    AuditQuery,
+    Command,
+    Decision,
+    Idempotency,
+    RegistrationChange,
+    Store,
+    StoreState,
+)
 from waypost.stores.memory import MemoryStore
-from waypost.stores.sqlite import SqliteStore
-from waypost.stores.sqlite_following import SqliteFollower
-from waypost.trust.merkle import leaf_hash, root_of
+from waypost.stores.sqlite.store import SqliteFollowerStore, SqliteStore
+from waypost.trust.audit.merkle import leaf_hash, merkle_root
 
 
 @pytest.fixture
@@ -177,9 +185,9 @@ async def test_a_decision_without_a_change_takes_no_revision(store: Store, liste
 async def test_what_the_decision_shows_is_answered_for_a_removal(store: Store) -> None:
     await store.execute(put(make_registration("x")))
 
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         current = held.registrations["x"]
-        change = Change(type="expired", at=NOW, removed=current, before=current.scopes)
+        change = RegistrationChange(type="expired", at=NOW, removed=current, before=current.scopes)
         return Decision(outcome="expired", change=change, registration=current)
 
     answer = await store.execute(Command(keys=("x",), decide=decide))
@@ -266,7 +274,7 @@ async def test_a_refused_command_raises_what_it_raised_and_writes_nothing(store:
 
 
 async def test_a_fault_in_a_decision_reaches_only_its_caller(store: Store) -> None:
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         raise ZeroDivisionError
 
     commands = (put(make_registration("a")), Command(keys=("x",), decide=decide), put(make_registration("b")))
@@ -287,7 +295,9 @@ async def test_removing_what_is_not_there_is_a_fault_and_changes_nothing(store: 
     ghost = make_registration("ghost")
     command = Command(
         keys=("ghost",),
-        decide=lambda held: Decision(outcome="withdrawn", change=Change(type="withdrawn", at=NOW, removed=ghost)),
+        decide=lambda held: Decision(
+            outcome="withdrawn", change=RegistrationChange(type="withdrawn", at=NOW, removed=ghost)
+        ),
     )
     with pytest.raises(ValueError, match="not there"):
         await store.execute(command)
@@ -519,13 +529,15 @@ async def test_what_is_told_in_short_is_what_whole_registrations_say(store: Stor
     whole = await everything(store)
     entries = [entry async for page in store.entries() for entry in page]
     nobody = entry_of(make_registration("nobody"))
-    assert await store.briefs([*entries, nobody]) == {key: brief_of(value) for key, value in whole.items()}
-    assert await store.briefs(entries[:1]) == {entries[0].id: brief_of(whole[entries[0].id])}
+    assert await store.briefs([*entries, nobody]) == {
+        key: summarize_registration(value) for key, value in whole.items()
+    }
+    assert await store.briefs(entries[:1]) == {entries[0].id: summarize_registration(whole[entries[0].id])}
     assert await store.briefs([]) == {}
     assert (await store.briefs(entries[:1]))[entries[0].id].record.extra == whole[entries[0].id].record.extra != {}
 
 
-async def documents_of(store: Store, entries: Sequence[Entry]) -> list[tuple[str, bytes] | None]:
+async def documents_of(store: Store, entries: Sequence[CatalogEntry]) -> list[tuple[str, bytes] | None]:
     return [await store.document(entry, "profile") for entry in entries]
 
 
@@ -560,7 +572,7 @@ async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: S
 async def test_whoever_hears_of_a_commit_reads_it(opened: SqliteStore, listener: Listener) -> None:
     """Reads share a state of the file for a while; a commit ends that, for the process that makes it and for one that
     is told of it."""
-    follower = SqliteFollower(opened.path.parent)
+    follower = SqliteFollowerStore(opened.path.parent)
     await follower.open(lambda _: None)
     try:
         for text in (b"one", b"two", b"three"):
@@ -582,9 +594,9 @@ async def test_a_turn_of_reads_ends_by_itself(opened: SqliteStore, listener: Lis
     entry = listener.changes[-1].entry
     assert entry is not None
     await opened.document(entry, "profile")
-    assert opened.is_in_turn
+    assert opened.has_snapshot
     async with asyncio.timeout(20):
-        while opened.is_in_turn:
+        while opened.has_snapshot:
             await asyncio.sleep(0)
 
 
@@ -716,10 +728,10 @@ def note(
     notes: dict[str, bytes | None],
     *,
     sees: tuple[str, ...] = (),
-    seen: Callable[[Held], None] = lambda held: None,
+    seen: Callable[[StoreState], None] = lambda held: None,
     **members: Any,
 ) -> Command:
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         seen(held)
         return Decision(outcome="noted", notes=notes, **members)
 
@@ -728,7 +740,7 @@ def note(
 
 async def test_a_note_is_seen_by_whoever_names_it_and_listed_by_its_prefix(store: Store) -> None:
     await store.execute(note({"allow:*": b"1", "allow:é": b"2", "pin:a": b"3", "allowed": b"no"}))
-    held: list[Held] = []
+    held: list[StoreState] = []
     await store.execute(note({}, sees=("pin:a", "pin:b"), seen=held.append))
     assert held[0].notes == {"pin:a": b"3"}
     assert await store.notes("allow:") == [("allow:*", b"1"), ("allow:é", b"2")]
@@ -765,7 +777,7 @@ async def test_a_refusal_is_raised_and_what_it_noted_stays(store: Store) -> None
 
 async def test_a_command_that_fails_leaves_no_note(store: Store) -> None:
     ghost = make_registration("ghost")
-    change = Change(type="withdrawn", at=NOW, removed=ghost)
+    change = RegistrationChange(type="withdrawn", at=NOW, removed=ghost)
     with pytest.raises(ValueError, match="not there"):
         await store.execute(note({"pin:a": b"1"}, change=change))
     assert await store.notes("") == []
@@ -773,7 +785,7 @@ async def test_a_command_that_fails_leaves_no_note(store: Store) -> None:
 
 async def test_a_change_and_its_notes_are_one(store: Store) -> None:
     registration = make_registration("x")
-    change = Change(type="registered", at=NOW, registration=registration)
+    change = RegistrationChange(type="registered", at=NOW, registration=registration)
     await store.execute(note({"pin:x": b"1"}, change=change))
     assert set(await everything(store)) == {"x"}
     assert await store.notes("pin:") == [("pin:x", b"1")]
@@ -802,7 +814,7 @@ async def test_whoever_mirrors_notes_is_told_before_the_caller_and_only_of_notes
 
 async def test_notes_survive_a_reopening_and_can_be_read_by_a_follower(opened: SqliteStore) -> None:
     await opened.execute(note({"pin:a": b"\x00\xff", "pin:b": b""}))
-    follower = SqliteFollower(opened.path.parent)
+    follower = SqliteFollowerStore(opened.path.parent)
     await follower.open(Listener())
     assert await follower.notes("pin:") == [("pin:a", b"\x00\xff"), ("pin:b", b"")]
     await follower.close()
@@ -843,10 +855,10 @@ async def test_entries_are_numbered_from_one_in_the_order_of_decisions(store: St
 
 async def test_a_change_and_its_entry_are_one(store: Store) -> None:
     ghost = make_registration("ghost")
-    wrong = Change(type="withdrawn", at=NOW, removed=ghost)
+    wrong = RegistrationChange(type="withdrawn", at=NOW, removed=ghost)
     with pytest.raises(ValueError, match="not there"):
         await store.execute(note({}, change=wrong, audit=(entry("withdraw"),)))
-    right = Change(type="registered", at=NOW, registration=ghost)
+    right = RegistrationChange(type="registered", at=NOW, registration=ghost)
     await store.execute(note({}, change=right, audit=(entry("register"),)))
     with pytest.raises(Conflict):
         await store.execute(note({}, audit=(entry("refuse"),), refusal=Conflict("No.")))
@@ -857,7 +869,7 @@ async def test_the_tree_over_the_entries_is_the_tree_over_their_leaves(store: St
     await write_entries(store, 1000)
     leaves = [leaf_hash(leaf) for leaf in await every_leaf(store)]
     spans = [(0, 1000), (0, 777), (512, 1000), (255, 256), (256, 512), (999, 1000)]
-    assert await store.audit_hashes(spans) == [root_of(leaves[start:end]) for start, end in spans]
+    assert await store.audit_hashes(spans) == [merkle_root(leaves[start:end]) for start, end in spans]
 
 
 async def test_entries_are_filtered_by_what_they_say_and_not_by_what_looks_like_it(store: Store) -> None:
@@ -908,7 +920,7 @@ async def test_the_trail_survives_a_reopening_and_can_be_read_by_a_follower(open
     await write_entries(opened, 700)
     root = await opened.audit_hashes([(0, 700)])
     leaves = await every_leaf(opened)
-    follower = SqliteFollower(opened.path.parent)
+    follower = SqliteFollowerStore(opened.path.parent)
     await follower.open(Listener())
     assert (await follower.audit_hashes([(0, 700)]), await every_leaf(follower)) == (root, leaves)
     assert await follower.audit_size() == 700
@@ -917,7 +929,7 @@ async def test_the_trail_survives_a_reopening_and_can_be_read_by_a_follower(open
     await write_entries(again, 400)
     assert (await every_leaf(again))[:700] == leaves
     grown = [leaf_hash(leaf) for leaf in await every_leaf(again)]
-    assert await again.audit_hashes([(0, 700), (0, 1100)]) == [*root, root_of(grown)]
+    assert await again.audit_hashes([(0, 700), (0, 1100)]) == [*root, merkle_root(grown)]
     await again.close()
 
 

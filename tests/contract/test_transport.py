@@ -11,12 +11,12 @@ from support.announce import key
 from support.transports import BEDS, A, B, Bed, C, Watched, asked, eventually, quietly, said, signed
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
-from waypost.transports.port import Heard, Sighting
-from waypost.trust.signing import sign_announcement
-from waypost.wire.announce import AgentQuery, parse_wanted
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.transports.port import MessageContext, Sighting
+from waypost.trust.keys.private_key import sign_announcement
 
 ANY = AgentQuery()
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 
 
 @pytest.fixture(params=sorted(BEDS))
@@ -62,12 +62,12 @@ async def test_a_query_finds_exactly_those_that_fit(bed: Bed) -> None:
     await alice.announce(bed.message(C, capabilities={"logs": "3.0"}), 30)
     found = await asked(bob, METRICS, {A, B})
     assert {message["agent"]["agent_id"]: said(message) for message in found} == {A: first, B: second}
-    newer = AgentQuery(wanted=(parse_wanted("metrics@^2.0"),))
+    newer = AgentQuery(wanted=(parse_capability_requirement("metrics@^2.0"),))
     assert ids(await asked(bob, newer, {A})) == {A}
-    both = AgentQuery(wanted=(parse_wanted("metrics"), parse_wanted("logs")))
+    both = AgentQuery(wanted=(parse_capability_requirement("metrics"), parse_capability_requirement("logs")))
     assert ids(await asked(bob, both, {B})) == {B}
     assert ids(await asked(bob, AgentQuery(agent_id=C), {C}, 5.0)) == {C}
-    assert await bob.query(AgentQuery(wanted=(parse_wanted("nothing-like-it"),)), timeout=0.5) == []
+    assert await bob.query(AgentQuery(wanted=(parse_capability_requirement("nothing-like-it"),)), timeout=0.5) == []
 
 
 async def test_a_repetition_is_no_news_and_a_change_is(bed: Bed) -> None:
@@ -225,12 +225,12 @@ async def test_a_callback_that_fails_stops_nobody_else(bed: Bed) -> None:
 async def test_who_serves_hears_every_announcement_of_others_and_answers_for_whom_it_knows(bed: Bed) -> None:
     alice, registry, bob = await bed.open("alice"), await bed.open("registry"), await bed.open("bob")
     known = bed.message(B)
-    heard: list[tuple[JsonObject, Heard]] = []
+    heard: list[tuple[JsonObject, MessageContext]] = []
 
     async def answer(query: AgentQuery) -> list[JsonObject]:
         return [known]
 
-    async def hear(message: JsonObject, how: Heard) -> JsonObject | None:
+    async def hear(message: JsonObject, how: MessageContext) -> JsonObject | None:
         heard.append((message, how))
         if len(heard) == 1:
             raise InvalidDocument("not this one", path="$", hint="Send another.")

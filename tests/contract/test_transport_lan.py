@@ -14,11 +14,11 @@ import pytest
 from support.netns import INTERFACE, Lan, lan, left_over
 from support.transports import PATIENCE_SECONDS, A, B, Bed, Watched, asked, eventually, quietly, said, signed
 from waypost.model.json import dump_json
-from waypost.testing import ManualClock
-from waypost.transports.mdns import MdnsTransport
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.port import Transport
 from waypost.transports.udp import PORT, UdpTransport
-from waypost.wire.announce import AgentQuery
 
 Make = Callable[[str], Transport]
 

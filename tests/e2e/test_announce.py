@@ -15,9 +15,9 @@ from support.announce import agent, announcement, key
 from support.server import RunningServer, running_server, start_server, stop_server
 from support.shell import Shell
 from support.worker_processes import both, wait_for
-from waypost.trust.announced import read_announced
-from waypost.trust.canonical import canonical
-from waypost.trust.signing import new_key, sign_announcement
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.keys.private_key import new_private_key, sign_announcement
+from waypost.trust.signing_input import canonicalize
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
 
@@ -62,8 +62,11 @@ def test_criterion_1_an_announcement_is_taken_as_it_was_signed_and_not_otherwise
             {"agent_id": agent_id, "capabilities": {"m": "1"}, "transport": {"type": "tcp", "endpoint": "10.0.0.1:1"}},
             ONE,
         )
-        assert len(canonical(compact)) <= 512
-        assert read_announced(compact).holds(ONE.public, read_announced(compact).signature or b"") == "jcs"
+        assert len(canonicalize(compact)) <= 512
+        assert (
+            parse_signed_announcement(compact).holds(ONE.public, parse_signed_announcement(compact).signature or b"")
+            == "jcs"
+        )
         for change in (
             {"agent": {**compact["agent"], "agent_id": agent_id[:-1] + "e"}},
             {"agent": {**compact["agent"], "public_key": OTHER.public.pem()}},
@@ -84,7 +87,7 @@ def test_criterion_1_keys_of_the_other_kinds_announce_over_http(
 ) -> None:
     agent_id = fresh_id(2 if kind == "rsa" else 3)
     shell(server, tmp_path)("allow", "add", agent_id)
-    signer = new_key(kind, bytes(range(48)) if kind == "p-256" else b"")
+    signer = new_private_key(kind, bytes(range(48)) if kind == "p-256" else b"")
     with subject(server, "alice") as alice:
         sent = said(agent_id, signer)
         assert alice.post("/agents", json=sent).status_code == 200
@@ -105,7 +108,7 @@ def test_criterion_2_a_query_finds_exactly_the_holders(server: RunningServer, tm
             assert alice.post("/agents", json=sent).status_code == 200
         asked = {"protocol_version": "v1.0", "query": {"capability": "spectra"}}
         found = carol.post("/agents", json=asked).json()["agents"]
-        assert [canonical(item["agent"]) for item in found] == [canonical(messages[0]["agent"])]
+        assert [canonicalize(item["agent"]) for item in found] == [canonicalize(messages[0]["agent"])]
         asked["query"] = {"capability": "nobody-has-this"}
         assert carol.post("/agents", json=asked).json()["agents"] == []
 

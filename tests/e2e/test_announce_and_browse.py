@@ -22,7 +22,7 @@ from support.places import Place, place
 from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
-from waypost.client.key_files import read_key
+from waypost.client.identity import read_key
 
 TTL_SECONDS = 10
 PATIENCE_SECONDS = 60.0

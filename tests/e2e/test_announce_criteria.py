@@ -26,15 +26,15 @@ from support.server import RunningServer, running_server
 from waypost.app import mint_locally
 from waypost.model.json import dump_json
 from waypost.settings import Settings
-from waypost.trust.canonical import canonical
-from waypost.trust.signing import PrivateKey, new_key
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
+from waypost.trust.signing_input import canonicalize
 
 CARRIERS = ("bus", "http", "mdns", "udp", "ws")
 BY_REGISTRY = ("http", "ws")  # the registry answers the sender, and tells the others
 PATIENCE_SECONDS = 90.0
 DAY_SECONDS = 86_400
 REGISTRY, ALICE, BOB, CAROL = range(4)
-RSA = new_key("rsa")
+RSA = new_private_key("rsa")
 _numbers = count(1)
 _sequence = count(int(time.time() * 1000))
 
@@ -182,11 +182,11 @@ def test_criterion_2_who_asks_is_answered_by_exactly_the_holders(world: World, c
     other = said(world.fresh(), capabilities={"optics": "1.0"})
     for end, message in ((world.alice, first), (world.bob, second), (world.bob, other)):
         repeated(end, carrier, message, lambda: world.carol.kinds(message["agent"]["agent_id"], carrier))  # noqa: B023
-    expected = {message["agent"]["agent_id"]: canonical(message["agent"]) for message in (first, second)}
+    expected = {message["agent"]["agent_id"]: canonicalize(message["agent"]) for message in (first, second)}
 
     def found() -> dict[str, bytes]:
         answers = world.carol("query", on=carrier, capability=wanted, seconds=1.0)
-        return {each["agent"]["agent_id"]: canonical(each["agent"]) for each in answers}
+        return {each["agent"]["agent_id"]: canonicalize(each["agent"]) for each in answers}
 
     eventually(lambda: found() == expected)
     assert world.carol("query", on=carrier, capability="nobody-has-this", seconds=0.5) == []

@@ -20,9 +20,9 @@ from support.agp import ALICE, BOB, key_of
 from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
 from waypost import Client, LiveAgent
-from waypost.client.talk import ChatMessage
+from waypost.client.chat import ChatMessage
 from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
-from waypost.trust.signing import adp_public_key, new_key
+from waypost.trust.keys.private_key import new_private_key, sign_adp_public_key
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120.0
@@ -61,7 +61,7 @@ async def test_two_agents_in_two_processes_meet_and_a_third_with_another_key_is_
             assert str(reply) == "echo: good morning"
             assert reply.verdict is not None
             assert (reply.verdict.check, reply.verdict.state) == ("peer-verified", "passed")
-        async with LiveAgent(ALICE, new_key("ed25519", b"z" * 32)) as false_alice:
+        async with LiveAgent(ALICE, new_private_key("ed25519", b"z" * 32)) as false_alice:
             false_alice.knows(BOB, url=url, fingerprint=fingerprint(BOB))
             with pytest.raises(FingerprintMismatch):
                 await false_alice.chat(BOB, "let me in")
@@ -82,7 +82,7 @@ async def test_an_agent_that_holds_a_line_is_reached_whichever_process_takes_the
     async with Client(server.url, server.admin_token) as client:
         for agent in (ALICE, BOB):
             domain = agent.removeprefix("agent:")
-            public = adp_public_key(key_of(agent), domain)
+            public = sign_adp_public_key(key_of(agent), domain)
             await client.keys_trust(agent, key_of(agent).public.pem())
             await client.register(
                 {
@@ -138,7 +138,7 @@ async def _echo(message: ChatMessage) -> str:
 
 def named_at_its_domain(agent: str) -> dict[str, Any]:
     domain = agent.removeprefix("agent:")
-    identity = {"id": agent, "domain": domain, "name": domain, "publicKey": adp_public_key(key_of(agent), domain)}
+    identity = {"id": agent, "domain": domain, "name": domain, "publicKey": sign_adp_public_key(key_of(agent), domain)}
     endpoints = {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": f"wss://{domain}/agent/chat"}
     talk = [{"id": "chat", "name": "Conversation"}]
     return {"protocol": "ADP/1.1", "identity": identity, "endpoints": endpoints, "capabilities": talk}

@@ -33,10 +33,10 @@ from support.server import RunningServer, clean_environment, running_server
 from support.service import profile
 from waypost import Client, LiveAgent
 from waypost.client.agent_signer import AgentSigner
-from waypost.client.key_files import read_key
-from waypost.client.talk import ChatMessage
+from waypost.client.chat import ChatMessage
+from waypost.client.identity import read_key
 from waypost.errors import FingerprintMismatch
-from waypost.trust.signing import PrivateKey, new_key
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_SECONDS = 240.0
@@ -208,7 +208,7 @@ async def they_are_told_what_is_said_in_their_swarm(
 
 async def a_third_is_refused(places: Homes) -> None:
     """Somebody who calls itself Alice, at Bob's."""
-    now, key, other = time.time(), places.alice.key, new_key("ed25519", b"y" * 32)
+    now, key, other = time.time(), places.alice.key, new_private_key("ed25519", b"y" * 32)
     async with named_agent(ALICE, other, places.alice.server.url, None, places.environment) as impostor:
         with pytest.raises(FingerprintMismatch):
             await impostor.chat(BOB, "it is me")

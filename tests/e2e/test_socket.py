@@ -20,11 +20,11 @@ from support.transports import A, B, Watched, eventually
 from waypost.app import mint_locally
 from waypost.errors import Unauthorized, Unavailable
 from waypost.net.clock import SystemClock
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
 from waypost.settings import Settings
 from waypost.transports.websocket import WebSocketTransport, socket_url
-from waypost.wire.announce import AgentQuery, parse_wanted
 
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 
 
 def token(server: RunningServer, subject: str) -> str:

@@ -17,8 +17,8 @@ from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
 from support.ports import free_port
 from support.server import RunningServer, start_server, stop_server
-from waypost.meeting.signatures import sign_request
-from waypost.trust.signing import PrivateKey, load_private_key
+from waypost.messaging.request_signatures import sign_request
+from waypost.trust.keys.private_key import PrivateKey, load_private_key
 
 NAMES = ("ada.test", "bob.test")
 WAIT_SECONDS = 60.0

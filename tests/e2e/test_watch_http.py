@@ -13,7 +13,7 @@ import pytest
 
 from support.server import RunningServer, running_server
 from support.service import profile
-from waypost.server.shapes import WATCH_EVENT
+from waypost.server.response_schemas import WATCH_EVENT
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from support.server import RunningServer, clean_environment, running_server, start_server, stop_server
 from support.worker_processes import PATIENCE_SECONDS, all_ready, both, children, process_of, wait_for, workers
 from waypost.errors import ConfigurationError
-from waypost.stores.folder_lock import FolderLock
+from waypost.stores.sqlite.store import FolderLock
 
 ENDS_SECONDS = 120.0
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.agp import ALICE, BOB, key_of
 from support.server import clean_environment, start_server, stop_server
-from waypost.trust.signing import adp_public_key
+from waypost.trust.keys.private_key import sign_adp_public_key
 
 COUNT = 80
 PATIENCE_SECONDS = 120.0
@@ -31,7 +31,7 @@ def document(agent: str, chat: str) -> dict[str, object]:
             "id": agent,
             "domain": domain,
             "name": domain,
-            "publicKey": adp_public_key(key_of(agent), domain),
+            "publicKey": sign_adp_public_key(key_of(agent), domain),
         },
         "endpoints": {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": chat},
         "capabilities": [{"id": "chat", "name": "Chat"}],

@@ -14,10 +14,10 @@ import pytest
 from support.stored import Listener, everything, make_registration, make_source, put, renew, withdraw
 from waypost.errors import ConfigurationError, StoreUnavailable
 from waypost.model.events import Event
-from waypost.model.registration import Entry, Registration
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision, Tombstone
-from waypost.stores.sqlite import SqliteStore
-from waypost.stores.sqlite_schema import FILE_NAME
+from waypost.stores.sqlite.database import FILE_NAME
+from waypost.stores.sqlite.store import SqliteStore
 
 FLIPS = 50
 CUTS = 12
@@ -29,7 +29,7 @@ ENTRIES = 600
 class Content:
     """All that can be read from a store."""
 
-    entries: list[Entry]
+    entries: list[CatalogEntry]
     registrations: dict[str, Registration]
     events: list[Event]
     tombstone: Tombstone | None

@@ -16,7 +16,7 @@ from support.server import start_server, stop_server
 from support.small_disk import Ballast, can_mount, small_disk
 from support.stored import NOW, Listener, everything, make_registration, make_source, put, withdraw
 from waypost.errors import StorageFull, StoreUnavailable
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 RECOVERY_SECONDS = 120.0  # a bound: it takes a second or two
 needs_mount = pytest.mark.skipif(

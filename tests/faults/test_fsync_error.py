@@ -15,7 +15,7 @@ import pytest
 
 from support.stored import Listener, everything, make_registration, put
 from waypost.errors import StoreUnavailable
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 TESTS = Path(__file__).parents[1]
 GOOD_SYNCS = 12

@@ -26,9 +26,9 @@ from support.kill_clients import (
 )
 from support.server import RunningServer, start_server, stop_server
 from support.stored import NOW, Listener, make_registration, put
-from waypost.stores.sqlite import SqliteStore
-from waypost.trust.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
-from waypost.trust.merkle import is_consistent
+from waypost.stores.sqlite.store import SqliteStore
+from waypost.trust.audit.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
+from waypost.trust.audit.merkle import verify_consistency
 
 ROUNDS = 60
 OTHERS = 10_000
@@ -75,7 +75,9 @@ class Auditor:
             if self.seen is not None:
                 proof = http.get("/api/v1/audit/proof", params={"from": self.seen.size, "to": now.size}).json()
                 hashes = [base64.b64decode(each) for each in proof["hashes"]]
-                assert is_consistent(self.seen.size, now.size, hashes, self.seen.root, now.root), "the trail was cut"
+                assert verify_consistency(self.seen.size, now.size, hashes, self.seen.root, now.root), (
+                    "the trail was cut"
+                )
             self.seen = now
 
 

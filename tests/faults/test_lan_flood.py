@@ -20,7 +20,7 @@ from support.ports import free_port
 from support.server import RunningServer, running_server
 from support.transports import PATIENCE_SECONDS, A, B
 from waypost.model.json import dump_json
-from waypost.wire.announce_txt import SERVICE, write_inline
+from waypost.protocols.announce.packets import SERVICE, write_txt_message
 
 FLOOD = Path(__file__).parents[1] / "support" / "flood.py"
 SECONDS, RATE = 10.0, 20_000
@@ -43,7 +43,7 @@ class Neighbour:
             for agent_id in (A, B)
         )
         out = DNSOutgoing(0x8400)
-        out.add_answer_at_time(DNSText(f"neighbour.{SERVICE}", 16, 0x8001, 120, write_inline(by_mdns, B)), 0)
+        out.add_answer_at_time(DNSText(f"neighbour.{SERVICE}", 16, 0x8001, 120, write_txt_message(by_mdns, B)), 0)
         self._by_mdns = out.packets()[0]
 
     def speak(self) -> None:

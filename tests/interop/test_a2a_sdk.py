@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from support.records import DECODE, ENCODE, records
-from waypost.dialects.a2a import A2A
-from waypost.dialects.profile import PROFILE
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.a2a.codec import A2A
+from waypost.protocols.profile.codec import PROFILE
 
 OLDER: JsonObject = {
     "protocolVersion": "0.3.0",

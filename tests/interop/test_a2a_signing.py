@@ -11,8 +11,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from support.signing import NOW, card, key_of
 from waypost.trust.checks.a2a import check_card
-from waypost.trust.checks.bound import BoundKey
-from waypost.trust.signing import sign_card
+from waypost.trust.checks.bound_key import BoundKey
+from waypost.trust.keys.private_key import sign_card
 
 RICH = card(
     description="Liest Rechnungen – auch schräge.",

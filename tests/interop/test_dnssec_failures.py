@@ -10,8 +10,8 @@ import pytest
 
 from support.dns_servers import NameServer, nsd, unbound
 from waypost.domains.ports import RecordType
-from waypost.net.dns.upstreams import Upstreams
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.upstreams import UpstreamResolvers
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "dnssec" / "unbound-ede"
@@ -52,7 +52,9 @@ async def test_a_zone_that_was_broken_on_purpose_is_judged_as_unbound_does(
     authority: NameServer, judge: NameServer, name: str, kind: RecordType, reason: str
 ) -> None:
     anchors = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
-    dns = ValidatingDns(Upstreams(authority.address, try_seconds=30), anchors, clock=NOW.timestamp, seconds=90)
+    dns = ValidatingResolver(
+        UpstreamResolvers(authority.address, try_seconds=30), anchors, clock=NOW.timestamp, seconds=90
+    )
     found = await dns.lookup(name, kind)
     assert found.security == judge.verdict(name, kind), found
     assert found.security == ("bogus" if reason else "secure"), found

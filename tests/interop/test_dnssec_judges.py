@@ -13,8 +13,8 @@ from support.dnssec_cases import ANCHORS, CASES, DATE, NAMES, zone_texts
 from support.random_zones import RandomZones
 from support.signed_zones import NOW
 from waypost.domains.ports import RecordType
-from waypost.net.dns.upstreams import Upstreams
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.upstreams import UpstreamResolvers
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
 
@@ -31,9 +31,9 @@ def judge(authority: NameServer, tmp_path_factory: pytest.TempPathFactory) -> It
         yield server
 
 
-def asking(server: NameServer) -> ValidatingDns:
+def asking(server: NameServer) -> ValidatingResolver:
     anchors = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
-    return ValidatingDns(Upstreams(server.address, try_seconds=30), anchors, clock=lambda: NOW, seconds=90)
+    return ValidatingResolver(UpstreamResolvers(server.address, try_seconds=30), anchors, clock=lambda: NOW, seconds=90)
 
 
 @pytest.mark.parametrize(("name", "kind", "outcome", "security"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
@@ -58,7 +58,9 @@ async def test_zones_that_nobody_thought_of_are_judged_alike(damaged: bool, tmp_
         nsd(folders[0], made.texts) as server,
         unbound(folders[1], dict.fromkeys(made.texts, server), made.anchors, date=DATE) as judge,
     ):
-        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=30), trusted, clock=lambda: NOW, seconds=90)
+        dns_ = ValidatingResolver(
+            UpstreamResolvers(server.address, try_seconds=30), trusted, clock=lambda: NOW, seconds=90
+        )
         for name, kind in made.questions(150):
             ours[name, kind] = (await dns_.lookup(name, kind)).security  # type: ignore[arg-type]
             theirs[name, kind] = judge.verdict(name, kind)

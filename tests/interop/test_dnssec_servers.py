@@ -22,8 +22,8 @@ from support.ports import free_port
 from support.signed_zones import NOW, SignedZone, key
 from waypost import limits
 from waypost.domains.ports import RecordType
-from waypost.net.dns.upstreams import Upstreams
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.upstreams import UpstreamResolvers
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
 BODY = 'www TXT "hello"\n*.wild TXT "any"\nalias CNAME www\n'
@@ -49,7 +49,9 @@ async def test_a_zone_that_knot_signs_by_itself_is_proven(algorithm: str, nsec3:
     with knot(tmp_path / "knot", {plain.name: plain.text()}, policy={"algorithm": algorithm, "nsec3": nsec3}) as server:
         anchors = anchors_of(server, plain.name)
         trusted = TrustAnchors(parse_anchors("\n".join(anchors)), root=False)
-        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=30), trusted, clock=time.time, seconds=90)
+        dns_ = ValidatingResolver(
+            UpstreamResolvers(server.address, try_seconds=30), trusted, clock=time.time, seconds=90
+        )
         with unbound(tmp_path / "unbound", {plain.name: server}, anchors) as judge:
             for name, kind, outcome in SELF_SIGNED:
                 found = await dns_.lookup(name, kind)
@@ -61,7 +63,9 @@ async def test_zones_that_bind_serves_are_judged_like_those_of_others(tmp_path: 
     served = zone_texts("test.", "nsec.test.", "nsec3.test.", "plain.test.")
     with bind(tmp_path, served) as server:
         trusted = TrustAnchors(parse_anchors("\n".join(ANCHORS)), root=False)
-        dns_ = ValidatingDns(Upstreams(server.address, try_seconds=30), trusted, clock=lambda: NOW, seconds=90)
+        dns_ = ValidatingResolver(
+            UpstreamResolvers(server.address, try_seconds=30), trusted, clock=lambda: NOW, seconds=90
+        )
         for zone, security in (("nsec", "secure"), ("nsec3", "secure"), ("plain", "insecure")):
             for name, kind, outcome in SELF_SIGNED:
                 found = await dns_.lookup(name.replace("agent", zone), "MX" if kind == "A" else kind)  # type: ignore[arg-type]
@@ -89,8 +93,8 @@ async def test_a_resolver_over_tls_and_https_is_asked_and_its_word_can_be_taken(
         unbound(folders[1], {agent.name: server}, anchors, date=DATE, more=more),
     ):
         for resolver, trust_ad in itertools.product(resolvers, (False, True)):
-            upstreams = Upstreams(resolver, ca_file=authority.file)
-            dns_ = ValidatingDns(upstreams, trusted, clock=lambda: NOW, trust_ad=trust_ad, seconds=90)
+            upstreams = UpstreamResolvers(resolver, ca_file=authority.file)
+            dns_ = ValidatingResolver(upstreams, trusted, clock=lambda: NOW, trust_ad=trust_ad, seconds=90)
             for name, kind, outcome in SELF_SIGNED:
                 found = await dns_.lookup(name, kind)
                 assert (found.outcome, found.security) == (outcome, "secure"), found
@@ -115,7 +119,7 @@ async def test_a_thousand_names_are_looked_up_at_once_with_few_files(tmp_path: P
     top = SignedZone("test.", f"ns A 127.0.0.1\n{many.delegation()}\n", [key(13, "many")])
     trusted = TrustAnchors(parse_anchors(f"test. DS {top.ds_lines()[0]}"), root=False)
     with nsd(tmp_path, {zone.name: zone.text() for zone in (top, many)}) as server, few_files():
-        dns_ = ValidatingDns(Upstreams(server.address), trusted, clock=lambda: NOW, seconds=90)
+        dns_ = ValidatingResolver(UpstreamResolvers(server.address), trusted, clock=lambda: NOW, seconds=90)
         found = await asyncio.gather(*(dns_.lookup(f"a{number}.many.test", "TXT") for number in range(1000)))
         await dns_.aclose()
     assert {(one.outcome, one.security) for one in found} == {("found", "insecure")}

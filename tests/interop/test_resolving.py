@@ -24,12 +24,12 @@ from support.zones import Identity, Site, site_in_thread, states
 from waypost.app import Application, build
 from waypost.client.aio.client import Client
 from waypost.model.resolution import Resolution
-from waypost.net.dns.upstreams import Upstreams
-from waypost.net.dns.validating import ValidatingDns
-from waypost.net.zone_finding import find_servers, find_zone
+from waypost.net.dns.upstreams import UpstreamResolvers
+from waypost.net.dns.validator import ValidatingResolver
+from waypost.net.dns.zone_client import find_servers, find_zone
+from waypost.protocols.dns_aid.tlsa import tlsa_of
 from waypost.settings import Settings
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
-from waypost.wire.tlsa import tlsa_of
 
 NAMES = ("alice", "bob", "carol", "dave", "host")
 ZONES = ("agents.test", "plain.test")
@@ -289,7 +289,9 @@ async def test_an_agent_that_is_listed_and_has_a_domain_is_one_record_however_it
 
 async def test_the_nameservers_of_a_name_are_found_from_a_server_that_answers_for_it(world: World) -> None:
     anchors = TrustAnchors(parse_anchors(world.anchors.read_text()), root=False)
-    dns = ValidatingDns(Upstreams(world.server.address, try_seconds=20), anchors, clock=time.time, seconds=90)
+    dns = ValidatingResolver(
+        UpstreamResolvers(world.server.address, try_seconds=20), anchors, clock=time.time, seconds=90
+    )
     try:
         assert await find_zone(dns, "alice.agents.test") == ("agents.test", "ns.agents.test")
         assert await find_zone(dns, "not.even.there.plain.test") == ("plain.test", "ns.plain.test")

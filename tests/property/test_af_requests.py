@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.af import AGENTS, ANNOTATOR, BASE, FAQ
 from waypost import Discovery
-from waypost.server.asgi import Message
+from waypost.server.http.asgi import Message
 
 APP = Discovery(agents=[ANNOTATOR, FAQ], options={"legacy": True})
 

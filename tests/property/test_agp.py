@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from support.agp import ALICE, BOB, SeededDraws, key_of, party, signed
 from waypost.errors import WaypostError
-from waypost.wire.agp import Content, parse_message, write_message
-from waypost.wire.agp_session import AgpSession, Said
-from waypost.wire.agp_signing import verify
-from waypost.wire.agp_states import State
+from waypost.protocols.adp.agp.messages import MessageContent, parse_message, verify, write_message
+from waypost.protocols.adp.agp.session import AgpSession, MessageReceived, SessionState
 
 NOW = 1_780_000_000.0
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -30,7 +28,7 @@ GOOD = json.loads(signed(ALICE, BOB, "hello", at=NOW))
 def opened() -> AgpSession:
     """A session that is open, without the cost of a handshake."""
     session = AgpSession(party(BOB), SeededDraws(), calls=False)
-    session.peer, session.peer_key, session.state = ALICE, KEY.public, State.OPEN
+    session.peer, session.peer_key, session.state = ALICE, KEY.public, SessionState.OPEN
     return session
 
 
@@ -39,7 +37,7 @@ def opened() -> AgpSession:
 def test_whatever_is_written_is_read_as_it_was_and_verifies(
     text: str, kind: str, more: bool, reply: str | None
 ) -> None:
-    content = Content(text=text, reply_to=reply, more=more)
+    content = MessageContent(text=text, reply_to=reply, more=more)
     frame = write_message(KEY, message_id="1", sender=ALICE, to=BOB, kind=kind, at=NOW, content=content)
     message = parse_message(frame)
     assert message.content == content
@@ -62,7 +60,7 @@ def test_whatever_is_changed_after_signing_is_never_heard(member: str, value: st
     except WaypostError:
         return
     assert is_same
-    assert isinstance(heard, Said)
+    assert isinstance(heard, MessageReceived)
 
 
 @settings(max_examples=60)
@@ -117,6 +115,6 @@ def test_no_order_of_messages_lets_one_be_heard_twice_or_a_bad_one_once(steps: l
         except WaypostError:
             continue
         assert kind in ("good", "again")
-        assert isinstance(said, Said)
+        assert isinstance(said, MessageReceived)
         heard.append(said.message.id)
     assert len(heard) == len(set(heard))

@@ -23,12 +23,12 @@ from support.service import NOW
 from waypost.errors import WaypostError
 from waypost.model.principal import Principal
 from waypost.net.clock import ManualClock
-from waypost.registry.engine import Options, Registry
-from waypost.registry.gate import GateOptions
-from waypost.registry.publication import Publication, Receipt
-from waypost.registry.trustbook import Revocation
+from waypost.registry.admission import AnnouncementOptions
+from waypost.registry.publication import Publication, PublicationReceipt
+from waypost.registry.registry import Registry, RegistryOptions
+from waypost.registry.trust_store import RevocationEntry
 from waypost.search.ranker import HybridRanker
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 from waypost.stores.memory import MemoryStore
 
 IDS = ("00000001-1fc2-4f7b-8d8c-5e3e6f5c9c1d", "00000002-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
@@ -72,7 +72,7 @@ class Announcements(RuleBasedStateMachine):
     def start(self, mode: str, unsigned: str) -> None:
         self.runner = asyncio.Runner()
         self.clock = ManualClock(NOW)
-        options = Options(announcements=GateOptions(trust_mode=mode, unsigned=unsigned))
+        options = RegistryOptions(announcements=AnnouncementOptions(trust_mode=mode, unsigned=unsigned))
         self.registry = Registry(MemoryStore(), HybridRanker(None), self.clock, options)
         self.run(self.registry.start())
         self.run(self.registry.trust.allow(ADMIN, "*"))
@@ -102,7 +102,9 @@ class Announcements(RuleBasedStateMachine):
         if len(self.revoked) == len(KEYS) - 1:
             return  # somebody must be left to announce
         key_id = signer.public.key_id
-        self.run(self.registry.trust.revoke(ADMIN, Revocation(kind="key", name=key_id, revoked_at=self.clock.now())))
+        self.run(
+            self.registry.trust.revoke(ADMIN, RevocationEntry(kind="key", name=key_id, revoked_at=self.clock.now()))
+        )
         self.revoked.add(key_id)
         for bound in self.bound.values():
             if key_id == bound.active:
@@ -230,14 +232,14 @@ class Announcements(RuleBasedStateMachine):
         assert now >= bound.rotated_at + HOUR
         bound.rotate(key_id, now)
 
-    def publish(self, message: dict[str, Any], subject: Principal, *, gated: bool) -> Receipt | None:
+    def publish(self, message: dict[str, Any], subject: Principal, *, gated: bool) -> PublicationReceipt | None:
         document = body(message)
         try:
             dialect, decoded = self.registry.decode(document, dialect="announce")
             publication = Publication(
                 dialect=dialect, document=document, decoded=decoded, principal=subject, gated=gated
             )
-            receipt: Receipt = self.run(self.registry.publish(publication))
+            receipt: PublicationReceipt = self.run(self.registry.publish(publication))
         except WaypostError:
             return None
         if receipt.created:

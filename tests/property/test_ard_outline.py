@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from support.records import ENCODE, records
-from waypost.dialects.ard import ARD, outline
-from waypost.dialects.ard_catalog import listed_entry
 from waypost.model.record import AgentRecord
+from waypost.protocols.ard.catalog import catalog_entry
+from waypost.protocols.ard.codec import ARD, encode_without_residue
 
 AT_HAND = ("identifier", "displayName", "type", "tags", "capabilities", "version", "updatedAt")
 
@@ -15,7 +15,7 @@ AT_HAND = ("identifier", "displayName", "type", "tags", "capabilities", "version
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(records())
 def test_the_outline_of_an_entry_says_what_the_entry_says(record: AgentRecord) -> None:
-    short = outline(record, ENCODE)
+    short = encode_without_residue(record, ENCODE)
     if short is not None:
-        entry = listed_entry(ARD.encode(record, ENCODE).document)
+        entry = catalog_entry(ARD.encode(record, ENCODE).document)
         assert {name: short.get(name) for name in AT_HAND} == {name: entry.get(name) for name in AT_HAND}

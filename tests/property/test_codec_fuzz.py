@@ -16,15 +16,15 @@ from jsonschema import Draft202012Validator
 
 from support.older import OLDER
 from support.records import DECODE, ENCODE, json_values, objects, speaks_its_own
-from waypost.dialects import CODECS, decode_document, recognise
-from waypost.dialects.ard_catalog import catalog, catalog_schema
-from waypost.dialects.codec import CARRY, Codec
-from waypost.dialects.rtfs_envelope import is_envelope
 from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord
-from waypost.model.registration import Source
-from waypost.server.rendering import own_document
+from waypost.model.registration import SourceDocument
+from waypost.protocols.ard.catalog import build_catalog, catalog_schema
+from waypost.protocols.codec import CARRY, Codec
+from waypost.protocols.dialects import CODECS, decode_document, detect_dialect
+from waypost.protocols.rtfs.codec import is_envelope
+from waypost.server.renderer import received_document
 
 EVERY_CODEC = [pytest.param(codec, id=name) for name, codec in CODECS.items()]
 SEEDS = {name: (*codec.examples(), *OLDER[name]) for name, codec in CODECS.items()}
@@ -104,7 +104,7 @@ def assert_valid(validator: Draft202012Validator, document: JsonObject, name: st
 
 def given_back(dialect: str, document: JsonObject) -> JsonObject:
     """What the service answers in the document's own dialect."""
-    source = Source(
+    source = SourceDocument(
         dialect=dialect,
         document=dump_json(document),
         digest="",
@@ -113,7 +113,7 @@ def given_back(dialect: str, document: JsonObject) -> JsonObject:
         subject="somebody",
         via="http",
     )
-    answer = own_document(source)
+    answer = received_document(source)
     assert answer is not None
     return parse_object(answer)
 
@@ -124,7 +124,7 @@ def assert_served_as_it_came(dialect: str, document: JsonObject) -> None:
     if not is_envelope(document):
         assert_valid(VALIDATORS[dialect], document, dialect)
     if dialect == "ard":
-        assert_valid(CATALOG, catalog([answer], None), "catalog")
+        assert_valid(CATALOG, build_catalog([answer], None), "catalog")
 
 
 def assert_writable(record: AgentRecord) -> None:
@@ -137,7 +137,7 @@ def assert_writable(record: AgentRecord) -> None:
         if not speaks_its_own(record, name):
             assert_valid(WRITTEN[name], document, f"{name}, written")
         if name == "ard":
-            assert_valid(CATALOG, catalog([document], None), "catalog")
+            assert_valid(CATALOG, build_catalog([document], None), "catalog")
 
 
 @pytest.mark.parametrize(("dialect", "document"), EVERY_SEED)
@@ -179,7 +179,7 @@ def test_a_distorted_document_is_refused_with_a_path_or_is_a_valid_answer_and_ca
 )
 def test_recognition_never_stumbles(document: JsonObject) -> None:
     try:
-        name = recognise(document)
+        name = detect_dialect(document)
     except InvalidRequest as error:
         refused = error
     else:

@@ -1,4 +1,4 @@
-"""The laws of `waypost.dialects.codec`, over every codec in the table: a codec that is added is tested by being there."""
+"""The laws of `waypost.protocols.codec`, over every codec in the table: a codec that is added is tested by being there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, DIALECTS, ENCODE, records, speaks_its_own
-from waypost.dialects import CODECS
-from waypost.dialects.codec import Codec, Loss
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord, record_to_json
+from waypost.protocols.codec import Codec, MappingLoss
+from waypost.protocols.dialects import CODECS
 
 EVERY_CODEC = [pytest.param(codec, id=name) for name, codec in CODECS.items()]
 EVERY_EXAMPLE = [
@@ -27,7 +27,7 @@ thoroughly = settings(
 )
 
 
-def without(record: AgentRecord, losses: Iterable[Loss]) -> JsonObject:
+def without(record: AgentRecord, losses: Iterable[MappingLoss]) -> JsonObject:
     """The record as JSON, without the top-level members that losses name."""
     lost = {_top(loss.path) for loss in losses}
     return {name: value for name, value in record_to_json(record).items() if name not in lost}
@@ -83,7 +83,7 @@ def test_any_record_survives_but_for_losses_that_are_declared_in_a_document_that
         assert_valid(codec.written_schema(), document)
 
 
-def assert_declared(codec: Codec, losses: Iterable[Loss]) -> None:
+def assert_declared(codec: Codec, losses: Iterable[MappingLoss]) -> None:
     for loss in losses:
         assert declared(codec, loss.path), f"{loss.path} is not among {codec.loses}"
         assert loss.reason

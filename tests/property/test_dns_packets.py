@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from support.signed_zones import NOW, Nsec3, SignedZone, key
 from support.zone_book import ZoneBook
-from waypost.net.dns.packet import DnsFailure, Question, parse
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.message import DnsFailure, DnsQuery, parse_message
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
 ZONE = SignedZone("test.", 'www TXT "hello"\n*.wild TXT "any"\nalias CNAME www\n', [key(13, "fuzz")])
 HASHED = SignedZone("test.", ZONE.body, ZONE.keys, nsec3=Nsec3(iterations=2))
 ANCHORS = TrustAnchors(parse_anchors(f"test. DS {ZONE.ds_lines()[0]}"), root=False)
 PLAIN_BOOK, HASHED_BOOK = ZoneBook(ZONE), ZoneBook(HASHED)
-QUESTION = Question(name=dns.name.from_text("www.test"), type=dns.rdatatype.TXT)
+QUESTION = DnsQuery(name=dns.name.from_text("www.test"), type=dns.rdatatype.TXT)
 
 
 class Book(ZoneBook):
@@ -56,7 +56,7 @@ MESSAGES = _wires()
 @given(st.binary(max_size=600))
 def test_any_bytes_are_read_as_a_message_or_refused(data: bytes) -> None:
     with suppress(DnsFailure):
-        parse(data)
+        parse_message(data)
 
 
 @settings(deadline=None)
@@ -66,7 +66,7 @@ def test_any_change_of_a_message_is_read_or_refused(changes: list[tuple[int, int
     for place, value in changes:
         data[place % len(data)] ^= value
     with suppress(DnsFailure):
-        parse(bytes(data[: len(data) - cut if cut % 3 == 0 else len(data)]))
+        parse_message(bytes(data[: len(data) - cut if cut % 3 == 0 else len(data)]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -80,8 +80,8 @@ def test_what_was_changed_is_answered_truly_or_not_at_all(
 ) -> None:
     """A change may hit what is not signed, such as a time to live; then the truth is told all the same."""
     book = HASHED_BOOK if hashed else PLAIN_BOOK
-    true = asyncio.run(ValidatingDns(Book(book, []), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))
+    true = asyncio.run(ValidatingResolver(Book(book, []), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))
     assert true.security == "secure"
-    found = asyncio.run(ValidatingDns(Book(book, changes), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))
+    found = asyncio.run(ValidatingResolver(Book(book, changes), ANCHORS, clock=lambda: NOW).lookup(name, "TXT"))
     if found.security == "secure":
         assert (found.outcome, found.records) == (true.outcome, true.records)

@@ -11,13 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waypost.errors import InvalidDocument, InvalidParameter
-from waypost.wire import svcb
-from waypost.wire.adp_txt import parse_adp_txt, select_adp_txt
-from waypost.wire.aid import parse_aid, select_aid
-from waypost.wire.dns_data import read_strings, read_text, write_text
-from waypost.wire.srv import parse_srv
-from waypost.wire.svcb import ServiceBinding, make_params, parse_svcb, to_presentation, write_svcb
-from waypost.wire.tlsa import parse_tlsa, write_tlsa
+from waypost.protocols.adp.txt_record import parse_adp_txt, select_adp_txt
+from waypost.protocols.dns_aid import svcb
+from waypost.protocols.dns_aid.svcb import ServiceBinding, encode_params, parse_svcb, to_presentation, write_svcb
+from waypost.protocols.dns_aid.tlsa import parse_tlsa, write_tlsa
+from waypost.protocols.dns_aid.txt_records import parse_aid, select_aid
+from waypost.protocols.dns_rdata import parse_srv, read_strings, read_text, write_text
 
 DATA = st.binary(max_size=300)
 LABELS = st.lists(st.sampled_from(("a", "_agents", "xn--a", "host-1", "0" * 63)), max_size=3).map(".".join)
@@ -53,7 +52,7 @@ def test_what_is_written_is_read_again(priority: int, target: str, params: dict[
 @given(value=st.text(max_size=60))
 def test_no_value_carries_another_parameter(value: str) -> None:
     try:
-        params = make_params({svcb.CAP: value})
+        params = encode_params({svcb.CAP: value})
     except (InvalidParameter, UnicodeEncodeError):
         return
     shown = to_presentation(ServiceBinding(priority=1, target="", params=params))

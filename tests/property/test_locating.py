@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.zones import Identity, Zones, states
-from waypost.domains.ports import Check
-from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.domains.ports import PeerCheck
+from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.errors import FetchFailed
 from waypost.net.clock import SystemClock
-from waypost.registry.fetching import Fetched, Purpose
+from waypost.registry.ports import FetchPurpose, FetchResponse
 
 NAMES = ("a.example.com", "b.example.com", "c.example.com")
 ALICE = Identity(NAMES[0])
@@ -49,7 +49,7 @@ class Nobody:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+    async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
         self.asked.append(url)
         raise FetchFailed("Nobody is there.", path="url", details={"reason": "refused"})
 

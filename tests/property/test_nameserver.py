@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.nameserver import EXAMPLE
 from waypost import limits
-from waypost.net.nameserver.answers import Zones
-from waypost.net.nameserver.folder import ZoneFolder
-from waypost.net.nameserver.serving import Nameserver
+from waypost.net.nameserver.responder import ZoneSet
+from waypost.net.nameserver.server import Nameserver
+from waypost.net.nameserver.signed_zone import ZoneFolder
 
 NAMES = (
     "alice.example.test",
@@ -42,7 +42,7 @@ SEEDS = _seeds()
 def server(tmp_path_factory: pytest.TempPathFactory) -> Nameserver:
     folder = ZoneFolder(tmp_path_factory.mktemp("zone"))
     zone = folder.open("example.test", "ed25519", time.time(), text=EXAMPLE)
-    return Nameserver(Zones([zone]), folder.tsig(), time.time)
+    return Nameserver(ZoneSet([zone]), folder.tsig(), time.time)
 
 
 @given(data=st.data())

@@ -25,14 +25,14 @@ from waypost.model.principal import Principal
 from waypost.model.query import Query
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
-from waypost.registry.changes import Seen
-from waypost.registry.engine import Registry
+from waypost.registry.change_log import WatchEvent
 from waypost.registry.ports import Store
-from waypost.registry.publication import Publication, content_part
+from waypost.registry.publication import Publication, content_etag_part
+from waypost.registry.registry import Registry
 from waypost.search.ranker import HybridRanker
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 from waypost.stores.memory import MemoryStore
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 IDS = ("a", "https://b.example/agent", "u-c", "d" * 120)
 BELL = "bell"  # everybody sees it; a watcher that has heard it has heard all that came before
@@ -71,10 +71,10 @@ class Watcher:
     async def _listen(self, items: Any) -> None:
         async for item in items:
             self.cursor = item.cursor
-            if isinstance(item, Seen):
+            if isinstance(item, WatchEvent):
                 self._take(item)
 
-    def _take(self, seen: Seen) -> None:
+    def _take(self, seen: WatchEvent) -> None:
         assert seen.cursor not in self.cursors, "an event came twice"
         self.cursors.add(seen.cursor)
         agent_id, event = seen.event.id, seen.event
@@ -299,7 +299,7 @@ class RegistryMachine(RuleBasedStateMachine):
             entries += page.entries
             cursor = page.next_cursor
             if cursor is None:
-                return {entry.id: content_part(entry.etag) for entry in entries if entry.id != BELL}
+                return {entry.id: content_etag_part(entry.etag) for entry in entries if entry.id != BELL}
 
     async def _found(self, who: Principal, word: str) -> set[str]:
         findings = await self.registry.find(Query(text=word, limit=100), who)

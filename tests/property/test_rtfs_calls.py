@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from support.records import DECODE, json_values
 from support.rtfs import WEATHER_CARD, card
-from waypost.dialects.rtfs import RTFS
-from waypost.dialects.rtfs_match import PARAMETERS, glob_fits, parse_criteria
 from waypost.errors import InvalidRequest
-from waypost.wire.jsonrpc import Call, Incoming, error_reply, parse_calls, result_reply
+from waypost.protocols.jsonrpc import RpcBatch, RpcCall, error_reply, parse_calls, result_reply
+from waypost.protocols.rtfs.codec import RTFS
+from waypost.protocols.rtfs.criteria import PARAMETERS, glob_matches, parse_criteria
 
 thoroughly = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 members = st.sampled_from(["jsonrpc", "method", "params", "id"])
@@ -39,10 +39,10 @@ criteria = st.dictionaries(
 )
 
 
-def check(incoming: Incoming) -> None:
+def check(incoming: RpcBatch) -> None:
     assert incoming.calls
     for call in incoming.calls:
-        reply = result_reply(call.id or b"null", {}) if isinstance(call, Call) else error_reply(call.id, call.error)
+        reply = result_reply(call.id or b"null", {}) if isinstance(call, RpcCall) else error_reply(call.id, call.error)
         json.loads(reply)
 
 
@@ -94,4 +94,4 @@ def test_a_glob_is_what_the_obvious_way_says(pattern: str, text: str) -> None:
         return bool(text) and text[0] == pattern[0] and obvious(pattern[1:], text[1:])
 
     if "*" in pattern:
-        assert glob_fits(pattern, text) is obvious(pattern, text)
+        assert glob_matches(pattern, text) is obvious(pattern, text)

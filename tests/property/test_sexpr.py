@@ -8,15 +8,27 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from waypost.dialects.rtfs_derive import derive_card
-from waypost.dialects.rtfs_profile import read_profile
-from waypost.dialects.rtfs_schema import schema_of
 from waypost.errors import InvalidDocument
 from waypost.model.json import dump_json
-from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector
-from waypost.model.sexpr_json import form_to_json, json_to_form, profile_key
-from waypost.model.sexpr_print import print_form, print_line
-from waypost.model.sexpr_read import read_form, read_forms
+from waypost.protocols.rtfs.agent_profile import parse_profile
+from waypost.protocols.rtfs.card_derivation import derive_card, type_to_schema
+from waypost.protocols.rtfs.sexpr import (
+    Context,
+    Form,
+    Keyword,
+    List,
+    Map,
+    Quote,
+    Symbol,
+    Vector,
+    form_to_json,
+    json_to_form,
+    parse_form,
+    parse_forms,
+    print_form,
+    print_line,
+    profile_key,
+)
 
 thoroughly = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -80,47 +92,47 @@ def outcome(work: Callable[[], Result]) -> Result | InvalidDocument:
 @thoroughly
 @given(form=forms)
 def test_what_is_printed_is_read_again_as_the_same(form: Form) -> None:
-    assert read_form(print_form(form)) == form
-    assert read_form(print_line(form)) == form
-    assert repr(read_form(print_form(form))) == repr(form)  # 1, 1.0 and true are equal to Python
+    assert parse_form(print_form(form)) == form
+    assert parse_form(print_line(form)) == form
+    assert repr(parse_form(print_form(form))) == repr(form)  # 1, 1.0 and true are equal to Python
 
 
 @thoroughly
 @given(text=scraps)
 def test_any_text_is_forms_or_a_clear_error(text: str) -> None:
     for lenient in (False, True):
-        found = outcome(lambda lenient=lenient: read_forms(text, lenient=lenient))  # type: ignore[misc]
+        found = outcome(lambda lenient=lenient: parse_forms(text, lenient=lenient))  # type: ignore[misc]
         if isinstance(found, InvalidDocument):
             assert (found.path or "").startswith("line ")
         else:
-            assert read_forms(" ".join(map(print_form, found))) == found
+            assert parse_forms(" ".join(map(print_form, found))) == found
 
 
 @thoroughly
 @given(data=st.binary(max_size=60))
 def test_any_bytes_are_forms_or_a_clear_error(data: bytes) -> None:
-    found = outcome(lambda: read_forms(data))
+    found = outcome(lambda: parse_forms(data))
     assert isinstance(found, tuple) or found.details["line"] >= 1
 
 
 @thoroughly
 @given(value=json_values)
 def test_json_survives_as_data(value: object) -> None:
-    written = read_form(print_form(json_to_form(value, profile_key)))
+    written = parse_form(print_form(json_to_form(value, profile_key)))
     assert form_to_json(written, "", []) == value
 
 
 @thoroughly
 @given(form=forms)
 def test_every_form_in_a_types_place_has_a_schema(form: Form) -> None:
-    dump_json(schema_of(form))
+    dump_json(type_to_schema(form))
 
 
 @thoroughly
 @given(items=st.lists(forms, max_size=6))
 def test_any_profile_is_a_card_or_a_clear_error(items: list[Form]) -> None:
     text = print_form(List((Symbol("agent-profile"), Keyword("id"), "a", *items)))
-    found = outcome(lambda: derive_card(read_profile(text)))
+    found = outcome(lambda: derive_card(parse_profile(text)))
     if isinstance(found, InvalidDocument):
         assert found.path is not None
     else:

@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from waypost.errors import Conflict, NotFound
-from waypost.meeting.task import NewTask, Outcome, Task
-from waypost.meeting.tasks import CALLER, DONE, OPEN, TIMER, Tasks
+from waypost.messaging.tasks import (
+    CALLER_KIND,
+    DONE_TASK_KIND,
+    OPEN_TASK_KIND,
+    TIMER_KIND,
+    NewTask,
+    Task,
+    TaskOutcome,
+    TaskStore,
+)
 from waypost.net.clock import ManualClock
-from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.stores.memory import MemoryKeyValueStore
 
 AGENTS = ("agent:a.test", "agent:b.test")
 TTL_SECONDS = 600  # all steps together take less than results are kept for
@@ -25,12 +33,12 @@ class TaskMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.clock = ManualClock(1_780_000_000.0)
-        self.keeper = MemoryKeeper()
-        self.tasks = Tasks(self.keeper, self.clock.now)
+        self.key_value_store = MemoryKeyValueStore()
+        self.tasks = TaskStore(self.key_value_store, self.clock.now)
         self.ids: list[str] = []
         self.ended: dict[str, Task] = {}
         self.leases: dict[str, str] = {}
-        self.run(self.keeper.open())
+        self.run(self.key_value_store.open())
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -91,7 +99,7 @@ class TaskMachine(RuleBasedStateMachine):
         if task_id is None:
             return
         lease = self.leases.get(task_id, "none") if right else "wrong"
-        self.end(self.tasks.report(task_id, lease, Outcome(status=status), 60))
+        self.end(self.tasks.report(task_id, lease, TaskOutcome(status=status), 60))
 
     @rule(number=which)
     def cancel(self, number: int) -> None:
@@ -109,7 +117,7 @@ class TaskMachine(RuleBasedStateMachine):
                 if task.is_done:
                     self.ended.setdefault(task.id, task)
             elif timer.what == "expire":
-                self.end(self.tasks.end(timer.task_id, Outcome(status="failed")))
+                self.end(self.tasks.end(timer.task_id, TaskOutcome(status="failed")))
             self.run(self.tasks.settle(timer))
 
     @invariant()
@@ -119,12 +127,12 @@ class TaskMachine(RuleBasedStateMachine):
         assert all(self.ended[task.id].status == task.status for task in held if task.is_done)
         assert all(task.is_done for task in held if task.id in self.ended)
         going_on = {task.id for task in held if not task.is_done}
-        for kind in (OPEN, CALLER):
-            found = self.run(self.keeper.scan(kind, now, limit=1000))
+        for kind in (OPEN_TASK_KIND, CALLER_KIND):
+            found = self.run(self.key_value_store.scan(kind, now, limit=1000))
             assert {kept.key.rpartition(" ")[2] for kept in found} == going_on
-        done = self.run(self.keeper.scan(DONE, now, limit=1000))
+        done = self.run(self.key_value_store.scan(DONE_TASK_KIND, now, limit=1000))
         assert {kept.key.rpartition(" ")[2] for kept in done} == {task.id for task in held if task.is_done}
-        timers = [kept.key.split(" ") for kept in self.run(self.keeper.scan(TIMER, now, limit=1000))]
+        timers = [kept.key.split(" ") for kept in self.run(self.key_value_store.scan(TIMER_KIND, now, limit=1000))]
         assert {task_id for _, what, task_id in timers if what == "expire"} == going_on
         leased = {task.id for task in held if task.lease is not None}
         assert leased <= {task_id for _, what, task_id in timers if what == "lease"}

@@ -8,19 +8,19 @@ from typing import Any, Protocol
 
 import httpx
 
-from waypost.dialects import decode_document
-from waypost.dialects.codec import DecodeContext
 from waypost.model.json import dump_json
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
-from waypost.registry.engine import Registry
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
 from waypost.registry.publication import Publication
+from waypost.registry.registry import Registry
 from waypost.search.ranker import HybridRanker
-from waypost.server.af import AfOptions, AfSurface
-from waypost.server.af_provider import StaticProvider
-from waypost.server.af_registry import RegistryDirectory
-from waypost.server.asgi import Receive, Request, Scope, Send
-from waypost.server.discovery import Discovery, DiscoveryOptions
-from waypost.server.rendering import Renderer
+from waypost.server.api.agent_framework.api import AfOptions, AfSurface
+from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions
+from waypost.server.api.agent_framework.providers import StaticProvider
+from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
+from waypost.server.http.asgi import Receive, Request, Scope, Send
+from waypost.server.renderer import Renderer
 from waypost.stores.memory import MemoryStore
 
 BASE_URL = "https://app.example"

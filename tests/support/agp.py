@@ -11,19 +11,17 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
-from waypost.meeting.conversation import Conversation, Timing
-from waypost.meeting.correspondent import Correspondent
-from waypost.meeting.link import LinkLost
-from waypost.meeting.mail import Letter
-from waypost.meeting.peers import GivenKeys
+from waypost.messaging.connection import AgpConnection, AgpTimeouts, LinkLost
+from waypost.messaging.endpoint import AgpEndpoint
+from waypost.messaging.message_store import AgentMessage
+from waypost.messaging.peers import StaticKeys
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
-from waypost.server.asgi import App
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.trust.signing import PrivateKey, new_key
-from waypost.wire.agp import Content
-from waypost.wire.agp_hello import Party
-from waypost.wire.agp_signing import sign
+from waypost.protocols.adp.agp.hello import AgpIdentity
+from waypost.protocols.adp.agp.messages import MessageContent, sign
+from waypost.server.http.asgi import App
+from waypost.stores.memory import MemoryKeyValueStore
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 WAIT_SECONDS = 60.0
 _SEEDS = itertools.count(1)  # no two draw the same
@@ -42,16 +40,16 @@ class SeededDraws:
 
 
 def key_of(agent: str) -> PrivateKey:
-    return new_key("ed25519", random.Random(agent).randbytes(32))
+    return new_private_key("ed25519", random.Random(agent).randbytes(32))
 
 
-def party(agent: str, key: PrivateKey | None = None) -> Party:
+def party(agent: str, key: PrivateKey | None = None) -> AgpIdentity:
     key = key or key_of(agent)
-    return Party(agent=agent, key=key, fingerprint=key.public.fingerprint() or "", raw=key.public.raw or b"")
+    return AgpIdentity(agent=agent, key=key, fingerprint=key.public.fingerprint() or "", raw=key.public.raw or b"")
 
 
-def known(*agents: str) -> GivenKeys:
-    return GivenKeys({agent: key_of(agent).public.fingerprint() or "" for agent in agents})
+def known(*agents: str) -> StaticKeys:
+    return StaticKeys({agent: key_of(agent).public.fingerprint() or "" for agent in agents})
 
 
 class MemoryLink:
@@ -99,23 +97,25 @@ def pair(most: int = 64) -> tuple[MemoryLink, MemoryLink]:
     return one, two
 
 
-async def echo(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-    yield Content(text=f"echo: {letter.content.text}")
+async def echo(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
+    yield MessageContent(text=f"echo: {letter.content.text}")
 
 
-async def correspondent(agent: str, *peers: str, keeper: MemoryKeeper | None = None, **named: Any) -> Correspondent:
-    keeper = keeper or MemoryKeeper()
+async def correspondent(
+    agent: str, *peers: str, keeper: MemoryKeyValueStore | None = None, **named: Any
+) -> AgpEndpoint:
+    keeper = keeper or MemoryKeyValueStore()
     await keeper.open()
     clock = named.pop("clock", None) or ManualClock()
-    return Correspondent(
-        party(agent), keeper, known(*peers), clock, SeededDraws(next(_SEEDS)), **{"timing": Timing(), **named}
+    return AgpEndpoint(
+        party(agent), keeper, known(*peers), clock, SeededDraws(next(_SEEDS)), **{"timing": AgpTimeouts(), **named}
     )
 
 
 class Meeting:
     """Two correspondents on one link. Use as `async with`."""
 
-    def __init__(self, caller: Correspondent, answerer: Correspondent, most: int = 64) -> None:
+    def __init__(self, caller: AgpEndpoint, answerer: AgpEndpoint, most: int = 64) -> None:
         self.caller, self.answerer = caller, answerer
         self.ends = pair(most)
         self.outcomes: list[BaseException | None] = []
@@ -125,7 +125,7 @@ class Meeting:
         opened = asyncio.Event()
         both = 2
 
-        async def count(_: Conversation) -> None:
+        async def count(_: AgpConnection) -> None:
             nonlocal both
             both -= 1
             if not both:
@@ -150,7 +150,7 @@ class Meeting:
         return self.outcomes
 
 
-async def text_of(asking: AsyncIterator[Letter]) -> str:
+async def text_of(asking: AsyncIterator[AgentMessage]) -> str:
     async with asyncio.timeout(WAIT_SECONDS):
         return "".join([part.content.text async for part in asking])
 

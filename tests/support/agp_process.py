@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from support.agp import ALICE, BOB, key_of
-from waypost.client.lines import LineNews
-from waypost.client.talk import ChatMessage
+from waypost.client.chat import ChatMessage
+from waypost.client.peer_connection import PeerConnectionEvent
 from waypost.errors import WaypostError
 from waypost.live import LiveAgent
 
@@ -48,7 +48,7 @@ class Log:
 
 
 def live(agent: str, folder: Path, registry: str | None) -> LiveAgent:
-    def told(news: LineNews) -> None:
+    def told(news: PeerConnectionEvent) -> None:
         print(news.event, news.peer, news.reason, file=sys.stderr, flush=True)
 
     return LiveAgent(agent, key_of(agent), data=folder, registry=registry, token=os.environ.get("TOKEN"), news=told)

@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 
 from waypost.model.times import to_rfc3339
-from waypost.trust.signing import PrivateKey, new_key, sign_announcement
+from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_announcement
 
 AGENT_ID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 
 
 def key(name: str) -> PrivateKey:
     """A key of its own for each name."""
-    return new_key("ed25519", hashlib.sha256(name.encode()).digest())
+    return new_private_key("ed25519", hashlib.sha256(name.encode()).digest())
 
 
 def agent(agent_id: str = AGENT_ID, **members: Any) -> dict[str, Any]:

@@ -23,14 +23,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from waypost.client.pointers import follower, pointer_to
-from waypost.client.registries import registry
-from waypost.settings import load_connection
-from waypost.transports.bus import BusTransport
-from waypost.transports.mdns import MdnsTransport
+from waypost.client.registry_transport import pointer_fetcher, pointer_url, registry_transport
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.settings import load_connection_settings
+from waypost.transports.bus.transport import BusTransport
+from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
-from waypost.wire.announce import AgentQuery, parse_wanted
 
 PATIENCE_SECONDS = 90.0
 
@@ -45,13 +44,15 @@ class MovedClock:
 
 def make_transports(told: dict[str, Any], clock: MovedClock) -> dict[str, Transport]:
     url, token = told["registry"], told.get("token")
-    address = load_connection({"server": url, "token": token})
+    address = load_connection_settings({"server": url, "token": token})
     return {
         "udp": UdpTransport([told["interface"]], clock, port=told["udp_port"]),
-        "mdns": MdnsTransport([told["interface"]], clock, pointer=pointer_to(address), fetch=follower([address])),
+        "mdns": MdnsTransport(
+            [told["interface"]], clock, pointer=pointer_url(address), fetch=pointer_fetcher([address])
+        ),
         "bus": BusTransport(told["bus"], clock),
-        "http": registry(url, token, clock=clock),
-        "ws": registry(url.replace("http", "ws", 1), token, clock=clock),
+        "http": registry_transport(url, token, clock=clock),
+        "ws": registry_transport(url.replace("http", "ws", 1), token, clock=clock),
     }
 
 
@@ -87,7 +88,7 @@ class Worker:
     async def do_query(
         self, on: str, capability: str = "*", agent_id: str | None = None, seconds: float = 1.0
     ) -> list[dict[str, Any]]:
-        query = AgentQuery(wanted=(parse_wanted(capability),), agent_id=agent_id)
+        query = AgentQuery(wanted=(parse_capability_requirement(capability),), agent_id=agent_id)
         return await self._transports[on].query(query, seconds)
 
     async def do_seen(self) -> list[dict[str, Any]]:

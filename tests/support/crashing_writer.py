@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from support.stored import NOW, Listener, make_registration, put, withdraw
-from waypost.registry.ports import AuditEntry, Command, Decision, Held, Idempotency
-from waypost.stores.sqlite import SqliteStore
+from waypost.registry.ports import AuditEntry, Command, Decision, Idempotency, StoreState
+from waypost.stores.sqlite.store import SqliteStore
 
 WRITERS = 8
 AGENTS = 5  # of each writer
@@ -40,7 +40,7 @@ def command_for(agent: str, step: int, operation: str) -> Command:
 def _told(command: Command, agent: str, step: int | None) -> Command:
     """With a note of the step and an entry in the audit trail, which must be there exactly when the change is."""
 
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         decision = command.decide(held)
         if decision.change is None:
             return decision

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from support.resolving import Bench
-from waypost.domains.ports import Check
-from waypost.registry.fetching import Fetched, Purpose
+from waypost.domains.ports import PeerCheck
+from waypost.registry.ports import FetchPurpose, FetchResponse
 
 ORG = "example.com"
 JWKS = "/.well-known/dns-aid-jwks.json"
@@ -53,11 +53,11 @@ class UsualPort:
         self._bench = bench
         self.asked: list[str] = []
 
-    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+    async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
         self.asked.append(url)
         scheme, _, host, *path = url.split("/")
         place = host if ":" in host else f"{host}:{self._bench.web.port}"
         return await self._bench.fetcher.fetch("/".join((scheme, "", place, *path)), purpose, check=check)
 
-    async def send(self, url: str, purpose: Purpose, **how: Any) -> Fetched:
+    async def send(self, url: str, purpose: FetchPurpose, **how: Any) -> FetchResponse:
         return await self._bench.fetcher.send(url, purpose, **how)

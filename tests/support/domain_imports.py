@@ -6,10 +6,10 @@ from typing import Any
 
 from support.resolving import Bench
 from support.service import Bench as Service
-from waypost.domains.rechecking import Rechecks
-from waypost.domains.registering import DomainImporter, publications
+from waypost.domains.importer import DomainImporter, make_publications
+from waypost.domains.recheck import DomainRechecks
 from waypost.model.principal import Principal
-from waypost.registry.importing import FoundDocuments, Wanted
+from waypost.registry.importer import ImportRequest, ImportResult
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
 BOB = Principal(subject="bob", scopes=frozenset(("discover:read", "discover:write")))
@@ -20,13 +20,15 @@ class Registering:
     def __init__(self, made: Service, bench: Bench) -> None:
         self.service = made
         self.registry = made.registry
-        self.rechecks = Rechecks(made.registry, bench.resolver, publications, seconds=1000.0, chance=lambda: 0.5)
+        self.rechecks = DomainRechecks(
+            made.registry, bench.resolver, make_publications, seconds=1000.0, chance=lambda: 0.5
+        )
         self.importer = DomainImporter(
             made.registry, bench.fetcher, bench.resolver, self.rechecks, discreet_seconds=0.0, domain_seconds=0.0
         )
 
-    async def take(self, name: str, principal: Principal = ALICE, **how: Any) -> FoundDocuments:
-        return await self.importer.find(principal, Wanted(url=name, **{"save": True, **how}))
+    async def take(self, name: str, principal: Principal = ALICE, **how: Any) -> ImportResult:
+        return await self.importer.find(principal, ImportRequest(url=name, **{"save": True, **how}))
 
     async def level(self, agent_id: str) -> str:
         held = await self.registry.get(ADMIN, agent_id)

@@ -13,8 +13,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from waypost.search.centroids import Landmarks
-from waypost.search.embedding import Space, Vectors
+from waypost.search.vectors.embedding import Vectors, VectorSpace
+from waypost.search.vectors.quantizer import CoarseQuantizer
 
 DIMS = 64
 _WORD = re.compile(r"\w+")
@@ -56,11 +56,11 @@ def _direction(word: str) -> Vectors:
     return np.random.RandomState(seed).standard_normal(DIMS).astype(np.float32)
 
 
-def slow_space(embedder: BagOfWords) -> Space:
+def slow_space(embedder: BagOfWords) -> VectorSpace:
     """Vectors of the whole and of each example, made in the background."""
-    return Space(embedder, Landmarks.single(DIMS), is_quick=False)
+    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=False)
 
 
-def quick_space(embedder: BagOfWords) -> Space:
+def quick_space(embedder: BagOfWords) -> VectorSpace:
     """One vector of the whole, made when an agent is first looked at."""
-    return Space(embedder, Landmarks.single(DIMS), is_quick=True, has_examples=False)
+    return VectorSpace(embedder, CoarseQuantizer.single(DIMS), is_quick=True, has_examples=False)

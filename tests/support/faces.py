@@ -19,7 +19,7 @@ from support.server import clean_environment
 from support.service import Bench, service
 from support.shell import Ran, Shell
 from waypost.client.aio.client import Client
-from waypost.client.retry import Retry
+from waypost.client.http import Retry
 from waypost.client.sync.client import SyncClient
 from waypost.model.names import slug
 
@@ -166,7 +166,7 @@ class Caller:
             page += 1
 
     def _canonical(self, published: str) -> str:
-        return self.house.bench.registry.catalogue.resolve(published) or published
+        return self.house.bench.registry.catalog.resolve(published) or published
 
     async def _export(self) -> list[dict[str, Any]]:
         answer = await self.http.get("/api/v1/agents:export", params={"as": "profile"})

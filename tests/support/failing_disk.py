@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.stored import Listener, everything, make_registration, put
 from waypost.errors import WaypostError
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 MOST = 500
 

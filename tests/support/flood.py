@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.announce import announcement, key
 from waypost.model.json import dump_json
-from waypost.wire.announce_txt import SERVICE, write_inline
+from waypost.protocols.announce.packets import SERVICE, write_txt_message
 
 _DIFFERENT = 1000
 
@@ -38,7 +38,7 @@ def mdns_packets(drawn: random.Random) -> list[bytes]:
     for number in range(_DIFFERENT):
         agent_id, said = _announcement(drawn)
         out = DNSOutgoing(0x8400)
-        text = DNSText(f"n{number}.{SERVICE}", 16, 0x8001, 10, write_inline(said, agent_id))
+        text = DNSText(f"n{number}.{SERVICE}", 16, 0x8001, 10, write_txt_message(said, agent_id))
         out.add_answer_at_time(text, 0)
         packet = out.packets()[0]
         circle = packet[:12] + b"\xc0\x0c" + packet[14:]

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from waypost import Client, LiveAgent
-from waypost.client.meetings import Work
-from waypost.client.talk import ChatMessage
-from waypost.client.worker import serve_tasks
-from waypost.net.outgoing import OutgoingOptions
+from waypost.client.chat import ChatMessage
+from waypost.client.results import LeasedTask
+from waypost.client.tasks import serve_tasks
+from waypost.net.outbound import OutboundOptions
 from waypost.settings import load_settings
-from waypost.trust.signing import PrivateKey
+from waypost.trust.keys.private_key import PrivateKey
 
 
 def named_agent(agent: str, key: PrivateKey | Path, registry: str, token: str | None, environment: Any) -> LiveAgent:
     """An agent that finds others by the DNS that the settings name, and by nothing else."""
     settings = load_settings({}, environ=environment)
-    options = OutgoingOptions(
+    options = OutboundOptions(
         allow_cidrs=settings.allow_cidrs,
         resolver=settings.resolver,
         ca_file=settings.fetch_ca,
@@ -34,7 +34,7 @@ def named_agent(agent: str, key: PrivateKey | Path, registry: str, token: str | 
     return LiveAgent(agent, key, registry=registry, token=token, resolver=options, ca=settings.fetch_ca)
 
 
-async def summarise(work: Work) -> Any:
+async def summarise(work: LeasedTask) -> Any:
     return {"from": work.from_, "text": work.input["text"][:5]}
 
 

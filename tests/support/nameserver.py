@@ -11,10 +11,9 @@ import dns.asyncquery
 import dns.message
 import dns.tsig
 
-from waypost.net.nameserver.answers import Zones
-from waypost.net.nameserver.folder import ZoneFolder
-from waypost.net.nameserver.serving import Nameserver
-from waypost.net.nameserver.zone import SignedZone
+from waypost.net.nameserver.responder import ZoneSet
+from waypost.net.nameserver.server import Nameserver
+from waypost.net.nameserver.signed_zone import SignedZone, ZoneFolder
 
 PATIENCE_SECONDS = 60.0
 EXAMPLE = """
@@ -63,7 +62,7 @@ async def nameserver(
     folder = ZoneFolder(data)
     held = folder.open(zone, algorithm, time.time(), text=text)
     folder.keep_anchors([held])
-    server = Nameserver(Zones([held]), folder.tsig(), time.time, folder.keep)
+    server = Nameserver(ZoneSet([held]), folder.tsig(), time.time, folder.keep)
     await server.start("127.0.0.1", 0)
     try:
         yield Running(server, held, folder)

@@ -10,7 +10,7 @@ import random
 import socket
 from pathlib import Path
 
-from waypost.net.urls import DENIED_PORTS
+from waypost.net.url import DENIED_PORTS
 
 HOST = "127.0.0.1"
 _LOWEST, _HIGHEST = 15_000, 32_767

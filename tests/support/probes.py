@@ -9,11 +9,11 @@ from typing import Any
 from support.outside import Outside, answer
 from support.service import Bench
 from waypost.errors import FetchFailed
-from waypost.net.addresses import AddressPolicy
-from waypost.net.fetching import SafeFetcher
-from waypost.net.resolution import Resolver
-from waypost.registry.fetching import Prober
-from waypost.registry.health import HealthChecks, HealthOptions
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.fetcher import SafeFetcher
+from waypost.registry.jobs.health_checks import HealthChecks, HealthOptions
+from waypost.registry.ports import EndpointProber
 
 LOOPBACK = ("127.0.0.0/8",)
 ROUND = 80.0  # seconds after which every endpoint is due again, whatever chance says
@@ -30,12 +30,12 @@ def serve(site: Outside, path: str, code: int) -> str:
 
 
 def make_checks(
-    bench: Bench, prober: Prober | None = None, *, allow: tuple[str, ...] = LOOPBACK, resolver: str = "127.0.0.1:9",
+    bench: Bench, prober: EndpointProber | None = None, *, allow: tuple[str, ...] = LOOPBACK, resolver: str = "127.0.0.1:9",
     **options: Any,
 ) -> HealthChecks:  # fmt: skip
     """As a service has them, by the clock of the test; each round is set going with `check`."""
     if prober is None:
-        asked = Resolver(resolver, timeout_seconds=20.0)
+        asked = StubResolver(resolver, timeout_seconds=20.0)
         prober = SafeFetcher(AddressPolicy(allow), asked, clock=bench.clock.now)
     checks = HealthChecks(bench.registry, prober, HealthOptions(**options), chance=lambda: 0.5)
     checks.attach()

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import strategies as st
 
 from waypost import limits
-from waypost.dialects.codec import CARRY, DecodeContext, EncodeContext, residue_name
 from waypost.model.record import STATUSES, AgentRecord, Binding, Example
+from waypost.protocols.codec import CARRY, DecodeContext, EncodeContext, residue_name
 
 NOW = 1_790_000_000.0  # 2026-09-21
 BASE = "https://registry.example.org"

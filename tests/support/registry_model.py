@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from waypost import errors, limits
 from waypost.errors import WaypostError
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 
 ALICE = Principal(subject="alice", scopes=frozenset((SCOPE_READ, SCOPE_WRITE)))
 BOB = Principal(subject="bob", scopes=frozenset((SCOPE_READ, SCOPE_WRITE)))

@@ -27,8 +27,8 @@ from dns.rdata import GenericRdata
 from dns.rdatatype import RdataType
 from dns.rdtypes.ANY.DNSKEY import DNSKEY
 
-from waypost.net.dns.packet import Message, Question, failure, parse
-from waypost.trust.dnssec.rules import Rules
+from waypost.net.dns.message import DnsMessage, DnsQuery, dns_failure, parse_message
+from waypost.trust.dnssec.validation import ValidationPolicy
 
 _CODES = {"NOERROR", "NXDOMAIN", "SERVFAIL", "REFUSED"}
 
@@ -92,14 +92,14 @@ class Script:
     entries: list[Entry]
     steps: list[tuple[Entry, Entry]]  # what is asked, and what unbound says
 
-    async def ask(self, question: Question, perspective: int | None = None) -> Message:
+    async def ask(self, question: DnsQuery, perspective: int | None = None) -> DnsMessage:
         """As `Upstreams` does."""
         for entry in self.entries:
             if entry.is_answer and entry.fits(question.name, question.type):
-                return msgspec.structs.replace(parse(entry.wire(question.name, question.type)), server="script")
+                return msgspec.structs.replace(parse_message(entry.wire(question.name, question.type)), server="script")
         if question.type == RdataType.DS:
-            return parse(self._parent(question.name).wire(question.name, question.type))
-        raise failure(f"Nobody of the script answers {question.name} {question.type}.", "refused")
+            return parse_message(self._parent(question.name).wire(question.name, question.type))
+        raise dns_failure(f"Nobody of the script answers {question.name} {question.type}.", "refused")
 
     async def aclose(self) -> None: ...
 
@@ -115,11 +115,11 @@ class Script:
         return Entry(flags={"NOERROR"}, sections=sections)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ValidationPolicy:
         """With the algorithms of its time."""
-        usual = Rules()
+        usual = ValidationPolicy()
         iterations = usual.iterations if self.iterations is None else self.iterations
-        return Rules(algorithms=usual.algorithms | {3, 5, 7}, iterations=iterations)
+        return ValidationPolicy(algorithms=usual.algorithms | {3, 5, 7}, iterations=iterations)
 
 
 def read_script(path: Path) -> Script:

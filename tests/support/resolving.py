@@ -10,10 +10,10 @@ import pytest
 
 from support.authority import Authority
 from support.zones import Identity, Site, Zones, loopback_fetcher, site
-from waypost.domains.organisation import OrganisationReader
-from waypost.domains.resolving import DomainResolver, ResolveOptions
+from waypost.domains.organisation_index import OrganisationReader
+from waypost.domains.resolver import DomainResolver, ResolveOptions
 from waypost.net.clock import SystemClock
-from waypost.wire.tlsa import tlsa_of
+from waypost.protocols.dns_aid.tlsa import tlsa_of
 
 
 class Bench:

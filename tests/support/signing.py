@@ -8,7 +8,7 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from waypost.model.json import JsonObject
-from waypost.trust.signing import SEED_BYTES, PrivateKey, new_key, private_key
+from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, from_native_private, new_private_key
 
 KINDS = ("ed25519", "p-256", "p-384", "p-521", "rsa")
 NOW = 1_780_000_000.0
@@ -18,16 +18,16 @@ NOW = 1_780_000_000.0
 def key_of(kind: str = "ed25519", number: int = 0) -> PrivateKey:
     """The same key for the same number, in one process."""
     if kind in SEED_BYTES:
-        return new_key(kind, hashlib.shake_256(f"{kind} {number}".encode()).digest(SEED_BYTES[kind]))
+        return new_private_key(kind, hashlib.shake_256(f"{kind} {number}".encode()).digest(SEED_BYTES[kind]))
     if kind == "rsa":
-        return private_key(rsa.generate_private_key(65_537, 2048))
+        return from_native_private(rsa.generate_private_key(65_537, 2048))
     curve = {"p-384": ec.SECP384R1(), "p-521": ec.SECP521R1()}[kind]
-    return private_key(ec.generate_private_key(curve))
+    return from_native_private(ec.generate_private_key(curve))
 
 
 def seed_key() -> PrivateKey:
     """The key of the specifications' vectors: its seed is the bytes 00 to 1f."""
-    return new_key("ed25519", bytes(range(32)))
+    return new_private_key("ed25519", bytes(range(32)))
 
 
 def agent(**members: object) -> JsonObject:

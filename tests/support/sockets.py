@@ -18,10 +18,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from support.service import Bench, service
-from waypost.server.agp_socket import SocketPaths
-from waypost.server.bounded_socket import BoundedSocket
-from waypost.server.listening import Server, bind
-from waypost.server.websocket import Sockets
+from waypost.server.api.adp.agp.websocket import WebSocketRouter
+from waypost.server.api.announce.websocket import AnnounceWebSocket
+from waypost.server.http.bounded_websocket import BoundedWebSocket
+from waypost.server.http.server import HttpServer, bind_socket
 
 ANSWER_SECONDS = 60.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
@@ -174,7 +174,7 @@ class SocketBench:
     """A service in this process, on a real socket and on the clock of the test."""
 
     bench: Bench
-    sockets: Sockets
+    sockets: AnnounceWebSocket
     url: str
     opened: list[ClientConnection] = field(default_factory=list)
 
@@ -203,23 +203,23 @@ async def open_session(url: str, token: str | None, **more: Any) -> ClientConnec
 async def socket_service(
     data: Path,
     *,
-    protocol: type[BoundedSocket] = BoundedSocket,
+    protocol: type[BoundedWebSocket] = BoundedWebSocket,
     recheck_seconds: float | None = None,
     stall_seconds: float | None = None,
     **settings: Any,
 ) -> AsyncIterator[SocketBench]:
-    bound = bind("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
     async with service(data, **{"trust_mode": "tofu", "port": port, **settings}) as bench:
         paths = bench.application.service.sockets
-        assert isinstance(paths, SocketPaths)
+        assert isinstance(paths, WebSocketRouter)
         sockets = paths._paths["/ws"]
-        assert isinstance(sockets, Sockets)
+        assert isinstance(sockets, AnnounceWebSocket)
         for name, value in (("recheck_seconds", recheck_seconds), ("stall_seconds", stall_seconds)):
             if value is not None:
                 setattr(sockets, name, value)
         started = asyncio.Event()
-        server = Server(bench.application.app, on_start=started.set, on_exit=bench.application.ending(), signals=())
+        server = HttpServer(bench.application.app, on_start=started.set, on_exit=bench.application.ending(), signals=())
         server.config.ws = protocol
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()

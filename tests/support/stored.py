@@ -10,14 +10,23 @@ import msgspec
 
 from waypost.errors import Conflict
 from waypost.model.record import AgentRecord, Binding, Example, record_bytes
-from waypost.model.registration import Registration, Source
-from waypost.registry.ports import Change, Command, Committed, Decision, Held, Idempotency, Store, Tombstone
+from waypost.model.registration import Registration, SourceDocument
+from waypost.registry.ports import (
+    Command,
+    CommittedChange,
+    Decision,
+    Idempotency,
+    RegistrationChange,
+    Store,
+    StoreState,
+    Tombstone,
+)
 
 NOW = 1_790_000_000.0
 
 
-def make_source(dialect: str, document: bytes, **members: Any) -> Source:
-    return Source(
+def make_source(dialect: str, document: bytes, **members: Any) -> SourceDocument:
+    return SourceDocument(
         **{
             "dialect": dialect,
             "document": document,
@@ -61,9 +70,9 @@ def make_registration(agent_id: str, *, text: str = "Translates invoices.", **me
 def put(registration: Registration, *, at: float = NOW, idempotency: Idempotency | None = None) -> Command:
     """Register, or update what is there."""
 
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         before = held.registrations.get(registration.id)
-        change = Change(
+        change = RegistrationChange(
             type="registered" if before is None else "updated",
             at=at,
             registration=registration,
@@ -75,21 +84,21 @@ def put(registration: Registration, *, at: float = NOW, idempotency: Idempotency
 
 
 def renew(agent_id: str, *, now: float, ttl_seconds: int = 60) -> Command:
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         current = held.registrations[agent_id]
         renewed = msgspec.structs.replace(
             current, renewed_at=now, ttl_seconds=ttl_seconds, lease_expires_at=now + ttl_seconds
         )
         return Decision(
             outcome="refreshed",
-            change=Change(type="renewed", at=now, registration=renewed, before=current.scopes),
+            change=RegistrationChange(type="renewed", at=now, registration=renewed, before=current.scopes),
         )
 
     return Command(keys=(agent_id,), decide=decide)
 
 
 def withdraw(agent_id: str, *, at: float = NOW, forget_at: float = NOW + 1000) -> Command:
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         current = held.registrations.get(agent_id)
         if current is None:
             return Decision(outcome="already")
@@ -103,31 +112,33 @@ def withdraw(agent_id: str, *, at: float = NOW, forget_at: float = NOW + 1000) -
             sequence=7,
             etag=current.etag,
         )
-        change = Change(type="withdrawn", at=at, removed=current, tombstone=tombstone, before=current.scopes)
+        change = RegistrationChange(
+            type="withdrawn", at=at, removed=current, tombstone=tombstone, before=current.scopes
+        )
         return Decision(outcome="withdrawn", change=change)
 
     return Command(keys=(agent_id,), decide=decide)
 
 
 def refuse(*keys: str) -> Command:
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         raise Conflict("Refused by the test.")
 
     return Command(keys=keys, decide=decide)
 
 
-def look(*keys: str, seen: Callable[[Held], None]) -> Command:
+def look(*keys: str, seen: Callable[[StoreState], None]) -> Command:
     """Writes nothing; shows what is held."""
 
-    def decide(held: Held) -> Decision:
+    def decide(held: StoreState) -> Decision:
         seen(held)
         return Decision(outcome="unchanged")
 
     return Command(keys=keys, decide=decide)
 
 
-async def held_for(store: Store, *keys: str) -> Held:
-    found: list[Held] = []
+async def held_for(store: Store, *keys: str) -> StoreState:
+    found: list[StoreState] = []
     await store.execute(look(*keys, seen=found.append))
     return found[0]
 
@@ -136,13 +147,13 @@ class Listener:
     """Remembers what a store tells."""
 
     def __init__(self) -> None:
-        self.batches: list[Sequence[Committed]] = []
+        self.batches: list[Sequence[CommittedChange]] = []
 
-    def __call__(self, batch: Sequence[Committed]) -> None:
+    def __call__(self, batch: Sequence[CommittedChange]) -> None:
         self.batches.append(tuple(batch))
 
     @property
-    def changes(self) -> list[Committed]:
+    def changes(self) -> list[CommittedChange]:
         return [committed for batch in self.batches for committed in batch]
 
     @property

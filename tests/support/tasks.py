@@ -17,8 +17,8 @@ from support.dns_server import DnsServer, dns_server
 from support.receiver import Receiver, receiver
 from support.service import Bench, service
 from support.signing import key_of
-from waypost.meeting.signatures import sign_request
-from waypost.trust.signing import PrivateKey
+from waypost.messaging.request_signatures import sign_request
+from waypost.trust.keys.private_key import PrivateKey
 
 WAIT_SECONDS = 60.0
 TASKS = "/agent/tasks"

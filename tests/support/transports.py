@@ -20,16 +20,17 @@ from support.netns import own_loopback
 from support.ports import free_port
 from waypost.app import build
 from waypost.model.json import JsonObject
-from waypost.server.listening import Server, bind
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.server.http.server import HttpServer, bind_socket
 from waypost.settings import Settings
-from waypost.testing import ManualClock, MemoryNetwork
-from waypost.transports.bus import BusTransport
+from waypost.transports.bus.transport import BusTransport
 from waypost.transports.http import HttpTransport
-from waypost.transports.mdns import MdnsTransport
+from waypost.transports.mdns.transport import MdnsTransport
+from waypost.transports.memory import MemoryNetwork
 from waypost.transports.port import Sighting, Transport
 from waypost.transports.udp import UdpTransport
 from waypost.transports.websocket import WebSocketTransport
-from waypost.wire.announce import AgentQuery
 
 A = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 B = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
@@ -168,11 +169,11 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
     clock = ManualClock(time.time())
     with tempfile.TemporaryDirectory(prefix="waypost-test-") as folder:
         settings = Settings(data=Path(folder), store="memory", embedder="none", open=True, trust_mode="tofu")
-        bound = bind("127.0.0.1", 0)
+        bound = bind_socket("127.0.0.1", 0)
         application = build(settings, clock=clock, port=bound.getsockname()[1])
         await application.start()
         started = asyncio.Event()
-        server = Server(application.app, on_start=started.set, on_exit=application.ending(), signals=())
+        server = HttpServer(application.app, on_start=started.set, on_exit=application.ending(), signals=())
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         await started.wait()
         url = application.base_url

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from waypost.embedders.loading import Encode
-from waypost.embedders.package import Model, Package, find_package, load_model, load_tokenizer
-from waypost.embedders.pieces import load_encoders
+from waypost.embedders.lazy_embedder import Encode
 from waypost.embedders.tokenizer import Tokenizer
+from waypost.embedders.use_encoder import load_encoders
+from waypost.embedders.use_model import UseModel, UsePackage, find_package, load_model, load_tokenizer
 
 SENTENCES = {
     "en": (
@@ -60,14 +60,14 @@ ODD = (
 )
 
 
-def installed() -> Package:
+def installed() -> UsePackage:
     package = find_package()
     assert package is not None, "the default dependencies are installed where tests run"
     return package
 
 
 @cache
-def model() -> Model:
+def model() -> UseModel:
     return load_model(installed(), None)
 
 

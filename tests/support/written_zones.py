@@ -7,9 +7,8 @@ from typing import Any
 import dns.rdata
 import dns.zone
 
-from waypost.domains.zone import Zone, ZonePlan, make_zone
-from waypost.domains.zone_text import zone_text
-from waypost.wire.tlsa import Tlsa
+from waypost.domains.zone import GeneratedZone, ZonePlan, format_zone, make_zone
+from waypost.protocols.dns_aid.tlsa import TlsaRecord
 
 FINGERPRINT = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
 DIGEST = "Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
@@ -23,17 +22,17 @@ def plan(**members: Any) -> ZonePlan:
         "capabilities_url": "https://alice.example.com/.well-known/agent-capabilities.json",
         "capabilities_digest": DIGEST,
         "fingerprint": FINGERPRINT,
-        "certificates": (Tlsa(usage=3, selector=1, matching=1, data=bytes(range(32))),),
+        "certificates": (TlsaRecord(usage=3, selector=1, matching=1, data=bytes(range(32))),),
     }
     return ZonePlan(**(usual | members))
 
 
-def whole_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> str:
+def whole_zone(zone: GeneratedZone, form: str = "bind", origin: str = "example.com") -> str:
     """The text of an agent inside a zone that a server can load."""
-    return f"$ORIGIN {origin}.\n{APEX}{zone_text(zone, form)}"
+    return f"$ORIGIN {origin}.\n{APEX}{format_zone(zone, form)}"
 
 
-def read_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> dict[tuple[str, str], list[Any]]:
+def read_zone(zone: GeneratedZone, form: str = "bind", origin: str = "example.com") -> dict[tuple[str, str], list[Any]]:
     """As dnspython reads it: rdata by name and type."""
     found = dns.zone.from_text(whole_zone(zone, form, origin), origin=f"{origin}.", relativize=False)
     records: dict[tuple[str, str], list[Any]] = {}
@@ -42,7 +41,7 @@ def read_zone(zone: Zone, form: str = "bind", origin: str = "example.com") -> di
     return records
 
 
-def zone_of(**members: Any) -> Zone:
+def zone_of(**members: Any) -> GeneratedZone:
     return make_zone(plan(**members))
 
 

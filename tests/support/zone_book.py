@@ -16,20 +16,20 @@ import msgspec
 from dns.rdatatype import RdataType
 
 from support.signed_zones import SignedZone
-from waypost.net.dns.packet import Message, Question, failure, parse
+from waypost.net.dns.message import DnsMessage, DnsQuery, dns_failure, parse_message
 
 _DENIALS = (dns.rdatatype.NSEC, dns.rdatatype.NSEC3, dns.rdatatype.SOA)
 
 
 class ZoneBook:
-    """`Asking` of net/dns/exchange.py. `fail` names questions that get no answer; `before` is called for each."""
+    """`Asking` of net/dns/query_cache.py. `fail` names questions that get no answer; `before` is called for each."""
 
     def __init__(self, *zones: SignedZone) -> None:
         self.asked: Counter[tuple[str, str]] = Counter()
         self.fail: set[tuple[str, str]] = set()
         self.code: dns.rcode.Rcode | None = None
         self.flags = dns.flags.Flag(0)
-        self.before: Callable[[Question], None] = lambda question: None
+        self.before: Callable[[DnsQuery], None] = lambda question: None
         self._zones: dict[dns.name.Name, dns.zone.Zone] = {}
         for zone in zones:
             self.serve(zone)
@@ -39,17 +39,17 @@ class ZoneBook:
             zone.text(), origin=zone.origin, relativize=False, check_origin=False
         )
 
-    async def ask(self, question: Question) -> Message:
+    async def ask(self, question: DnsQuery) -> DnsMessage:
         place = (question.name.to_text(omit_final_dot=True).lower(), dns.rdatatype.to_text(question.type))
         self.asked[place] += 1
         self.before(question)
         if place in self.fail:
-            raise failure("The resolver gives no answer.", "timed_out")
-        return msgspec.structs.replace(parse(self.wire(self.response(question))), server="book")
+            raise dns_failure("The resolver gives no answer.", "timed_out")
+        return msgspec.structs.replace(parse_message(self.wire(self.response(question))), server="book")
 
     async def aclose(self) -> None: ...
 
-    def response(self, question: Question) -> dns.message.Message:
+    def response(self, question: DnsQuery) -> dns.message.Message:
         response = dns.message.make_response(dns.message.make_query(question.name, question.type))
         response.flags |= self.flags
         if self.code is not None:
@@ -61,7 +61,7 @@ class ZoneBook:
     def wire(self, response: dns.message.Message) -> bytes:
         return response.to_wire(max_size=65535)
 
-    def _fill(self, response: dns.message.Message, question: Question) -> None:
+    def _fill(self, response: dns.message.Message, question: DnsQuery) -> None:
         zone = self._find_zone(question)
         if zone is None or zone.origin is None:
             response.set_rcode(dns.rcode.REFUSED)
@@ -75,7 +75,7 @@ class ZoneBook:
             response.set_rcode(dns.rcode.NOERROR if response.answer else dns.rcode.NXDOMAIN)
         response.authority = [rrset for name in zone.nodes for kind in _DENIALS for rrset in _sets(zone, name, kind)]
 
-    def _find_zone(self, question: Question) -> dns.zone.Zone | None:
+    def _find_zone(self, question: DnsQuery) -> dns.zone.Zone | None:
         name = question.name
         if question.type == dns.rdatatype.DS and name != dns.name.root:
             name = name.parent()
@@ -92,7 +92,7 @@ def _sets(zone: dns.zone.Zone, name: dns.name.Name, kind: RdataType) -> list[dns
     return [rrset for rrset in found if rrset is not None] if found[0] is not None else []
 
 
-def _expanded(zone: dns.zone.Zone, question: Question) -> list[dns.rrset.RRset]:
+def _expanded(zone: dns.zone.Zone, question: DnsQuery) -> list[dns.rrset.RRset]:
     """From a wildcard beside the name."""
     found = _sets(zone, dns.name.Name((b"*", *question.name.labels[1:])), question.type)
     for rrset in found:

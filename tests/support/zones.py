@@ -19,21 +19,23 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from waypost.dialects.adp_key import fingerprint
-from waypost.domains.ports import Lookup, Outcome, RecordType, Security
-from waypost.net.addresses import Address, AddressPolicy
-from waypost.net.fetching import SafeFetcher
+from waypost.domains.ports import DnsLookup, LookupOutcome, RecordType, SecurityState
+from waypost.net.address_policy import Address, AddressPolicy
+from waypost.net.fetcher import SafeFetcher
+from waypost.protocols.adp.codec import key_fingerprint
 
 
 class Zones:
     """`Dns` of domains/ports.py. What nobody said is not there; what was said has one round trip."""
 
-    def __init__(self, security: Security = "secure") -> None:
-        self.security: Security = security
+    def __init__(self, security: SecurityState = "secure") -> None:
+        self.security: SecurityState = security
         self.asked: list[tuple[str, str]] = []
-        self._answers: dict[tuple[str, str], Lookup] = {}
+        self._answers: dict[tuple[str, str], DnsLookup] = {}
 
-    def set(self, name: str, kind: RecordType, *records: str, security: Security | None = None, ttl: int = 300) -> None:
+    def set(
+        self, name: str, kind: RecordType, *records: str, security: SecurityState | None = None, ttl: int = 300
+    ) -> None:
         """Records as a zone file has them."""
         data = tuple(
             dns.rdata.from_text(
@@ -44,7 +46,7 @@ class Zones:
         self.set_wire(name, kind, *data, security=security, ttl=ttl)
 
     def set_wire(
-        self, name: str, kind: RecordType, *data: bytes | None, security: Security | None = None, ttl: int = 300
+        self, name: str, kind: RecordType, *data: bytes | None, security: SecurityState | None = None, ttl: int = 300
     ) -> None:
         found = tuple(each for each in data if each is not None)
         self._answers[name, kind] = _lookup(name, kind, "found", security or self.security, records=found, ttl=ttl)
@@ -54,7 +56,7 @@ class Zones:
         there = self._answers[target, kind]
         self._answers[name, kind] = msgspec.structs.replace(there, name=name, owner=target)
 
-    def fail(self, name: str, kind: RecordType, security: Security = "indeterminate") -> None:
+    def fail(self, name: str, kind: RecordType, security: SecurityState = "indeterminate") -> None:
         """A server that fails, or with `bogus` an answer that is forged."""
         reason = "signatures do not hold" if security == "bogus" else "SERVFAIL"
         self._answers[name, kind] = _lookup(name, kind, "failed", security, reason=reason)
@@ -62,18 +64,18 @@ class Zones:
     def remove(self, name: str, kind: RecordType) -> None:
         self._answers.pop((name, kind), None)
 
-    async def lookup(self, name: str, kind: RecordType, /) -> Lookup:
+    async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
         self.asked.append((name, kind))
         await asyncio.sleep(0)
         known = self._answers.get((name, kind))
         if known is not None:
             return known
-        outcome: Outcome = "nodata" if any(other == name for other, _ in self._answers) else "nxdomain"
+        outcome: LookupOutcome = "nodata" if any(other == name for other, _ in self._answers) else "nxdomain"
         return _lookup(name, kind, outcome, self.security)
 
 
-def _lookup(name: str, kind: RecordType, outcome: Outcome, security: Security, **more: Any) -> Lookup:
-    return Lookup(
+def _lookup(name: str, kind: RecordType, outcome: LookupOutcome, security: SecurityState, **more: Any) -> DnsLookup:
+    return DnsLookup(
         name=name,
         type=kind,
         outcome=outcome,
@@ -179,7 +181,7 @@ class Identity:
         self.domain = domain
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         self.raw = self._key.public_key().public_bytes_raw()
-        self.fingerprint = fingerprint(self.raw)
+        self.fingerprint = key_fingerprint(self.raw)
         self.pem = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
     def document(self, **identity: Any) -> dict[str, Any]:

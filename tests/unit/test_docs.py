@@ -13,8 +13,8 @@ import reference
 import requirements
 from support.blocks import fenced_blocks
 from waypost.cli.main import COMMANDS
-from waypost.dialects import CODECS
-from waypost.errors import CODES, WaypostError
+from waypost.errors import ERROR_CODES, WaypostError
+from waypost.protocols.dialects import CODECS
 from waypost.registry.operations import OPERATIONS
 from waypost.settings import SETTINGS
 
@@ -70,7 +70,7 @@ def test_every_command_is_documented() -> None:
 def test_every_error_has_a_row_and_is_documented() -> None:
     text = page("reference/errors.md")
     leaves = [kind for kind in _subclasses(WaypostError) if kind.__module__ == "waypost.errors"]
-    assert [kind.__name__ for kind in leaves if kind not in CODES] == []
+    assert [kind.__name__ for kind in leaves if kind not in ERROR_CODES] == []
     assert [kind.__name__ for kind in leaves if f"`{kind.__name__}`" not in text] == []
 
 

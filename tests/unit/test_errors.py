@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from waypost import errors
-from waypost.errors import CODES, WaypostError, codes_of
+from waypost.errors import ERROR_CODES, WaypostError, error_codes
 
 PROFILE_CODES = {
     "invalid_request", "unsupported_filter", "unauthorized", "forbidden", "conflict", "not_found", "stale_metadata",
@@ -24,20 +24,20 @@ def tree(kind: type[WaypostError] = WaypostError) -> Iterator[type[WaypostError]
 
 @pytest.mark.parametrize("kind", sorted(tree(), key=lambda kind: kind.__name__))
 def test_every_error_has_a_row_and_stands_in_the_printed_tree(kind: type[WaypostError]) -> None:
-    assert kind in CODES
+    assert kind in ERROR_CODES
     assert f" {kind.__name__} " in (errors.__doc__ or "") + " "
     assert kind.code in PROFILE_CODES | {"unavailable", "internal", "configuration"}
 
 
 def test_the_table_holds_nothing_else() -> None:
-    assert set(CODES) == set(tree())
+    assert set(ERROR_CODES) == set(tree())
 
 
 def test_an_error_without_a_row_of_its_own_takes_that_of_its_nearest_ancestor() -> None:
     class Special(errors.NotFound):
         pass
 
-    assert codes_of(Special("x")) == CODES[errors.NotFound]
+    assert error_codes(Special("x")) == ERROR_CODES[errors.NotFound]
 
 
 def test_an_error_says_what_where_and_what_to_do() -> None:
@@ -45,7 +45,7 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
     assert str(error) == "The name is empty. (at $.name) Give it a text."
 
 
-@pytest.mark.parametrize("kind", sorted(CODES, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(ERROR_CODES, key=lambda kind: kind.__name__))
 def test_exit_codes_are_those_that_the_command_promises(kind: type[WaypostError]) -> None:
-    assert CODES[kind].exit in (1, 64, 69, 75, 77, 78)
-    assert 400 <= CODES[kind].http <= 599
+    assert ERROR_CODES[kind].exit in (1, 64, 69, 75, 77, 78)
+    assert 400 <= ERROR_CODES[kind].http <= 599

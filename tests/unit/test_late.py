@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from waypost.errors import NotFound
-from waypost.late import late_module, late_part
+from waypost.lazy import lazy_module, lazy_object
 
 
 class _Part:
@@ -23,14 +23,14 @@ class _Part:
 
 
 def test_a_part_is_made_once_and_by_whoever_asks_it_first() -> None:
-    part = late_part(_Part)
+    part = lazy_object(_Part)
     assert _Part.made == 0
     assert (part.twice(), part.number, part.twice()) == (14, 7, 14)
     assert _Part.made == 1
 
 
 def test_a_module_stands_in_for_itself() -> None:
-    late = late_module("waypost.errors")
+    late = lazy_module("waypost.errors")
     with pytest.raises(late.WaypostError):
         raise late.NotFound("Nobody.")
     assert late.NotFound is NotFound
@@ -40,7 +40,7 @@ def test_a_start_does_not_load_what_few_services_need() -> None:
     program = (
         "import sys, waypost.app\n"
         "unwanted = {'websockets', 'cryptography.x509', 'numpy', 'httpx', 'httpcore', 'dns', 'zeroconf', 'nats', 'rich'}\n"
-        "unwanted |= {'waypost.domains.resolving', 'waypost.domains.registering', 'waypost.search.ranker'}\n"
+        "unwanted |= {'waypost.domains.resolver', 'waypost.domains.importer', 'waypost.search.ranker'}\n"
         "assert not unwanted & set(sys.modules), sorted(unwanted & set(sys.modules))\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

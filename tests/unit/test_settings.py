@@ -15,7 +15,7 @@ from waypost.settings import (
     data_folder,
     find_admin_token,
     is_loopback,
-    load_connection,
+    load_connection_settings,
     load_settings,
 )
 
@@ -167,7 +167,7 @@ def test_the_public_url_comes_from_the_bound_port_unless_it_is_given() -> None:
 
 def test_a_client_finds_the_service_of_this_machine_and_its_admin_token(tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("secret\n")
-    connection = load_connection({"data": str(tmp_path)}, environ={"WAYPOST_PORT": "9000"})
+    connection = load_connection_settings({"data": str(tmp_path)}, environ={"WAYPOST_PORT": "9000"})
     assert connection.base_url == "http://127.0.0.1:9000"
     assert connection.token == "secret"
     assert connection.timeout == 30.0
@@ -175,15 +175,15 @@ def test_a_client_finds_the_service_of_this_machine_and_its_admin_token(tmp_path
 
 def test_a_client_cannot_wait_for_no_time_at_all(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        load_connection({"data": str(tmp_path), "timeout": 0})
+        load_connection_settings({"data": str(tmp_path), "timeout": 0})
     assert "timeout must be at least" in caught.value.message
 
 
 def test_a_token_that_was_given_wins_over_the_admin_token(tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("secret\n")
     environ = {"WAYPOST_DATA": str(tmp_path), "WAYPOST_TOKEN": "mine"}
-    assert load_connection(environ=environ).token == "mine"
-    assert load_connection({"token": "other"}, environ=environ).token == "other"
+    assert load_connection_settings(environ=environ).token == "mine"
+    assert load_connection_settings({"token": "other"}, environ=environ).token == "other"
 
 
 def test_the_admin_token_is_never_offered_to_another_host(tmp_path: Path) -> None:
@@ -191,13 +191,13 @@ def test_the_admin_token_is_never_offered_to_another_host(tmp_path: Path) -> Non
     assert find_admin_token(tmp_path, "http://localhost:1") == "secret"
     assert find_admin_token(tmp_path, "https://waypost.example") is None
     assert find_admin_token(tmp_path / "nowhere", "http://localhost:1") is None
-    connection = load_connection({"data": tmp_path, "server": "https://waypost.example"}, environ={})
+    connection = load_connection_settings({"data": tmp_path, "server": "https://waypost.example"}, environ={})
     assert (connection.base_url, connection.token) == ("https://waypost.example", None)
 
 
 def test_a_file_in_the_working_folder_cannot_send_a_client_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "waypost.toml").write_text('host = "203.0.113.9"\nport = 9000\n')
-    assert load_connection(environ={}).base_url == "http://127.0.0.1:9000"
+    assert load_connection_settings(environ={}).base_url == "http://127.0.0.1:9000"
 
 
 def test_processes_cannot_share_a_store_in_memory(tmp_path: Path) -> None:

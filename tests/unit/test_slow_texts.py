@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 
-from waypost.dialects.rtfs_profile import read_profile, read_profiles
 from waypost.errors import WaypostError
 from waypost.model.json import parse_json
 from waypost.model.record import AgentRecord
-from waypost.model.sexpr_read import read_forms
 from waypost.model.times import find_instant
 from waypost.model.versions import find_version, parse_range
-from waypost.net.urls import parse_url
-from waypost.search.honesty import damping, fields_of
-from waypost.search.lint import marks
-from waypost.search.reading import read
-from waypost.search.text import analyse, query_terms
-from waypost.search.visible import hides_text, revealed_text, skeleton, visible_text
-from waypost.server.asgi import decode_segment
-from waypost.server.conditional import parse_http_date, parse_tags
-from waypost.server.negotiation import MalformedHeader, parse_accept
-from waypost.trust.allowlist import parse_rule
-from waypost.trust.checkpoint import parse_checkpoint, parse_verifier_key
-from waypost.trust.domains import parse_provable
-from waypost.trust.jose import NotSigned, read_compact
-from waypost.trust.keys import parse_base64_der, parse_pem
-from waypost.trust.tokens import parse_duration
-from waypost.wire.announce import parse_message, parse_wanted
-from waypost.wire.jsonrpc import parse_calls
-from waypost.wire.rtfs_form import read_discover
+from waypost.net.url import parse_url
+from waypost.protocols.announce.messages import parse_capability_requirement, parse_message
+from waypost.protocols.jsonrpc import parse_calls
+from waypost.protocols.rtfs.agent_profile import parse_profile, parse_profiles
+from waypost.protocols.rtfs.discover_form import parse_discover
+from waypost.protocols.rtfs.sexpr import parse_forms
+from waypost.search.text.analyzer import analyse, query_terms
+from waypost.search.text.lint import lint_record
+from waypost.search.text.query_analysis import analyze_query
+from waypost.search.text.sanitize import has_hidden_text, reveal_hidden_text, sanitize_text, skeleton
+from waypost.search.text.spam import analyze_fields, spam_damping
+from waypost.server.http.asgi import decode_segment
+from waypost.server.http.conditional_requests import parse_etags, parse_http_date
+from waypost.server.http.content_negotiation import MalformedHeader, parse_accept
+from waypost.trust.announce.allow_list import parse_rule
+from waypost.trust.audit.checkpoint import parse_checkpoint, parse_verifier_key
+from waypost.trust.domain_claims import parse_provable_domain
+from waypost.trust.keys.public_key import parse_base64_der, parse_pem
+from waypost.trust.tokens.jose import InvalidJws, parse_compact
+from waypost.trust.tokens.jwt import parse_duration
 
 LENGTH = 50_000
 PIECES = (
@@ -55,41 +55,41 @@ TEXTS = [
 
 def _judged(text: str) -> object:
     record = AgentRecord(id="a", name=text, description=text, tags=(text,))
-    return marks(record), damping(fields_of(record))
+    return lint_record(record), spam_damping(analyze_fields(record))
 
 
 READERS: dict[str, Callable[[str], Any]] = {
     "json": lambda text: parse_json(text.encode()),
-    "forms": read_forms,
-    "forms, leniently": lambda text: read_forms(text, lenient=True),
-    "discover form": read_discover,
-    "profile": lambda text: read_profile(f'(agent-profile :id "a" {text})'),
-    "profiles": read_profiles,
+    "forms": parse_forms,
+    "forms, leniently": lambda text: parse_forms(text, lenient=True),
+    "discover form": parse_discover,
+    "profile": lambda text: parse_profile(f'(agent-profile :id "a" {text})'),
+    "profiles": parse_profiles,
     "calls": lambda text: parse_calls(text.encode()),
     "message": lambda text: parse_message(text.encode()),
     "version": find_version,
     "range": parse_range,
-    "capability": parse_wanted,
+    "capability": parse_capability_requirement,
     "instant": find_instant,
     "duration": parse_duration,
     "address": parse_url,
     "path": decode_segment,
-    "entity tags": parse_tags,
+    "entity tags": parse_etags,
     "http date": lambda text: parse_http_date(text, now=0.0),
     "accept": parse_accept,
     "rule": parse_rule,
-    "domain": parse_provable,
-    "token": read_compact,
+    "domain": parse_provable_domain,
+    "token": parse_compact,
     "pem": parse_pem,
     "der": parse_base64_der,
     "checkpoint": parse_checkpoint,
     "verifier key": parse_verifier_key,
     "terms": analyse,
     "question": query_terms,
-    "reading": read,
-    "shown": visible_text,
-    "hidden": hides_text,
-    "revealed": revealed_text,
+    "reading": analyze_query,
+    "shown": sanitize_text,
+    "hidden": has_hidden_text,
+    "revealed": reveal_hidden_text,
     "skeleton": skeleton,
     "record": _judged,
 }
@@ -107,6 +107,6 @@ def _refusal(read: Callable[[str], Any], text: str) -> str:
         read(text)
     except WaypostError as error:
         return error.message
-    except (MalformedHeader, NotSigned):
+    except (MalformedHeader, InvalidJws):
         pass  # what a reader says to the room that asked it, not to a client
     return ""

@@ -7,22 +7,22 @@ it needs and gives a new one. `application.py` starts and stops what was made, `
 from __future__ import annotations
 
 from waypost.app.application import Application, load_samples
-from waypost.app.building import build
-from waypost.app.ground import mint_locally
-from waypost.app.models import Models, are_there, make_ranker
-from waypost.app.pages import sign_in_link
-from waypost.app.running import run, serve, work
+from waypost.app.build import build
+from waypost.app.context import mint_locally
+from waypost.app.core import Models, has_sentence_model, make_ranker
+from waypost.app.http import sign_in_link
+from waypost.app.serve import run, serve, serve_worker
 
 __all__ = [
     "build",
     "Application",
     "run",
     "serve",
-    "work",
+    "serve_worker",
     "mint_locally",
     "sign_in_link",
     "load_samples",
     "Models",
     "make_ranker",
-    "are_there",
+    "has_sentence_model",
 ]

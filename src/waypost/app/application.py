@@ -1,37 +1,94 @@
-"""All that runs, started and stopped in order."""
+"""Files that answers are read from, brought into the system's cache: after a start nobody should wait for a disk.
+
+It asks the system for it and knows nothing of what is in them. What is larger than a share of the memory is left to be read by
+whoever needs it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from waypost import limits
-from waypost.app.models import INDEX, Models
+from waypost.app.core import INDEX, Models
+from waypost.app.messaging_services import MessagingServices
 from waypost.errors import WaypostError
-from waypost.net.outgoing import Outgoing
-from waypost.registry.engine import Registry
-from waypost.registry.keeping import Keeper
+from waypost.net.outbound import OutboundClient
+from waypost.registry.ports import KeyValueStore
 from waypost.registry.publication import Publication
-from waypost.server.agp_socket import Conversations
-from waypost.server.auth import ADMIN
-from waypost.server.forwarding import Reporter
-from waypost.server.issuers import Issuers
-from waypost.server.lan import Lan
-from waypost.server.meeting import Meeting
-from waypost.server.metrics import Metrics
-from waypost.server.operator import OperatorFace
-from waypost.server.rendering import Renderer
-from waypost.server.service import Service
-from waypost.server.tls import Tls
-from waypost.server.upstream import Upstream
+from waypost.registry.registry import Registry
+from waypost.server.api.adp.agp.websocket import AgpWebSocketApp
+from waypost.server.api.announce.lan import LanBridge
+from waypost.server.api.rest.monitoring import MonitoringApi
+from waypost.server.auth.authenticator import ADMIN
+from waypost.server.auth.issuers import Issuers
+from waypost.server.http.app import HttpApp
+from waypost.server.http.follower import MetricsReporter, UpstreamPool
+from waypost.server.http.metrics import Metrics
+from waypost.server.http.tls import TlsContext
+from waypost.server.renderer import Renderer
 from waypost.settings import Settings
-from waypost.stores.read_ahead import read_ahead
-from waypost.stores.sqlite_schema import FILE_NAME
+from waypost.stores.sqlite.database import FILE_NAME
+
+_AT_ONCE = 8 << 20  # bytes; between two of these others have their turn
+
+_SHARE = 4  # of the memory, all files together
+
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def prefetch_files(paths: Iterable[Path]) -> int:
+    """Ask for these files, in their order, as far as there is room; how many bytes were asked for. What is not there, or
+    cannot be asked for, is passed over: nothing depends on it."""
+    room = _memory_bytes() // _SHARE
+    asked = 0
+    for path in paths:
+        try:
+            size = path.stat().st_size
+            if asked + size <= room:
+                asked += _advise(path, size)
+        except OSError:
+            continue
+    return asked
+
+
+def _advise(path: Path, size: int) -> int:
+    if not hasattr(os, "posix_fadvise"):
+        return 0
+    file = os.open(path, os.O_RDONLY)
+    try:
+        for start in range(0, size, _AT_ONCE):
+            os.posix_fadvise(file, start, _AT_ONCE, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(file)
+    return size
+
+
+def _memory_bytes() -> int:
+    """Of the machine, or of the container, where that has a limit of its own."""
+    try:
+        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+    return min([installed, *(found for found in map(_limit_in, _LIMITS) if found is not None)])
+
+
+def _limit_in(path: Path) -> int | None:
+    try:
+        told = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(told) if told.isdigit() else None  # `max`: none
+
+
+# ---- All that runs, started and stopped in order.
 
 
 class Application(msgspec.Struct, kw_only=True):
@@ -39,28 +96,28 @@ class Application(msgspec.Struct, kw_only=True):
 
     settings: Settings
     registry: Registry
-    service: Service
-    operator: OperatorFace
+    service: HttpApp
+    operator: MonitoringApi
     renderer: Renderer
     metrics: Metrics
     base_url: str
     models: Models
     app: Any  # what answers: the service, or what stands before it in a process that follows
-    upstream: Upstream | None = None  # of a process that follows
-    reporter: Reporter | None = None
+    upstream: UpstreamPool | None = None  # of a process that follows
+    reporter: MetricsReporter | None = None
     reporting: asyncio.Task[None] | None = None
-    tls: Tls | None = None
+    tls: TlsContext | None = None
     issuers: Issuers | None = None  # outside ones
     asking: asyncio.Task[None] | None = None  # for their keys
-    lan: Lan | None = None  # of the process that writes
-    keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
-    meeting: Meeting  # what comes after discovery
-    conversations: Conversations
-    outgoing: Outgoing
+    lan: LanBridge | None = None  # of the process that writes
+    key_value_store: KeyValueStore  # of what is no record: tasks, messages, swarms, invitations
+    meeting: MessagingServices  # what comes after discovery
+    conversations: AgpWebSocketApp
+    outgoing: OutboundClient
 
     async def start(self) -> None:
         await self.registry.start()
-        await self.keeper.open()
+        await self.key_value_store.open()
         if self.upstream is None:
             self.meeting.start()
             await self.conversations.agents.start()
@@ -77,7 +134,7 @@ class Application(msgspec.Struct, kw_only=True):
         elif self.settings.samples:
             await load_samples(self.registry)
 
-    def answering(self) -> None:
+    def warm_up(self) -> None:
         """What can wait until requests are answered: models are loaded in the background, and files are read ahead."""
         threading.Thread(target=self.models.load, name="waypost-models", daemon=True).start()
         if self.upstream is None and self.settings.store != "memory":
@@ -87,7 +144,7 @@ class Application(msgspec.Struct, kw_only=True):
         """What questions are answered from, then what is shown of agents. One process does it for all."""
         data = self.settings.data
         indexed = sorted(path for path in (data / INDEX).rglob("*") if path.is_file())
-        read_ahead((*indexed, data / FILE_NAME))
+        prefetch_files((*indexed, data / FILE_NAME))
 
     def ending(self) -> Callable[[], None]:
         """What is to be done when a signal says that it is over: streams end, readiness turns."""
@@ -115,7 +172,7 @@ class Application(msgspec.Struct, kw_only=True):
         await self.meeting.stop()
         await self.conversations.agents.stop()
         await self.outgoing.aclose()
-        await self.keeper.close()
+        await self.key_value_store.close()
         await self.registry.stop()
 
 

@@ -1,49 +1,100 @@
-"""The core: the registry over its store and ranker, what is kept besides records, and how both are shown."""
+"""What searching needs: embedders and the index. Loaded when the first agents can be read."""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from waypost.app.ground import Ground
-from waypost.app.models import Models, make_ranker
-from waypost.registry.engine import Options, Registry
-from waypost.registry.following import FollowingRegistry
-from waypost.registry.gate import GateOptions
-from waypost.registry.keeping import Keeper
-from waypost.registry.ports import Store
-from waypost.server.announced_certificates import AnnouncedCertificates
-from waypost.server.metrics import Metrics
-from waypost.server.rendering import Renderer
+from waypost.app.context import AppContext
+from waypost.registry.admission import AnnouncementOptions
+from waypost.registry.follower import FollowerRegistry
+from waypost.registry.ports import KeyValueStore, Ranker, Store
+from waypost.registry.registry import Registry, RegistryOptions
+from waypost.server.auth.certificates import AnnouncedCertificates
+from waypost.server.http.metrics import Metrics
+from waypost.server.renderer import Renderer
 from waypost.settings import Settings
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.stores.keeper_sqlite import SqliteKeeper
-from waypost.stores.memory import MemoryStore
-from waypost.stores.sqlite import SqliteStore
-from waypost.stores.sqlite_following import SqliteFollower
+from waypost.stores.memory import MemoryKeyValueStore, MemoryStore
+from waypost.stores.sqlite.key_value import SqliteKeyValueStore
+from waypost.stores.sqlite.store import SqliteFollowerStore, SqliteStore
+
+if TYPE_CHECKING:
+    from waypost.embedders.choice import EmbedderChoice
+
+
+_MODELS = "models"
+
+INDEX = "index"
+
+
+class Models:
+    """The embedders of the settings. What searching needs is a third of all that a start imports, so it is loaded when the
+    first agents can be read; but for a setting that may be wrong, which is told at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        if settings.embedder not in ("auto", "none"):
+            self.choice.load()
+
+    @cached_property
+    def choice(self) -> EmbedderChoice:
+        from waypost.embedders.choice import choose_embedder
+
+        folder = None if self._settings.store == "memory" else self._settings.data / _MODELS
+        return choose_embedder(self._settings.embedder, folder)
+
+    def load(self) -> None:
+        if self._settings.embedder != "none":
+            self.choice.load()
+
+    def are_there(self) -> bool:
+        """Whether there is a sentence model: named, or found where `auto` looks for one."""
+        return has_sentence_model(self._settings)
+
+
+def has_sentence_model(settings: Settings) -> bool:
+    if settings.embedder == "auto":
+        from waypost.embedders.use_model import find_package
+
+        return find_package() is not None
+    return settings.embedder != "none"
+
+
+def make_ranker(settings: Settings, models: Models) -> Ranker:
+    """The index of this service. A follower reads what the writer saved: it follows the folder, and never saves."""
+    from waypost.search.ranker import HybridRanker
+
+    folder = None if settings.store == "memory" else settings.data / INDEX
+    if settings.embedder == "none":
+        return HybridRanker(folder)
+    return HybridRanker(folder, models.choice.spaces, warnings=models.choice.warnings)
+
+
+# ---- The core: the registry over its store and ranker, what is kept besides records, and how both are shown.
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
-    keeper: Keeper  # of what is no record: tasks, messages, swarms, invitations
+    key_value_store: KeyValueStore  # of what is no record: tasks, messages, swarms, invitations
     models: Models
     renderer: Renderer
     metrics: Metrics
 
 
-def make_core(ground: Ground, store: Store | None) -> Core:
+def make_core(ground: AppContext, store: Store | None) -> Core:
     models = Models(ground.settings)
     return Core(
         registry=_make_registry(ground, store, models),
-        keeper=_make_keeper(ground.settings),
+        key_value_store=_make_keeper(ground.settings),
         models=models,
         renderer=Renderer(ground.base_url, ground.host),
         metrics=Metrics(),
     )
 
 
-def _make_registry(ground: Ground, store: Store | None, models: Models) -> Registry:
+def _make_registry(ground: AppContext, store: Store | None, models: Models) -> Registry:
     settings, clock, place = ground.settings, ground.clock, ground.place
     ranker, options = partial(make_ranker, settings, models), _options(settings)
     registry: Registry
@@ -52,24 +103,24 @@ def _make_registry(ground: Ground, store: Store | None, models: Models) -> Regis
     elif place.writes:
         registry = Registry(store or _make_store(settings), ranker, clock, options, announce=place.note)
     else:
-        follower = store or SqliteFollower(settings.data)
+        follower = store or SqliteFollowerStore(settings.data)
         board = place.board
-        registry = FollowingRegistry(follower, ranker, clock, options, head=lambda: board.head, announce=place.note)
-    registry.judge_certificates(
+        registry = FollowerRegistry(follower, ranker, clock, options, head=lambda: board.head, announce=place.note)
+    registry.use_certificate_checker(
         AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=registry.trust.is_revoked)
     )
     return registry
 
 
-def _options(settings: Settings) -> Options:
-    return Options(
+def _options(settings: Settings) -> RegistryOptions:
+    return RegistryOptions(
         default_visibility=settings.default_visibility,
         watch_keep_seconds=settings.watch_keep_seconds,
         watch_keep_changes=settings.watch_keep_changes,
         audit_keep=settings.audit_keep,
         confusable_names=settings.confusable_names,
         agents_per_owner=settings.agents_per_owner,
-        announcements=GateOptions(
+        announcements=AnnouncementOptions(
             trust_mode=settings.trust_mode,
             unsigned=settings.unsigned,
             bind_subject=settings.bind_subject,
@@ -82,6 +133,6 @@ def _make_store(settings: Settings) -> Store:
     return MemoryStore() if settings.store == "memory" else SqliteStore(settings.data)
 
 
-def _make_keeper(settings: Settings) -> Keeper:
+def _make_keeper(settings: Settings) -> KeyValueStore:
     """Every process of a service has one, of the same file."""
-    return MemoryKeeper() if settings.store == "memory" else SqliteKeeper(settings.data)
+    return MemoryKeyValueStore() if settings.store == "memory" else SqliteKeyValueStore(settings.data)

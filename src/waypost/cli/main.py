@@ -10,16 +10,16 @@ import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from waypost import __version__
 from waypost.cli.options import shared_options
-from waypost.cli.report import report_error
-from waypost.errors import CODES, InvalidParameter, WaypostError, codes_of
+from waypost.cli.output import report_error
+from waypost.errors import ERROR_CODES, InvalidParameter, WaypostError, error_codes
 
-EXIT_USAGE = CODES[InvalidParameter].exit
+EXIT_USAGE = ERROR_CODES[InvalidParameter].exit
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -27,41 +27,52 @@ EXIT_INTERRUPTED = 130
 # threads of a single product would only fight over the cores.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
+
+class LazyCommand(NamedTuple):
+    """Where a command is defined: a module below `waypost.cli.commands`, its attribute, and the line that `--help` shows."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
 COMMANDS = {
-    "serve": "Run the service.",
-    "demo": "Try it: a service in memory, open, with sample agents.",
-    "register": "Register agents from documents of any dialect.",
-    "get": "Show one agent, in any dialect.",
-    "diff": "Show how two versions of an agent differ.",
-    "list": "List agents.",
-    "find": "Find agents for a task.",
-    "facets": "Count agents by tag, protocol, status and owner.",
-    "renew": "Prolong the lease of an agent.",
-    "share": "Choose who sees a private agent.",
-    "host": "Answer for an agent under a domain.",
-    "domain": "Prove that a domain is yours.",
-    "dns": "Write, publish and check the DNS records of an agent.",
-    "withdraw": "Remove agents.",
-    "confirm": "Confirm a change of a verified agent that waits.",
-    "watch": "Follow the changes.",
-    "import": "Register many agents from files and folders.",
-    "export": "Write all agents as JSON lines.",
-    "announce": "Announce an agent on the LAN and to a registry.",
-    "browse": "Show the agents on the LAN.",
-    "resolve": "Follow a domain to its agent, and see how far that is proven.",
-    "chat": "Talk to an agent.",
-    "task": "Give agents tasks, and ask how they go.",
-    "swarm": "Let agents work on one task together.",
-    "invite": "Invite others to a private agent.",
-    "verify": "Check signatures, and that the audit trail was not rewritten.",
-    "audit": "Show who changed what.",
-    "token": "Make access tokens.",
-    "allow": "Say who may announce.",
-    "keys": "Make keys; bind, list and revoke those of agents.",
-    "mcp": "Speak MCP on stdin and stdout, for hosts that start a server.",
-    "doctor": "List what protects a deployment, and what does not.",
-    "completion": "Print the completion script of a shell.",
-    "version": "Show the version.",
+    "serve": LazyCommand("service.serve", "serve", "Run the service."),
+    "demo": LazyCommand("service.serve", "demo", "Try it: a service in memory, open, with sample agents."),
+    "register": LazyCommand("agents.register", "register", "Register agents from documents of any dialect."),
+    "get": LazyCommand("agents.get", "get", "Show one agent, in any dialect."),
+    "diff": LazyCommand("agents.get", "diff", "Show how two versions of an agent differ."),
+    "list": LazyCommand("agents.list", "list_agents", "List agents."),
+    "find": LazyCommand("agents.find", "find", "Find agents for a task."),
+    "facets": LazyCommand("agents.find", "facets", "Count agents by tag, protocol, status and owner."),
+    "renew": LazyCommand("agents.lifecycle", "renew", "Prolong the lease of an agent."),
+    "share": LazyCommand("agents.lifecycle", "share", "Choose who sees a private agent."),
+    "host": LazyCommand("network.domain", "host", "Answer for an agent under a domain."),
+    "domain": LazyCommand("network.domain", "domain_group", "Prove that a domain is yours."),
+    "dns": LazyCommand("network.dns.group", "dns", "Write, publish and check the DNS records of an agent."),
+    "withdraw": LazyCommand("agents.lifecycle", "withdraw", "Remove agents."),
+    "confirm": LazyCommand("agents.lifecycle", "confirm", "Confirm a change of a verified agent that waits."),
+    "watch": LazyCommand("agents.watch", "watch", "Follow the changes."),
+    "import": LazyCommand("agents.bulk", "import_agents", "Register many agents from files and folders."),
+    "export": LazyCommand("agents.bulk", "export", "Write all agents as JSON lines."),
+    "announce": LazyCommand("network.announce", "announce", "Announce an agent on the LAN and to a registry."),
+    "browse": LazyCommand("network.browse", "browse", "Show the agents on the LAN."),
+    "resolve": LazyCommand(
+        "network.resolve", "resolve_name", "Follow a domain to its agent, and see how far that is proven."
+    ),
+    "chat": LazyCommand("messaging.chat", "chat", "Talk to an agent."),
+    "task": LazyCommand("messaging.task", "task", "Give agents tasks, and ask how they go."),
+    "swarm": LazyCommand("messaging.swarm", "swarm_group", "Let agents work on one task together."),
+    "invite": LazyCommand("messaging.invite", "invite", "Invite others to a private agent."),
+    "verify": LazyCommand("trust.verify", "verify", "Check signatures, and that the audit trail was not rewritten."),
+    "audit": LazyCommand("trust.audit", "audit", "Show who changed what."),
+    "token": LazyCommand("trust.token", "token", "Make access tokens."),
+    "allow": LazyCommand("trust.allow", "allow", "Say who may announce."),
+    "keys": LazyCommand("trust.keys", "keys", "Make keys; bind, list and revoke those of agents."),
+    "mcp": LazyCommand("service.mcp", "mcp", "Speak MCP on stdin and stdout, for hosts that start a server."),
+    "doctor": LazyCommand("service.doctor", "doctor", "List what protects a deployment, and what does not."),
+    "completion": LazyCommand("service.completion", "completion", "Print the completion script of a shell."),
+    "version": LazyCommand("service.version", "version", "Show the version."),
 }
 
 
@@ -76,10 +87,10 @@ class LazyGroup(click.Group):
             return None
         gc.disable()  # what is loaded stays: there is nothing to collect in it
         try:
-            module = import_module(f"waypost.cli.commands.{cmd_name}_command")
+            module = import_module(f"waypost.cli.commands.{COMMANDS[cmd_name].module}")
         finally:
             gc.enable()
-        command: click.Command = module.command
+        command: click.Command = getattr(module, COMMANDS[cmd_name].attribute)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -99,7 +110,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 @click.group(
@@ -133,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except WaypostError as error:
         report_error(error)
-        return codes_of(error).exit
+        return error_codes(error).exit
     except BrokenPipeError:
         return _forget_stdout()
     return outcome if isinstance(outcome, int) else 0

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from waypost.errors import InvalidParameter
 from waypost.settings import CLIENT_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
+from waypost.trust.tokens.jwt import parse_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,6 +21,7 @@ _TYPES: dict[str, Any] = {
     "whole": click.INT,
     "seconds": click.FLOAT,
 }
+
 _METAVARS = {
     "data": "DIR",
     "server": "URL",
@@ -50,8 +53,11 @@ _METAVARS = {
     "bus_cert_key": "FILE",
     "trusted_proxies": "RANGE",
 }
+
 _SHARED = (*CLIENT_SETTINGS, SERVICE_SETTINGS[0])
+
 _WITH_FLAGS = [setting for setting in SERVICE_SETTINGS if not setting.in_file_only]
+
 FORMATS = ("human", "json", "jsonl")
 
 
@@ -78,7 +84,7 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def command(context: click.Context, /, config: Path | None, **given: Any) -> Any:
-        before = merged(context, {"data": given.get("data"), "config": config})
+        before = merge_options(context, {"data": given.get("data"), "config": config})
         flags = {setting.name: given.pop(setting.name) for setting in _WITH_FLAGS}
         flags["data"] = before.get("data")
         return function(load_settings(flags, config=before.get("config")), **given)
@@ -89,7 +95,7 @@ def service_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def merged(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+def merge_options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     """What was given to the command wins over what was given before it (`waypost -o json list`)."""
     before = context.find_root().obj or {}
     values = {name: before.get(name) if value is None else value for name, value in given.items()}
@@ -132,6 +138,17 @@ def example(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def texts(values: Iterable[str]) -> tuple[str, ...]:
+def split_values(values: Iterable[str]) -> tuple[str, ...]:
     """Repeated values, and values with commas: `-t a,b -t c`."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+# ---- Durations on the command line: `90`, `90s`, `15m`, `1h`, `1d`.
+
+
+def parse_duration_option(text: str) -> int:
+    """The type of an option that takes a duration: whole seconds."""
+    try:
+        return parse_duration(text)
+    except InvalidParameter as error:
+        raise click.BadParameter(str(error)) from None

@@ -1,11 +1,10 @@
-"""Printing: data on stdout, all else on stderr; tables and colours on a terminal only.
-
-What is printed was often written by strangers, so control characters never reach a terminal.
-"""
+"""Texts of strangers, made fit for a terminal."""
 
 from __future__ import annotations
 
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +14,41 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from waypost.cli.text import clean
-from waypost.model.json import dump_json
-from waypost.model.json_lines import one_line
+from waypost.errors import WaypostError, error_codes
+from waypost.model.json import dump_json, to_single_line
+
+_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
+
+_JOINERS = "\u200c\u200d"  # part of some scripts and of composed emoji
+
+
+def sanitize(text: Any) -> str:
+    """One line without characters that command a terminal or turn the direction of a text."""
+    line = " ".join(str(text).split())
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(
+        "�" if unicodedata.category(char) in _UNPRINTABLE and char not in _JOINERS else char for char in line
+    )
+
+
+def sanitize_lines(text: str) -> str:
+    """The same of a text whose lines and spaces stay as they are."""
+    return "".join(
+        "�" if unicodedata.category(char) in _UNPRINTABLE and char not in _JOINERS and char not in "\n\t" else char
+        for char in text.replace("\r\n", "\n")
+    )
+
+
+def truncate(text: Any, most: int) -> str:
+    """The same, cut at `most` characters."""
+    line = sanitize(text)
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+# ---- Printing: data on stdout, all else on stderr; tables and colours on a terminal only.
+#
+# What is printed was often written by strangers, so control characters never reach a terminal.
 
 _INDENT = 2
 
@@ -42,7 +73,7 @@ class Printer:
     def value(self, value: Any) -> None:
         """One JSON value."""
         content = dump_json(value)
-        self.raw(one_line(content) if self.output == "jsonl" else msgspec.json.format(content, indent=_INDENT))
+        self.raw(to_single_line(content) if self.output == "jsonl" else msgspec.json.format(content, indent=_INDENT))
 
     def values(self, values: Iterable[Any]) -> None:
         """Many JSON values: lines, or one array."""
@@ -50,7 +81,7 @@ class Printer:
             self.value(list(values))
             return
         for value in values:
-            self.raw(one_line(dump_json(value)))
+            self.raw(to_single_line(dump_json(value)))
 
     def parts(self, whole: Any, lines: Iterable[Any]) -> None:
         """One JSON value, or as lines what it lists."""
@@ -86,8 +117,41 @@ class Printer:
 
     def note(self, text: str, style: str = "dim") -> None:
         """A remark that is not data."""
-        self.notes.print(Text(clean(text), style=style), soft_wrap=True)
+        self.notes.print(Text(sanitize(text), style=style), soft_wrap=True)
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+# ---- How an error looks to a person: what, where, what to do. On stderr.
+
+
+def report_error(error: WaypostError, subject: str | None = None) -> None:
+    """`subject` is the file or the id that the error is about, where there are several."""
+    named = f"{sanitize(subject)}: " if subject else ""
+    _echo(_styled("error: ", fg="red", bold=True) + named + sanitize(error.message))
+    for label, text in _error_details(error):
+        _echo(_styled(f"  {label}: ", dim=True) + sanitize(text))
+
+
+def _error_details(error: WaypostError) -> list[tuple[str, str]]:
+    lines = []
+    if error.path:
+        lines.append(("where", error.path))
+    if error.hint:
+        lines.append(("hint", error.hint))
+    if error.retry_after is not None:
+        lines.append(("retry after", f"{error.retry_after} s"))
+    correlation = error.details.get("correlation_id")
+    if correlation and error_codes(error).http >= 500:
+        lines.append(("correlation id", str(correlation)))
+    return lines
+
+
+def _styled(text: str, **style: object) -> str:
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)  # type: ignore[arg-type]
+
+
+def _echo(line: str) -> None:
+    click.echo(line, err=True)  # takes the colours out where stderr is no terminal

@@ -11,10 +11,10 @@ import click
 import httpx
 import msgspec
 
-from waypost.cli.options import merged, shared_options
+from waypost.cli.options import merge_options, shared_options
 from waypost.cli.output import Printer
 from waypost.client.sync.client import SyncClient
-from waypost.settings import Connection, Settings, load_connection, load_settings
+from waypost.settings import ConnectionSettings, Settings, load_connection_settings, load_settings
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +43,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
             signer=signer,
         )
 
-    def connection(self) -> Connection:
+    def connection(self) -> ConnectionSettings:
         flags = {"server": self.server, "token": self.token, "timeout": self.timeout, "data": self.data}
         flags |= {"ca": self.ca, "cert": self.cert, "cert_key": self.cert_key}
-        return load_connection(flags, config=self.config)
+        return load_connection_settings(flags, config=self.config)
 
     def settings(self) -> Settings:
         return load_settings({"data": self.data}, config=self.config)
@@ -62,6 +62,6 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(context: click.Context, /, **given: Any) -> Any:
         shared = {name: given.pop(name) for name in Session.__struct_fields__}
-        return function(Session(**merged(context, shared)), **given)
+        return function(Session(**merge_options(context, shared)), **given)
 
     return shared_options(command)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 
 import httpx
 
-from waypost.meeting.signatures import SCHEME, parse_agent, sign_request
-from waypost.trust.signing import PrivateKey
+from waypost.messaging.request_signatures import AGENT_URI_PREFIX, parse_agent_uri, sign_request
+from waypost.trust.keys.private_key import PrivateKey
 
 
 class AgentSigner(httpx.Auth):
@@ -24,13 +24,13 @@ class AgentSigner(httpx.Auth):
     def __init__(
         self, agent: str, key: PrivateKey, to: str | None = None, *, now: Callable[[], float] = time.time
     ) -> None:
-        self.agent = parse_agent(agent, "agent")
+        self.agent = parse_agent_uri(agent, "agent")
         self._key = key
         self._to = to
         self._now = now
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        to = request.url.params.get("agent") or self._to or f"{SCHEME}{request.url.host}"
+        to = request.url.params.get("agent") or self._to or f"{AGENT_URI_PREFIX}{request.url.host}"
         signed = (str(uuid.uuid4()), self.agent, to)
         path = request.url.raw_path.partition(b"?")[0].decode("ascii")
         headers = sign_request(self._key, signed, request.method, path, self._now(), request.content)

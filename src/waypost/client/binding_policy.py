@@ -46,7 +46,7 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """The preferred binding that the rules admit. NotAllowed says of each why not."""
         reasons = list(self._against_agent(candidate, now))
         if not reasons:
-            for binding in sorted(candidate.bindings, key=_place):
+            for binding in sorted(candidate.bindings, key=_priority):
                 refused = list(self.against(binding))
                 if not refused:
                     return binding
@@ -73,9 +73,9 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if not host or parts.username is not None:
             yield "the endpoint names no host, or a user"
             return
-        if self.hosts and not _fits(host, self.hosts):
+        if self.hosts and not _matches_host(host, self.hosts):
             yield f"{host} is none of {', '.join(self.hosts)}"
-        if _fits(host, self.denied_hosts):
+        if _matches_host(host, self.denied_hosts):
             yield f"{host} is denied"
         if not self.local_addresses and _is_local(host):
             yield f"{host} is a local address"
@@ -92,12 +92,12 @@ class BindingPolicy(msgspec.Struct, frozen=True, kw_only=True):
             yield f"it was to be asked for again at {ends}"
 
 
-def _place(binding: Mapping[str, Any]) -> int:
+def _priority(binding: Mapping[str, Any]) -> int:
     priority = binding.get("priority")
     return priority if isinstance(priority, int) else _LAST
 
 
-def _fits(host: str, patterns: tuple[str, ...]) -> bool:
+def _matches_host(host: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
 
 

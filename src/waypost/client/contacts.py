@@ -12,13 +12,13 @@ import httpx
 import msgspec
 
 from waypost.client.aio.client import Client
-from waypost.domains.resolving import DomainResolver
+from waypost.domains.resolver import DomainResolver
 from waypost.errors import FetchFailed, FingerprintMismatch, InvalidKey, NotFound, Unavailable, WaypostError
-from waypost.meeting.peers import By, PeerKey, resolved_key
+from waypost.messaging.peers import KeySource, PeerIdentity, find_dns_key
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
 from waypost.model.resolution import Resolution
-from waypost.trust.checks.adp import FINGERPRINT, parse_full
+from waypost.trust.checks.adp import FINGERPRINT, parse_full_key
 
 _VERIFIED = "verified"
 _ADDRESSES: Final[tuple[Literal["A"], Literal["AAAA"]]] = ("A", "AAAA")
@@ -28,7 +28,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     url: str | None = None  # None: it can be recognised, but not called
     address: str | None = None  # where the host of the url is, when somebody else than the system was asked
-    key: PeerKey | None = None
+    key: PeerIdentity | None = None
     token: str | None = None
 
 
@@ -36,14 +36,14 @@ class Contacts(Protocol):
     async def find(self, agent: str) -> Contact | None: ...
 
 
-class GivenContacts:
+class StaticContacts:
     """What somebody was told by other means."""
 
     def __init__(self) -> None:
         self._known: dict[str, Contact] = {}
 
     def add(
-        self, agent: str, *, url: str | None, fingerprint: str | None, token: str | None = None, by: By = "given"
+        self, agent: str, *, url: str | None, fingerprint: str | None, token: str | None = None, by: KeySource = "given"
     ) -> None:
         if fingerprint is not None and not FINGERPRINT.match(fingerprint):
             raise InvalidKey(
@@ -53,7 +53,7 @@ class GivenContacts:
             )
         key = None
         if fingerprint is not None:
-            key = PeerKey(agent=agent, fingerprint=fingerprint, by=by, domain=domain_of(agent) or "")
+            key = PeerIdentity(agent=agent, fingerprint=fingerprint, by=by, domain=domain_of(agent) or "")
         self._known[agent] = Contact(agent=agent, url=url, key=key, token=token)
 
     async def find(self, agent: str) -> Contact | None:
@@ -80,7 +80,7 @@ class RegistryContacts:
         resolution = await self._resolution(agent)
         found = await self._resolved(agent, resolution) or await self._registered(agent)
         is_led = resolution is not None and resolution.document is not None
-        if found is not None and found.key is not None and (is_led or not _is_at(found.url, domain_of(agent))):
+        if found is not None and found.key is not None and (is_led or not _is_on_domain(found.url, domain_of(agent))):
             return found
         return await self._hosted(agent) or found
 
@@ -95,7 +95,7 @@ class RegistryContacts:
         document = parse_object(found.content)
         agent = str((document.get("identity") or {}).get("id"))
         return Contact(
-            agent=agent, url=chat_address(document), key=stated_key(agent, document, "domain"), token=self._token
+            agent=agent, url=chat_url(document), key=document_key(agent, document, "domain"), token=self._token
         )
 
     async def _itself(self, agent: str) -> Contact | None:
@@ -104,16 +104,16 @@ class RegistryContacts:
 
     async def _resolution(self, agent: str) -> Resolution | None:
         try:
-            return await self._client.resolve(agent) if is_domain(agent) else None
+            return await self._client.resolve(agent) if has_dns_name(agent) else None
         except WaypostError:
             return None
 
     async def _resolved(self, agent: str, resolution: Resolution | None) -> Contact | None:
-        key = None if resolution is None else resolved_key(agent, resolution)
+        key = None if resolution is None else find_dns_key(agent, resolution)
         if key is None or resolution is None or resolution.document is None:
             return None
         document = await self._fetched(resolution.document.url, resolution.document.sha256)
-        return Contact(agent=agent, url=chat_address(document), key=key)
+        return Contact(agent=agent, url=chat_url(document), key=key)
 
     async def _fetched(self, url: str, sha256: str) -> JsonObject:
         """The document that the registry judged, and no other one."""
@@ -128,17 +128,17 @@ class RegistryContacts:
     async def _hosted(self, agent: str) -> Contact | None:
         """An agent that the registry answers for, also while no DNS leads there."""
         own, domain = await self.itself(), domain_of(agent)
-        if domain is None or not is_domain(agent):
+        if domain is None or not has_dns_name(agent):
             return None
         try:
             found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
         except httpx.HTTPError:
             return None
         document = parse_object(found.content) if found.status_code == 200 else {}
-        key, chat = stated_key(agent, document, "registry"), chat_address(document)
+        key, chat = document_key(agent, document, "registry"), chat_url(document)
         if key is None:
             return None
-        if not _is_at(chat, domain):
+        if not _is_on_domain(chat, domain):
             return Contact(agent=agent, url=chat, key=key)
         return Contact(agent=agent, url=own.url, key=key, token=self._token)
 
@@ -149,8 +149,8 @@ class RegistryContacts:
             return None
         document = found.body
         if found.trust != _VERIFIED:
-            return Contact(agent=agent, url=chat_address(document))
-        return Contact(agent=agent, url=chat_address(document), key=stated_key(agent, document, "registry"))
+            return Contact(agent=agent, url=chat_url(document))
+        return Contact(agent=agent, url=chat_url(document), key=document_key(agent, document, "registry"))
 
 
 class DomainContacts:
@@ -162,17 +162,17 @@ class DomainContacts:
         self._check = check
 
     async def find(self, agent: str) -> Contact | None:
-        if not is_domain(agent):
+        if not has_dns_name(agent):
             return None
         found = await self._resolver.find(agent)
         told = found.resolution
         if told.outcome == "failed":
-            raise _failed(told)
-        key = resolved_key(agent, told)
+            raise _resolution_error(told)
+        key = find_dns_key(agent, told)
         if key is None:
             return None
         documents = [each.parsed for each in found.documents if each.parsed is not None]
-        url = next((url for document in documents if (url := chat_address(document)) is not None), None)
+        url = next((url for document in documents if (url := chat_url(document)) is not None), None)
         return Contact(agent=agent, url=url, key=key, address=None if url is None else await self._address(url))
 
     async def _address(self, url: str) -> str | None:
@@ -187,7 +187,7 @@ class DomainContacts:
         return None
 
 
-def _failed(told: Resolution) -> WaypostError:
+def _resolution_error(told: Resolution) -> WaypostError:
     """What a domain that cannot be followed says of its agent: nothing, or that it is not to be trusted."""
     rung = told.rung("key-verified")
     if rung is not None and rung.state == "failed":
@@ -197,19 +197,19 @@ def _failed(told: Resolution) -> WaypostError:
     )
 
 
-def is_domain(agent: str) -> bool:
+def has_dns_name(agent: str) -> bool:
     """Whether an agent has a name that the DNS may know."""
     return "." in agent and not agent.rpartition(".")[2].isdigit()
 
 
-def chat_address(document: JsonObject) -> str | None:
+def chat_url(document: JsonObject) -> str | None:
     """`endpoints.chat` (ADP-36)."""
     endpoints: Any = document.get("endpoints")
     chat = endpoints.get("chat") if isinstance(endpoints, dict) else None
     return chat if isinstance(chat, str) else None
 
 
-def _is_at(url: str | None, domain: str | None) -> bool:
+def _is_on_domain(url: str | None, domain: str | None) -> bool:
     """Whether an address is that of the domain itself, which a registry may answer for; no address is none elsewhere."""
     if url is None:
         return True
@@ -217,16 +217,16 @@ def _is_at(url: str | None, domain: str | None) -> bool:
     return parts.hostname == domain and parts.port in (None, 443)
 
 
-def stated_key(agent: str, document: JsonObject, by: By) -> PeerKey | None:
+def document_key(agent: str, document: JsonObject, by: KeySource) -> PeerIdentity | None:
     identity: Any = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(stated, dict) or str(identity.get("id")).lower() != agent:
         return None
     try:
-        key = parse_full(stated.get("full"))
+        key = parse_full_key(stated.get("full"))
     except InvalidKey:
         return None
     fingerprint = key.fingerprint() if key is not None else stated.get("fingerprint")
     if not isinstance(fingerprint, str) or not FINGERPRINT.match(fingerprint):
         return None
-    return PeerKey(agent=agent, fingerprint=fingerprint, by=by, key=key, domain=domain_of(agent) or "")
+    return PeerIdentity(agent=agent, fingerprint=fingerprint, by=by, key=key, domain=domain_of(agent) or "")

@@ -17,15 +17,15 @@ import msgspec
 
 from waypost import limits
 from waypost.client.announcer import WallClock
-from waypost.client.trust_file import TrustFile
+from waypost.client.identity import TrustFile
 from waypost.errors import Unavailable, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.transports.answers import AnswerMemory, fits
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
 from waypost.transports.directory import FIRST_USE, agent_id_of, announcement_of, sequence_of, ttl_of
-from waypost.transports.port import QUERY_SECONDS, Clock, Echoing, Transport
-from waypost.trust.admission import admit
-from waypost.wire.announce import AgentQuery, parse_wanted
+from waypost.transports.port import QUERY_SECONDS, HearsItself, Transport, TransportClock
+from waypost.transports.responses import ResponseCache, matches_query
+from waypost.trust.announce.admission import admit
 
 log = logging.getLogger("waypost.finder")
 
@@ -42,7 +42,7 @@ class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _TransportAnswer(msgspec.Struct, frozen=True):
     message: JsonObject
     transport: str
     is_lan: bool
@@ -50,13 +50,13 @@ class _Answer(msgspec.Struct, frozen=True):
 
 class Finder:
     def __init__(
-        self, transports: Sequence[Transport], *, trust: Path | None = None, clock: Clock | None = None
+        self, transports: Sequence[Transport], *, trust: Path | None = None, clock: TransportClock | None = None
     ) -> None:
         """`trust`: a file in which the keys of agents are bound; without it they are bound while the Finder lives."""
         self._transports = transports
         self._clock = clock or WallClock()
         self._trust = TrustFile(trust)
-        self._memory = AnswerMemory()
+        self._memory = ResponseCache()
         self._where: dict[str, FoundAgent] = {}
         self._open: list[Transport] = []
 
@@ -96,7 +96,7 @@ class Finder:
     ) -> list[FoundAgent]:
         """Agents that have all these capabilities (`metrics`, `metrics@^2.0`). With `stale_ok`, what was known once is
         given where nobody can be asked, and marked so."""
-        wanted = tuple(map(parse_wanted, capabilities))
+        wanted = tuple(map(parse_capability_requirement, capabilities))
         query = AgentQuery(wanted=wanted, agent_id=None if agent_id is None else agent_id.lower())
         now = self._clock.now()
         known = self._memory.find(query, now)
@@ -119,7 +119,7 @@ class Finder:
 
     # --- Asking ----------------------------------------------------------------------------------
 
-    async def _ask(self, query: AgentQuery, seconds: float) -> list[_Answer]:
+    async def _ask(self, query: AgentQuery, seconds: float) -> list[_TransportAnswer]:
         asked = [self._ask_one(transport, query, seconds) for transport in self._open]
         told = await asyncio.gather(*asked)
         if told and all(isinstance(each, WaypostError) for each in told):
@@ -127,20 +127,22 @@ class Finder:
             raise Unavailable(f"Nobody could be asked: {reason}", hint="Name another transport or registry.")
         return [answer for each in told if isinstance(each, list) for answer in each]
 
-    async def _ask_one(self, transport: Transport, query: AgentQuery, seconds: float) -> list[_Answer] | WaypostError:
+    async def _ask_one(
+        self, transport: Transport, query: AgentQuery, seconds: float
+    ) -> list[_TransportAnswer] | WaypostError:
         try:
             found = await transport.query(query, seconds)
         except WaypostError as error:
             log.warning("%s: %s", transport.name, error)
             return error
-        return [_Answer(message, transport.name, isinstance(transport, Echoing)) for message in found]
+        return [_TransportAnswer(message, transport.name, isinstance(transport, HearsItself)) for message in found]
 
     # --- Merging ---------------------------------------------------------------------------------
 
-    def _merge(self, query: AgentQuery, answers: Iterable[_Answer]) -> list[FoundAgent]:
-        by_agent: dict[str, list[_Answer]] = {}
+    def _merge(self, query: AgentQuery, answers: Iterable[_TransportAnswer]) -> list[FoundAgent]:
+        by_agent: dict[str, list[_TransportAnswer]] = {}
         for answer in answers:
-            if fits(query, answer.message):
+            if matches_query(query, answer.message):
                 by_agent.setdefault(agent_id_of(answer.message), []).append(answer)
         found: list[FoundAgent] = []
         changed = False
@@ -154,7 +156,7 @@ class Finder:
             self._trust.keep()
         return found
 
-    def _choose(self, agent_id: str, told: list[_Answer]) -> tuple[FoundAgent | None, bool]:
+    def _choose(self, agent_id: str, told: list[_TransportAnswer]) -> tuple[FoundAgent | None, bool]:
         """The newest that is believed; signed words before any others. And whether a key was bound."""
         where = tuple(dict.fromkeys(answer.transport for answer in told))
         for answer in told:
@@ -171,7 +173,7 @@ class Finder:
                 return self._found(agent_id, answer, where, ()), False
         return None, False
 
-    def _verify(self, agent_id: str, answer: _Answer) -> tuple[tuple[Verdict, ...], bool]:
+    def _verify(self, agent_id: str, answer: _TransportAnswer) -> tuple[tuple[Verdict, ...], bool]:
         """As an announcement. A registry looked at its age when it came; on a LAN that is for us to do."""
         said = announcement_of(agent_id, answer.message)
         now = self._clock.now()
@@ -182,7 +184,7 @@ class Finder:
         return admitted.verdicts, admitted.pin is not None and self._trust.bind(admitted.pin)
 
     def _found(
-        self, agent_id: str, answer: _Answer, where: tuple[str, ...], verdicts: tuple[Verdict, ...]
+        self, agent_id: str, answer: _TransportAnswer, where: tuple[str, ...], verdicts: tuple[Verdict, ...]
     ) -> FoundAgent:
         return FoundAgent(
             agent_id=agent_id,
@@ -201,6 +203,6 @@ class Finder:
         return "verified" if pin is not None and pin.provisioned else "signed"
 
     def _remember(self, found: FoundAgent) -> None:
-        if len(self._where) > 2 * limits.FOUND_QUERIES * limits.ANSWERS_OF_QUERY:
+        if len(self._where) > 2 * limits.QUERY_CACHE * limits.ANSWERS_OF_QUERY:
             self._where.clear()
         self._where[found.agent_id] = found

@@ -10,40 +10,40 @@ import asyncio
 from typing import Any
 
 from waypost import limits
-from waypost.domains.journal import Journal
-from waypost.domains.naming import tlsa_name
-from waypost.domains.ports import Lookup, Peer, Security
+from waypost.domains.ports import DnsLookup, SecurityState, TlsPeer
+from waypost.domains.target import tlsa_name
+from waypost.domains.trace import ResolutionTrace
 from waypost.errors import FetchFailed, InvalidDocument
-from waypost.model.verdict import State, Verdict
-from waypost.wire.tlsa import Tlsa, match_any, parse_tlsa
+from waypost.model.verdict import Verdict, VerdictState
+from waypost.protocols.dns_aid.tlsa import TlsaRecord, match_any, parse_tlsa
 
-RUNG = "dane-verified"
+DANE_CHECK = "dane-verified"
 
 
-class Dane:
+class DaneCheck:
     """Of one host and port. `leading` is how far the records are proven that lead there, `hosted` whether that is another's
     host: then a signed TLSA of the host proves nothing of the domain unless those records are signed too."""
 
-    def __init__(self, journal: Journal, host: str, port: int, *, leading: Security, hosted: bool) -> None:
+    def __init__(self, journal: ResolutionTrace, host: str, port: int, *, leading: SecurityState, hosted: bool) -> None:
         self._journal = journal
         self._name = tlsa_name(host, port)
         self._leading = leading
         self._hosted = hosted
         self._is_told = False
-        self._looking: asyncio.Task[Lookup] | None = None
+        self._looking: asyncio.Task[DnsLookup] | None = None
         self.verdict = self._told("not_checked", "nothing was connected to")
 
     def begin(self) -> None:
         """Ask, without waiting."""
         if self._looking is None:
-            self._looking = asyncio.create_task(self._journal.ask_too((self._name, "TLSA")), name="tlsa")
+            self._looking = asyncio.create_task(self._journal.ask_alongside((self._name, "TLSA")), name="tlsa")
 
     async def close(self) -> None:
         if self._looking is not None and not self._looking.done():
             self._looking.cancel()
             await asyncio.wait((self._looking,))
 
-    async def check(self, peer: Peer) -> None:
+    async def check(self, peer: TlsPeer) -> None:
         """Raises FetchFailed when the peer is not the one, or that cannot be told in a signed domain."""
         self.begin()
         if self._looking is None:
@@ -52,7 +52,7 @@ class Dane:
         self.verdict, told = self._judge(found, peer)
         if not self._is_told:  # one look-up, however many connections
             self._is_told = True
-            self._journal.tell_lookup(found, self.verdict.reason, code=self._failure_code(), **told)
+            self._journal.add_lookup(found, self.verdict.reason, code=self._failure_code(), **told)
         if self.verdict.state == "failed":
             raise FetchFailed(
                 f"The connection is dropped: {self.verdict.reason}.",
@@ -61,7 +61,7 @@ class Dane:
                 details={"reason": "dane", "code": self.verdict.evidence.get("code", "")},
             )
 
-    def _judge(self, found: Lookup, peer: Peer) -> tuple[Verdict, dict[str, Any]]:
+    def _judge(self, found: DnsLookup, peer: TlsPeer) -> tuple[Verdict, dict[str, Any]]:
         if found.outcome == "failed" or found.security == "bogus":
             return self._without_answer(found), {}
         if found.outcome != "found":
@@ -69,7 +69,7 @@ class Dane:
         if found.security != "secure":
             reason = f"the TLSA records are not signed ({found.security}), so they prove nothing"
             return self._told("unknown", reason, code="tlsa_insecure"), {}
-        records = _records(found)
+        records = _parse_tlsa_records(found)
         result, record = match_any(records, peer.chain)
         told = {
             "records": len(found.records),
@@ -88,19 +88,19 @@ class Dane:
     def _failure_code(self) -> str:
         return str(self.verdict.evidence.get("code", "")) if self.verdict.state == "failed" else ""
 
-    def _without_answer(self, found: Lookup) -> Verdict:
+    def _without_answer(self, found: DnsLookup) -> Verdict:
         """D3: where records are signed, one that cannot be had may have been taken away."""
         reason = f"the TLSA records could not be looked up: {found.reason or found.outcome}"
         if found.security == "bogus":
             return self._told("failed", reason, code="bogus")
         return self._told("failed" if self._leading == "secure" else "unknown", reason, code="dns_failed")
 
-    def _told(self, state: State, reason: str, **evidence: Any) -> Verdict:
+    def _told(self, state: VerdictState, reason: str, **evidence: Any) -> Verdict:
         known = {name: value for name, value in {"name": self._name, **evidence}.items() if value is not None}
-        return Verdict(check=RUNG, state=state, reason=reason, evidence=known, at=self._journal.at)
+        return Verdict(check=DANE_CHECK, state=state, reason=reason, evidence=known, at=self._journal.at)
 
 
-def _records(found: Lookup) -> list[Tlsa]:
+def _parse_tlsa_records(found: DnsLookup) -> list[TlsaRecord]:
     records = []
     for data in found.records[: limits.TLSA_RECORDS]:
         try:

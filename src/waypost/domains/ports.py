@@ -8,21 +8,21 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from waypost.registry.fetching import Fetched, Purpose
+from waypost.registry.ports import FetchPurpose, FetchResponse
 
 RecordType = Literal["SVCB", "HTTPS", "TLSA", "TXT", "SRV", "A", "AAAA", "CNAME", "DS", "DNSKEY", "SOA", "NS"]
-Outcome = Literal["found", "nodata", "nxdomain", "failed"]
-Security = Literal["secure", "insecure", "bogus", "indeterminate"]
+LookupOutcome = Literal["found", "nodata", "nxdomain", "failed"]
+SecurityState = Literal["secure", "insecure", "bogus", "indeterminate"]
 
 
-class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+class DnsLookup(msgspec.Struct, frozen=True, kw_only=True):
     """One question to the DNS and its answer. `failed` is a server that fails, a timeout or a bogus answer: nothing follows
     from it, least of all that there is no record (D3, C-11)."""
 
     name: str  # as asked, lower case, without a final dot
     type: RecordType
-    outcome: Outcome
-    security: Security
+    outcome: LookupOutcome
+    security: SecurityState
     reason: str = ""  # why it failed, or why it is not secure
     records: tuple[bytes, ...] = ()  # rdata in wire form, names in it not compressed
     owner: str = ""  # where the records are, after CNAMEs
@@ -34,13 +34,13 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     validated: bool = True  # by us; False where the AD bit of a trusted resolver was taken for it
 
 
-class Dns(Protocol):
-    async def lookup(self, name: str, kind: RecordType, /) -> Lookup:
+class DnsResolver(Protocol):
+    async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
         """Never raises for what the DNS says or fails to say."""
         ...
 
 
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
+class TlsPeer(msgspec.Struct, frozen=True, kw_only=True):
     """Who answered a connection, before anything is asked of it."""
 
     host: str
@@ -51,11 +51,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     tls_version: str = ""
 
 
-Check = Callable[[Peer], Awaitable[None] | None]
+PeerCheck = Callable[[TlsPeer], Awaitable[None] | None]
 
 
 class DomainFetcher(Protocol):
-    async def fetch(self, url: str, purpose: Purpose, *, check: Check | None = None) -> Fetched:
+    async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
         """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12). It may
         be a coroutine: what it waits for goes side by side with the connection."""
         ...
@@ -63,11 +63,11 @@ class DomainFetcher(Protocol):
     async def send(
         self,
         url: str,
-        purpose: Purpose,
+        purpose: FetchPurpose,
         *,
         method: str = "POST",
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
-    ) -> Fetched:
+    ) -> FetchResponse:
         """One request as it is told, and its answer, whatever it is."""
         ...

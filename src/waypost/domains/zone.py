@@ -7,24 +7,28 @@ early are refused (AID-18), and so are names that no certificate can hold (AID-4
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
-from typing import TypeAlias
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import InvalidParameter
-from waypost.wire import svcb
-from waypost.wire.adp_txt import AdpTxt, write_adp_txt
-from waypost.wire.dns_data import is_host, read_strings, write_name, write_text
-from waypost.wire.srv import Srv, write_srv
-from waypost.wire.svcb import ServiceBinding, make_params, to_presentation, write_svcb
-from waypost.wire.tlsa import Tlsa, write_tlsa
+from waypost.protocols.adp.txt_record import AdpTxt, write_adp_txt
+from waypost.protocols.dns_aid import svcb
+from waypost.protocols.dns_aid.svcb import ServiceBinding, encode_params, to_presentation, write_svcb
+from waypost.protocols.dns_aid.tlsa import TlsaRecord, write_tlsa
+from waypost.protocols.dns_rdata import SrvRecord, is_hostname, read_strings, write_name, write_srv, write_text
 
 DEFAULT_PORT = 443
+
 _PRIVATE_KEYS = svcb.AGENT_KEYS
+
 _HEADER_BYTES = 12 + 5  # of a message, and of the question beside its name
-Values: TypeAlias = dict[int, str | int | Iterable[str]]
+
+SvcParamValues: TypeAlias = dict[int, str | int | Iterable[str]]
+
 _RECORD_BYTES = 10  # type, class, TTL and length
 
 
@@ -38,14 +42,14 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ZoneIndexEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An agent in the index of an organisation."""
 
     domain: str
     protocol: str
 
 
-class Further(msgspec.Struct, frozen=True, kw_only=True):
+class ExtraProtocol(msgspec.Struct, frozen=True, kw_only=True):
     """One more protocol of the same agent, at a place of its own: a record of its own (AID-8)."""
 
     protocol: str
@@ -65,10 +69,10 @@ class ZonePlan(msgspec.Struct, frozen=True, kw_only=True):
     capabilities_digest: str | None = None
     fingerprint: str | None = None
     addresses: tuple[str, ...] = ()
-    certificates: tuple[Tlsa, ...] = ()
-    further: tuple[Further, ...] = ()
+    certificates: tuple[TlsaRecord, ...] = ()
+    further: tuple[ExtraProtocol, ...] = ()
     organisation: str | None = None
-    index: tuple[IndexEntry, ...] = ()
+    index: tuple[ZoneIndexEntry, ...] = ()
     index_host: str | None = None
     ttl: int = 3600
 
@@ -77,30 +81,30 @@ class ZonePlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.target or self.domain
 
 
-class Zone(msgspec.Struct, frozen=True, kw_only=True):
+class GeneratedZone(msgspec.Struct, frozen=True, kw_only=True):
     domain: str
     records: tuple[ZoneRecord, ...]
     warnings: tuple[str, ...] = ()
 
 
-def make_zone(plan: ZonePlan, *, private_keys: bool = True) -> Zone:
+def make_zone(plan: ZonePlan, *, private_keys: bool = True) -> GeneratedZone:
     """The records of a plan. Without `private_keys` for servers that refuse them: SVCB says what has a name, TXT the rest."""
-    _check(plan)
+    _check_hosts(plan)
     records = [
         *_bindings(plan, private_keys=private_keys),
-        *_fallback(plan),
+        *_adp_records(plan),
         *_addresses(plan),
         *_certificates(plan),
         *_index(plan, private_keys=private_keys),
     ]
-    return Zone(domain=plan.domain, records=tuple(records), warnings=tuple(_warnings(plan, records)))
+    return GeneratedZone(domain=plan.domain, records=tuple(records), warnings=tuple(_warnings(plan, records)))
 
 
-def _check(plan: ZonePlan) -> None:
+def _check_hosts(plan: ZonePlan) -> None:
     hosts = [plan.domain, plan.target, plan.index_host or "", plan.organisation or ""]
     hosts += [one.host for one in plan.further]
     for host in hosts:
-        if host and not is_host(host):
+        if host and not is_hostname(host):
             raise InvalidParameter(
                 f"{host[:64]!r} is no name of a host: no certificate can be given for it.",
                 path="target",
@@ -112,7 +116,7 @@ def _check(plan: ZonePlan) -> None:
 
 
 def _bindings(plan: ZonePlan, *, private_keys: bool) -> Iterable[ZoneRecord]:
-    values: Values = {
+    values: SvcParamValues = {
         svcb.MANDATORY: ("alpn", "port"),
         svcb.ALPN: (plan.protocol, *plan.transports),
         svcb.PORT: plan.port,
@@ -124,18 +128,18 @@ def _bindings(plan: ZonePlan, *, private_keys: bool) -> Iterable[ZoneRecord]:
         svcb.WELL_KNOWN: plan.well_known,
     }
     # The owner's name in full, where "." would say the same: some readers of DNS-AID take "." for no target at all.
-    yield _svcb(plan, plan.domain, 1, plan.host, _told(values, private_keys))
+    yield _svcb(plan, plan.domain, 1, plan.host, _published_params(values, private_keys))
     for priority, other in enumerate(plan.further, start=2):
-        more: Values = {
+        more: SvcParamValues = {
             svcb.MANDATORY: ("alpn", "port"),
             svcb.ALPN: (other.protocol, "h2"),
             svcb.PORT: other.port,
             svcb.BAP: other.protocol,
         }
-        yield _svcb(plan, plan.domain, priority, other.host, _told(more, private_keys))
+        yield _svcb(plan, plan.domain, priority, other.host, _published_params(more, private_keys))
 
 
-def _told(values: Values, private_keys: bool) -> Values:
+def _published_params(values: SvcParamValues, private_keys: bool) -> SvcParamValues:
     """For managed DNS the least that says it: alpn, and a port that is not the usual one."""
     told = {key: value for key, value in values.items() if value}
     if private_keys:
@@ -144,7 +148,7 @@ def _told(values: Values, private_keys: bool) -> Values:
     return {key: value for key, value in told.items() if key not in {*_PRIVATE_KEYS, svcb.MANDATORY, *usual}}
 
 
-def _fallback(plan: ZonePlan) -> Iterable[ZoneRecord]:
+def _adp_records(plan: ZonePlan) -> Iterable[ZoneRecord]:
     """ADP-15 and ADP-17. `pk` is in no key of SVCB, so the TXT record is there beside it as well (C-2)."""
     if plan.fingerprint is not None:
         told = AdpTxt(
@@ -156,7 +160,7 @@ def _fallback(plan: ZonePlan) -> Iterable[ZoneRecord]:
             protocol=plan.protocol,
         )
         yield _txt(plan, f"_agent.{plan.domain}", write_adp_txt(told))
-    srv = Srv(priority=0, weight=0, port=plan.port, target=plan.host)
+    srv = SrvRecord(priority=0, weight=0, port=plan.port, target=plan.host)
     text = f"{srv.priority} {srv.weight} {srv.port} {srv.target}."
     yield ZoneRecord(name=f"_agent._tcp.{plan.domain}", type="SRV", ttl=plan.ttl, data=write_srv(srv), text=text)
 
@@ -190,13 +194,13 @@ def _index(plan: ZonePlan, *, private_keys: bool) -> Iterable[ZoneRecord]:
             yield _svcb(plan, f"{label}._agents.{plan.organisation}", 0, entry.domain, {})
     owner = f"_index._agents.{plan.organisation}"
     if plan.index_host is not None:
-        values: Values = {
+        values: SvcParamValues = {
             svcb.MANDATORY: ("alpn", "port"),
             svcb.ALPN: plan.transports,
             svcb.PORT: plan.port,
             svcb.WELL_KNOWN: "ai-catalog.json",
         }
-        yield _svcb(plan, owner, 1, plan.index_host, _told(values, private_keys))
+        yield _svcb(plan, owner, 1, plan.index_host, _published_params(values, private_keys))
     listed = ",".join(f"{label}:{entry.protocol}" for label, entry in named if label)
     if listed:
         yield _txt(plan, owner, f"agents={listed}")
@@ -213,8 +217,8 @@ def _label(domain: str, organisation: str) -> str | None:
 # --- Records --------------------------------------------------------------------------------------
 
 
-def _svcb(plan: ZonePlan, name: str, priority: int, target: str, values: Values) -> ZoneRecord:
-    binding = ServiceBinding(priority=priority, target=target, params=make_params(values))
+def _svcb(plan: ZonePlan, name: str, priority: int, target: str, values: SvcParamValues) -> ZoneRecord:
+    binding = ServiceBinding(priority=priority, target=target, params=encode_params(values))
     return ZoneRecord(name=name, type="SVCB", ttl=plan.ttl, data=write_svcb(binding), text=to_presentation(binding))
 
 
@@ -224,7 +228,7 @@ def _txt(plan: ZonePlan, name: str, text: str) -> ZoneRecord:
     return ZoneRecord(name=name, type="TXT", ttl=plan.ttl, data=data, text=shown)
 
 
-def set_bytes(records: Iterable[ZoneRecord]) -> int:
+def response_bytes(records: Iterable[ZoneRecord]) -> int:
     """How large an answer with these records is, names compressed as servers do, without signatures."""
     held = list(records)
     if not held:
@@ -233,7 +237,7 @@ def set_bytes(records: Iterable[ZoneRecord]) -> int:
     return size + sum(2 + _RECORD_BYTES + len(record.data) for record in held)
 
 
-def sets_of(records: Iterable[ZoneRecord]) -> dict[tuple[str, str], list[ZoneRecord]]:
+def group_records(records: Iterable[ZoneRecord]) -> dict[tuple[str, str], list[ZoneRecord]]:
     """Records by name and type: what DNS answers, signs and replaces as one."""
     found: dict[tuple[str, str], list[ZoneRecord]] = {}
     for record in records:
@@ -242,8 +246,8 @@ def sets_of(records: Iterable[ZoneRecord]) -> dict[tuple[str, str], list[ZoneRec
 
 
 def _warnings(plan: ZonePlan, records: list[ZoneRecord]) -> Iterable[str]:
-    for (name, kind), held in sets_of(records).items():
-        size = set_bytes(held)
+    for (name, kind), held in group_records(records).items():
+        size = response_bytes(held)
         if size > limits.ZONE_SET_BYTES:
             yield (
                 f"{name} {kind}: an answer of {size} bytes is over {limits.ZONE_SET_BYTES} and needs TCP (AID-12). "
@@ -258,3 +262,208 @@ def _warnings(plan: ZonePlan, records: list[ZoneRecord]) -> Iterable[str]:
         yield "No TLSA: nobody gets to dane-verified. Name the certificate with --tlsa-cert FILE, or --live to ask the host."
     if plan.certificates:
         yield "TLSA counts only in a zone that is signed with DNSSEC (ADP-13)."
+
+
+# ---- A zone as text: for BIND and whoever reads its files, for forms of managed DNS, and as Terraform.
+
+ZONE_FORMATS = ("bind", "managed", "terraform")
+# Managed DNS takes no keys without a number of IANA (AID-13); Terraform's providers are managed DNS.
+PLAIN_FORMATS = frozenset(("managed", "terraform"))
+
+_NOT_A_WORD = re.compile(r"[^a-z0-9]+")
+
+
+def format_zone(zone: GeneratedZone, form: str) -> str:
+    if form == "terraform":
+        return _format_terraform(zone)
+    return _format_master_file(zone)
+
+
+def _format_master_file(zone: GeneratedZone) -> str:
+    lines = [f"; {zone.domain}"]
+    lines += [f"; {warning}" for warning in zone.warnings]
+    lines += [format_record(record) for record in zone.records]
+    return "\n".join(lines) + "\n"
+
+
+def format_record(record: ZoneRecord) -> str:
+    return f"{record.name}. {record.ttl} IN {record.type} {record.text}"
+
+
+def _format_terraform(zone: GeneratedZone) -> str:
+    """Resources of Route 53: its provider writes every type that a zone of ours has."""
+    parts = ['variable "zone_id" {\n  type        = string\n  description = "The hosted zone of the domain"\n}\n']
+    parts += [f"# {warning}\n" for warning in zone.warnings]
+    parts += [_resource(name, kind, held) for (name, kind), held in group_records(zone.records).items()]
+    return "\n".join(parts)
+
+
+def _resource(name: str, kind: str, held: list[ZoneRecord]) -> str:
+    label = _NOT_A_WORD.sub("_", f"{name}_{kind}".lower()).strip("_")
+    values = ",\n".join(f"    {_literal(_value(record))}" for record in held)
+    return (
+        f'resource "aws_route53_record" "{label}" {{\n'
+        "  zone_id = var.zone_id\n"
+        f"  name    = {_literal(name)}\n"
+        f"  type    = {_literal(kind)}\n"
+        f"  ttl     = {held[0].ttl}\n"
+        f"  records = [\n{values},\n  ]\n"
+        "}\n"
+    )
+
+
+def _value(record: ZoneRecord) -> str:
+    """The provider puts the quotes around a TXT value itself; between its strings they stay."""
+    if record.type != "TXT":
+        return record.text
+    return record.text[1:-1].replace('" "', '""')
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "$${").replace("%{", "%%{")
+    return f'"{escaped}"'
+
+
+def record_rows(records: Iterable[ZoneRecord]) -> list[dict[str, str | int]]:
+    """The records as values, for whoever writes them elsewhere."""
+    return [{"name": one.name, "type": one.type, "ttl": one.ttl, "data": one.text} for one in records]
+
+
+# ---- What is to be changed in a zone so that it holds what it should, and what is not ours to touch in it.
+#
+# Sets of records are compared as texts in one spelling, which whoever reads and writes them gives them. Some names are shared:
+# `_agent` with AID, the lists of an organisation with its other agents. There, what is ours is replaced and the rest stays.
+
+RecordSetKey = tuple[str, str]  # name and type
+
+_STRING_CHARS = 255  # of one character-string of TXT
+
+RecordSetState = Literal["same", "missing", "differs", "extra", "unanswered"]
+
+
+class RecordSet(msgspec.Struct, frozen=True, kw_only=True):
+    """All records of a name and type. `data` is sorted."""
+
+    name: str
+    type: str
+    ttl: int
+    data: tuple[str, ...]
+
+    @property
+    def key(self) -> RecordSetKey:
+        return self.name, self.type
+
+
+class RecordSetChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What was there, and what will be; None is nothing."""
+
+    name: str
+    type: str
+    before: RecordSet | None = None
+    after: RecordSet | None = None
+
+    def reversed(self) -> RecordSetChange:
+        return RecordSetChange(name=self.name, type=self.type, before=self.after, after=self.before)
+
+
+def plan_changes(wanted: Iterable[RecordSet], live: Mapping[RecordSetKey, RecordSet | None]) -> list[RecordSetChange]:
+    """What makes `live` hold what is wanted."""
+    changes = []
+    for each in wanted:
+        before = live.get(each.key)
+        after = merge_record_sets(each, before)
+        if before != after:
+            changes.append(RecordSetChange(name=each.name, type=each.type, before=before, after=after))
+    return changes
+
+
+def plan_withdrawal(
+    wanted: Iterable[RecordSet], live: Mapping[RecordSetKey, RecordSet | None], domain: str
+) -> list[RecordSetChange]:
+    """What takes an agent out of a zone, and leaves there what is others': their records at shared names, the other agents of
+    an organisation, and the host of a provider."""
+    changes = []
+    for each in wanted:
+        before = live.get(each.key)
+        if before is None:
+            continue
+        rest = _without(before, domain)
+        after = msgspec.structs.replace(before, data=rest) if rest else None
+        if after != before:
+            changes.append(RecordSetChange(name=each.name, type=each.type, before=before, after=after))
+    return changes
+
+
+def _without(held: RecordSet, domain: str) -> tuple[str, ...]:
+    """A set without what tells of a domain."""
+    if held.name == domain or held.name.endswith(f".{domain}"):
+        return _others(held, held) if _is_shared(held) else ()
+    if held.type == "SVCB":  # the aliases of an organisation; a host that serves its index stays
+        return tuple(data for data in held.data if data != f"0 {domain}.")
+    if held.type == "TXT" and held.name.startswith("_index._agents."):
+        label = domain.removesuffix(f".{held.name.removeprefix('_index._agents.')}")
+        kept = {name: protocol for name, protocol in _all_listed(held).items() if name != label}
+        return tuple(sorted({*_list_strings(kept), *_others(held, held)}))
+    return held.data
+
+
+def compare_record_sets(wanted: RecordSet, live: RecordSet | None) -> RecordSetState:
+    """Whether a server holds what it should; TTLs count down on the way and are nobody's fault."""
+    if live is None:
+        return "missing"
+    after = merge_record_sets(wanted, live).data
+    if after == live.data:
+        return "same"
+    return "extra" if set(after) < set(live.data) else "differs"
+
+
+def merge_record_sets(wanted: RecordSet, live: RecordSet | None) -> RecordSet:
+    """What is wanted, beside what is others'."""
+    if live is None or not _is_shared(wanted):
+        return wanted
+    if wanted.type == "TXT" and wanted.name.startswith("_index."):
+        return _merged_list(wanted, live)
+    return msgspec.structs.replace(wanted, data=tuple(sorted({*wanted.data, *_others(wanted, live)})))
+
+
+def _is_shared(wanted: RecordSet) -> bool:
+    if wanted.type == "TXT":
+        return wanted.name.startswith(("_agent.", "_index._agents."))
+    return wanted.type == "SVCB" and wanted.name.startswith("_agents.")
+
+
+def _others(wanted: RecordSet, live: RecordSet) -> tuple[str, ...]:
+    """Records of a shared name that are not ours: other texts than ADP's, other agents' aliases."""
+    if wanted.type == "TXT" and wanted.name.startswith("_agent."):
+        return tuple(text for text in live.data if not text.lstrip('"').lower().startswith("v=adp"))
+    if wanted.type == "TXT":
+        return tuple(text for text in live.data if not text.startswith('"agents='))
+    return tuple(text for text in live.data if text not in wanted.data)
+
+
+def _merged_list(wanted: RecordSet, live: RecordSet) -> RecordSet:
+    """`agents=a:p,b:p` of both: ours as they should be, the others' as they are."""
+    entries = _all_listed(live) | _all_listed(wanted)
+    return msgspec.structs.replace(wanted, data=tuple(sorted({*_list_strings(entries), *_others(wanted, live)})))
+
+
+def _all_listed(held: RecordSet) -> dict[str, str]:
+    return dict(_listed(text) for data in held.data for text in _items(data))
+
+
+def _list_strings(entries: Mapping[str, str]) -> tuple[str, ...]:
+    """The list as one record of as many strings as it takes; none for nobody."""
+    if not entries:
+        return ()
+    text = "agents=" + ",".join(f"{name}:{protocol}" for name, protocol in sorted(entries.items()))
+    return (" ".join(f'"{text[at : at + _STRING_CHARS]}"' for at in range(0, len(text), _STRING_CHARS)),)
+
+
+def _items(data: str) -> list[str]:
+    text = data.replace('" "', "").strip('"')
+    return [item for item in text.removeprefix("agents=").split(",") if item] if text.startswith("agents=") else []
+
+
+def _listed(item: str) -> tuple[str, str]:
+    name, _, protocol = item.partition(":")
+    return name.strip(), protocol.strip()

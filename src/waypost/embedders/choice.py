@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from waypost.embedders import fitted
-from waypost.embedders.loading import LazyEmbedder, Loading
-from waypost.embedders.onnx import OnnxEncoder, open_folder
-from waypost.embedders.package import DISTRIBUTION, Package, find_package
-from waypost.embedders.pieces import load_encoders
-from waypost.embedders.remembering import Remembering
+from waypost.embedders import projections
+from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
+from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
+from waypost.embedders.use_encoder import load_encoders
+from waypost.embedders.use_model import DISTRIBUTION, UsePackage, find_package
 from waypost.errors import ConfigurationError
-from waypost.search.embedding import Space
+from waypost.search.vectors.embedding import VectorSpace
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -25,12 +24,12 @@ NO_MODEL: Final = (
 )
 
 
-class Choice(NamedTuple):
+class EmbedderChoice(NamedTuple):
     """What was chosen. Nothing of it is loaded before `load`, or before somebody asks for a vector."""
 
-    spaces: tuple[Space, ...] = ()
+    spaces: tuple[VectorSpace, ...] = ()
     warnings: tuple[str, ...] = ()
-    loadings: tuple[Loading, ...] = ()
+    loadings: tuple[ModelLoader, ...] = ()
 
     def load(self) -> None:
         """Begin to load, in the background."""
@@ -42,10 +41,10 @@ class Choice(NamedTuple):
         return tuple(loading.failure for loading in self.loadings if loading.failure is not None)
 
 
-def choose(setting: str, copies: Path | None) -> Choice:
+def choose_embedder(setting: str, copies: Path | None) -> EmbedderChoice:
     """`copies` is the folder where decoded models are kept; None keeps none. Raises ConfigurationError."""
     if setting == NONE:
-        return Choice()
+        return EmbedderChoice()
     if setting.startswith(ONNX):
         return _onnx(Path(setting.removeprefix(ONNX)).expanduser(), copies)
     if setting not in (AUTO, USE):
@@ -54,31 +53,33 @@ def choose(setting: str, copies: Path | None) -> Choice:
         )
     package = find_package()
     if package is not None:
-        return _use(package, copies, (fitted.NETWORK, fitted.STATIC))
+        return _use(package, copies, (projections.NETWORK, projections.STATIC))
     if setting == USE:
         raise ConfigurationError(
             f"The package {DISTRIBUTION} is not installed.", path="embedder", hint=f"Install {DISTRIBUTION}."
         )
-    return Choice(warnings=(NO_MODEL,))
+    return EmbedderChoice(warnings=(NO_MODEL,))
 
 
-def _use(package: Package, copies: Path | None, parts: tuple[str, ...]) -> Choice:
-    loading = Loading(lambda: load_encoders(package, copies))
+def _use(package: UsePackage, copies: Path | None, parts: tuple[str, ...]) -> EmbedderChoice:
+    loading = ModelLoader(lambda: load_encoders(package, copies))
     spaces = []
     for part in parts:
-        embedder = LazyEmbedder(f"use-{package.version}-{part}-{fitted.VERSION}", fitted.DIMS, loading, part)
-        is_static = part == fitted.STATIC
-        landmarks = fitted.landmarks(part)
-        spaces.append(Space(Remembering(embedder), landmarks, is_quick=is_static, has_examples=not is_static))
-    return Choice(tuple(spaces), (), (loading,))
+        embedder = LazyEmbedder(
+            f"use-{package.version}-{part}-{projections.SPACES_VERSION}", projections.DIMS, loading, part
+        )
+        is_static = part == projections.STATIC
+        landmarks = projections.load_quantizer(part)
+        spaces.append(VectorSpace(CachingEmbedder(embedder), landmarks, is_quick=is_static, has_examples=not is_static))
+    return EmbedderChoice(tuple(spaces), (), (loading,))
 
 
-def _onnx(path: Path, copies: Path | None) -> Choice:
+def _onnx(path: Path, copies: Path | None) -> EmbedderChoice:
     """The folder's model in place of the network; means of words stay, where the package is there."""
-    folder = open_folder(path)
-    loading = Loading(lambda: {fitted.NETWORK: OnnxEncoder(folder)})
-    embedder = LazyEmbedder(folder.name, folder.manner.dims, loading, fitted.NETWORK)
+    folder = open_onnx_folder(path)
+    loading = ModelLoader(lambda: {projections.NETWORK: OnnxEncoder(folder)})
+    embedder = LazyEmbedder(folder.name, folder.manner.dims, loading, projections.NETWORK)
     package = find_package()
-    means = _use(package, copies, (fitted.STATIC,)) if package is not None else Choice()
-    space = Space(Remembering(embedder), folder.landmarks(), is_quick=False)
-    return Choice((space, *means.spaces), (), (loading, *means.loadings))
+    means = _use(package, copies, (projections.STATIC,)) if package is not None else EmbedderChoice()
+    space = VectorSpace(CachingEmbedder(embedder), folder.landmarks(), is_quick=False)
+    return EmbedderChoice((space, *means.spaces), (), (loading, *means.loadings))

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from waypost import limits
 from waypost.errors import ConfigurationError, Unavailable
-from waypost.search.centroids import Landmarks
-from waypost.search.embedding import Vectors
+from waypost.search.vectors.embedding import Vectors
+from waypost.search.vectors.quantizer import CoarseQuantizer
 
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
@@ -33,13 +33,13 @@ _BATCH: Final = 16
 _PATH: Final = "embedder"
 
 
-class Manner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the model is to be used: `waypost.json`."""
 
     dims: int = 0
     pooling: Literal["mean", "first"] = "mean"
     prefix: str = ""  # put before every text, where the model was trained with one
-    max_tokens: int = limits.EMBEDDER_PIECES
+    max_tokens: int = limits.EMBEDDER_TOKENS
 
 
 class _Config(msgspec.Struct):
@@ -50,12 +50,12 @@ class _Pooling(msgspec.Struct):
     pooling_mode_cls_token: bool = False
 
 
-class Folder(msgspec.Struct, frozen=True):
+class OnnxFolder(msgspec.Struct, frozen=True):
     """A folder in which everything that is needed is there."""
 
     path: Path
     graph: Path
-    manner: Manner
+    manner: OnnxOptions
 
     @property
     def name(self) -> str:
@@ -64,10 +64,10 @@ class Folder(msgspec.Struct, frozen=True):
         manner = crc32(msgspec.json.encode(self.manner) + (self.path / _TOKENIZER).read_bytes())
         return f"onnx-{size}-{manner:08x}"
 
-    def landmarks(self) -> Landmarks:
+    def landmarks(self) -> CoarseQuantizer:
         file = self.path / "landmarks.npy"
         if not file.is_file():
-            return Landmarks.single(self.manner.dims)
+            return CoarseQuantizer.single(self.manner.dims)
         try:
             codes = np.load(file, allow_pickle=False)
         except (OSError, EOFError, ValueError):
@@ -76,10 +76,10 @@ class Folder(msgspec.Struct, frozen=True):
             raise ConfigurationError(
                 f"{file} is not of this model.", path=_PATH, hint="Remove it, or make it anew for this folder."
             )
-        return Landmarks(codes)
+        return CoarseQuantizer(codes)
 
 
-def open_folder(path: Path) -> Folder:
+def open_onnx_folder(path: Path) -> OnnxFolder:
     """Raises ConfigurationError, which names what is missing."""
     lacking = [name for name in _PACKAGES if find_spec(name) is None]
     if lacking:
@@ -93,17 +93,17 @@ def open_folder(path: Path) -> Folder:
         raise _missing(path, _GRAPHS[0])
     if not (path / _TOKENIZER).is_file():
         raise _missing(path, _TOKENIZER)
-    return Folder(path, graph, _manner(path))
+    return OnnxFolder(path, graph, _read_options(path))
 
 
-def _manner(path: Path) -> Manner:
+def _read_options(path: Path) -> OnnxOptions:
     pooling = _read(path / "1_Pooling" / "config.json", _Pooling)
-    usual = Manner(
+    usual = OnnxOptions(
         dims=_read(path / "config.json", _Config).hidden_size,
         pooling="first" if pooling.pooling_mode_cls_token else "mean",
     )
     own = path / "waypost.json"
-    stated = _read(own, Manner) if own.is_file() else usual
+    stated = _read(own, OnnxOptions) if own.is_file() else usual
     manner = msgspec.structs.replace(stated, dims=stated.dims or usual.dims)
     if manner.dims <= 0 or manner.max_tokens <= 0:
         raise ConfigurationError(
@@ -134,7 +134,7 @@ def _missing(path: Path, name: str) -> ConfigurationError:
 class OnnxEncoder:
     """As `Embedder.encode` asks. May be used by several threads."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: OnnxFolder) -> None:
         """Raises Unavailable when the files are not what they seem."""
         runtime, tokenizers = (importlib.import_module(name) for name in _PACKAGES)
         self._manner = folder.manner

@@ -90,13 +90,13 @@ def check_client_subjects(subjects: Sequence[ClientSubject]) -> None:
             raise _unfit(row, "it has either `san` or `fingerprint`")
         if row.san is not None and not row.san.lower().startswith(_NAME_KINDS):
             raise _unfit(row, f"a `san` begins with one of {', '.join(_NAME_KINDS)}")
-        if row.fingerprint is not None and not _FINGERPRINT.match(plain_fingerprint(row.fingerprint)):
+        if row.fingerprint is not None and not _FINGERPRINT.match(normalize_fingerprint(row.fingerprint)):
             raise _unfit(row, "a `fingerprint` is the SHA-256 of the certificate, 64 hex digits")
         if unknown := [scope for scope in row.scopes if scope not in SCOPES]:
             raise _unfit(row, f"{unknown[0]!r} is not a scope; use {', '.join(SCOPES)}")
 
 
-def plain_fingerprint(text: str) -> str:
+def normalize_fingerprint(text: str) -> str:
     return text.lower().removeprefix("sha256:").replace(":", "")
 
 

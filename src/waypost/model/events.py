@@ -1,4 +1,8 @@
-"""The change log: one event for each change, in the order of one revision counter."""
+"""An entry of the audit trail as it is kept and shown, and the bytes over which the hash tree is built.
+
+The bytes are canonical JSON (RFC 8785): members sorted, no number but the entry's own, members without a value left out.
+So whoever holds an entry can compute its leaf again.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,41 @@ import msgspec
 
 from waypost.model.principal import record_scopes
 
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what. Numbers begin with 1; the leaf of entry n has the index n - 1. Members stand in the order of the bytes."""
+
+    action: str
+    address: str = ""
+    at: str  # RFC 3339
+    credential: str = ""
+    detail: str = ""
+    etag: str = ""  # of the content after it
+    number: int
+    object: str = ""  # the agent, key, rule or domain that it was done to
+    outcome: str = ""
+    subject: str  # empty: the service itself
+    via: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+
+_decoder = msgspec.json.Decoder(AuditRecord)
+
+
+def leaf_bytes(record: AuditRecord) -> bytes:
+    return _encode(record)
+
+
+def read_leaf(leaf: bytes) -> AuditRecord:
+    """Raises msgspec.MsgspecError for bytes that are no entry."""
+    return _decoder.decode(leaf)
+
+
+# ---- The change log: one event for each change, in the order of one revision counter.
+
 EventType = Literal["registered", "updated", "renewed", "withdrawn", "expired"]
+
 EVENT_TYPES: tuple[EventType, ...] = ("registered", "updated", "renewed", "withdrawn", "expired")
 
 
@@ -33,7 +71,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return record_scopes(self.owner, self.visibility, self.invitees)
 
 
-def etag_as_seen(event: Event, kind: EventType) -> str:
+def etag_for(event: Event, kind: EventType) -> str:
     """The entity tag for one to whom the event is of this kind. Whoever no longer sees a record is given the tag that it
     had for them: a new one would tell a record that is hidden from one that is gone."""
     if kind != event.type and kind == "withdrawn" and event.shown_before is not None:
@@ -41,7 +79,7 @@ def etag_as_seen(event: Event, kind: EventType) -> str:
     return event.shown or event.etag
 
 
-def as_seen_by(event: Event, audience: frozenset[str] | None) -> EventType | None:
+def event_type_for(event: Event, audience: frozenset[str] | None) -> EventType | None:
     """The event's type for an audience; None when it may not know of it.
 
     A record that becomes private is `withdrawn` for those who saw it, and one that becomes visible is `registered`.

@@ -14,7 +14,7 @@ import msgspec
 from waypost import limits
 from waypost.model.record import AgentRecord
 
-State = Literal["unknown", "healthy", "suspect", "unhealthy"]
+HealthState = Literal["unknown", "healthy", "suspect", "unhealthy"]
 HEALTH_FACT: Final = "health"
 UNKNOWN: Final = "unknown"
 UNHEALTHY: Final = "unhealthy"
@@ -30,15 +30,15 @@ _GONE_STATUS: Final = 410
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is kept of an agent, and told. `reason` is for its owner: others could map a network by it."""
 
-    state: State
+    state: HealthState
     since: float
     reason: str = ""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Where an endpoint stands after the checks so far."""
 
-    state: State = "unknown"
+    state: HealthState = "unknown"
     since: float = 0.0
     reason: str = ""
     failures: int = 0  # in a row
@@ -50,31 +50,33 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return Health(self.state, self.since, self.reason)
 
 
-def standing_of(health: Health | None) -> Standing:
+def restore_endpoint_health(health: Health | None) -> EndpointHealth:
     """Where an endpoint stands of which only this is remembered."""
     if health is None:
-        return Standing()
+        return EndpointHealth()
     failures = {"suspect": 1, UNHEALTHY: limits.HEALTH_FAILURES}.get(health.state, 0)
     was_up = health.state in ("healthy", "suspect")
-    return Standing(state=health.state, since=health.since, reason=health.reason, failures=failures, was_up=was_up)
+    return EndpointHealth(
+        state=health.state, since=health.since, reason=health.reason, failures=failures, was_up=was_up
+    )
 
 
-def after_success(before: Standing, now: float) -> Standing:
+def health_after_success(before: EndpointHealth, now: float) -> EndpointHealth:
     successes = before.successes + 1
     is_up = before.state != UNHEALTHY or successes >= limits.HEALTH_SUCCESSES
     if not is_up:
         return msgspec.structs.replace(before, failures=0, successes=successes)
     since = before.since if before.state == "healthy" else now
-    return Standing(state="healthy", since=since, successes=successes, was_up=True)
+    return EndpointHealth(state="healthy", since=since, successes=successes, was_up=True)
 
 
-def after_failure(before: Standing, reason: str, now: float, *, hold: bool = False) -> Standing:
+def health_after_failure(before: EndpointHealth, reason: str, now: float, *, hold: bool = False) -> EndpointHealth:
     """`hold` keeps what is listed in the list: so many fail at once that it may be us."""
     failures = limits.HEALTH_FAILURES if reason == GONE else before.failures + 1
     is_down = before.state == UNHEALTHY or (failures >= limits.HEALTH_FAILURES and not hold)
-    state: State = UNHEALTHY if is_down else "suspect"
+    state: HealthState = UNHEALTHY if is_down else "suspect"
     since = before.since if before.state == state else now
-    return Standing(state=state, since=since, reason=reason, failures=failures, was_up=before.was_up)
+    return EndpointHealth(state=state, since=since, reason=reason, failures=failures, was_up=before.was_up)
 
 
 def endpoint_to_check(record: AgentRecord, named: str | None = None) -> str | None:
@@ -103,7 +105,7 @@ def is_socket(scheme: str) -> bool:
     return scheme in _SOCKETS
 
 
-def is_bare(scheme: str) -> bool:
+def is_connect_only(scheme: str) -> bool:
     return scheme in _BARE
 
 

@@ -1,7 +1,7 @@
-"""JSON as every face reads it: one strict reader, one writer.
+"""JSON documents as lines: of exports, batches, event streams and output for programs.
 
-Two readers must never see two documents in the same bytes, so duplicate names, NaN, lone surrogates and integers that a
-double cannot hold are refused here, before anything else looks at the value. Errors carry a JSON path.
+Knows only what divides lines. Many readers (`str.splitlines`, httpx's `iter_lines`) divide where Unicode does, and JSON
+lets three such characters stand in a text as they are. Escaped they mean the same, and every reader sees one line.
 """
 
 from __future__ import annotations
@@ -18,29 +18,59 @@ import msgspec
 
 from waypost import limits
 from waypost.errors import MalformedJson, TooComplex, TooLarge
-from waypost.late import late_pattern
+from waypost.lazy import lazy_pattern
+
+_DIVIDERS: Final = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029")
+
+
+def to_single_line(document: bytes) -> bytes:
+    """The same JSON without anything that anybody takes for the end of a line."""
+    if b"\n" in document or b"\r" in document:  # between tokens: inside of texts they are escaped
+        document = document.replace(b"\r", b"").replace(b"\n", b" ")
+    if document.isascii():
+        return document
+    for raw, escaped in _DIVIDERS:
+        document = document.replace(raw, escaped)
+    return document
+
+
+# ---- JSON as every face reads it: one strict reader, one writer.
+#
+# Two readers must never see two documents in the same bytes, so duplicate names, NaN, lone surrogates and integers that a
+# double cannot hold are refused here, before anything else looks at the value. Errors carry a JSON path.
 
 JsonObject: TypeAlias = dict[str, Any]
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 _INTEGER_CHARS: Final = len(str(limits.JSON_INTEGER_MAX))  # fewer are no integer that is too large
+
 _MANY_DIGITS: Final = re.compile(rb"[0-9]{%d}" % _INTEGER_CHARS)
+
 _LONG: Final = 16 * limits.KIB
+
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
+
 _STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 # For the place of an error: as much as holds no number that could be wrong; as much as ends with an object. Nothing is given
 # back once it was taken (`++`), or what could be given back begins otherwise than what follows: groups are not possessive,
 # because Python before 3.11.5 matches such groups wrongly.
 _STRING: Final = r'"(?:[^"\\]++|\\.)*"'
-_HARMLESS: Final = late_pattern(
+
+_HARMLESS: Final = lazy_pattern(
     rf"""(?:[^"0-9NI-]++|{_STRING}
     |-?[0-9]{{1,15}}+(?:\.[0-9]++)?(?:[eE](?:-[0-9]++|\+?[01]?[0-9]{{1,2}}+))?(?![0-9.eE]))*""",
     re.VERBOSE | re.DOTALL,
 )
-_UP_TO_OBJECT_END: Final = late_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
+
+_UP_TO_OBJECT_END: Final = lazy_pattern(rf'(?:[^"}}]++|{_STRING})*\}}', re.DOTALL)
+
 _CLOSING: Final = str.maketrans("[{", "]}")
+
 _HALF: Final = re.compile("[\ud800-\udfff]")
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -84,7 +114,9 @@ def _float(text: str) -> float:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float)
+
 _short_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+
 _plain_decoder = json.JSONDecoder(object_pairs_hook=tuple)
 
 

@@ -31,7 +31,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     min_score: float = 0.0  # candidates below it are left out
 
 
-class MatchedExample(msgspec.Struct, frozen=True, kw_only=True):
+class ExampleMatch(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     score: float
     id: str | None = None
@@ -43,12 +43,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     components: dict[str, float] = msgspec.field(default_factory=dict)
     matched_tags: tuple[str, ...] = ()
     expanded_tags: tuple[str, ...] = ()
-    matched_examples: tuple[MatchedExample, ...] = ()
+    matched_examples: tuple[ExampleMatch, ...] = ()
     snippets: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()  # suspicious_text, hidden_text: told, never weighed
 
 
-class Nearness(msgspec.Struct, frozen=True, kw_only=True):
+class MatchSignals(msgspec.Struct, frozen=True, kw_only=True):
     """What a ranker measured of one hit, each in 0..1. Only the record itself can put it into words."""
 
     words: float  # share of the question's weight that the record's words carry
@@ -62,7 +62,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     score: float
-    near: Nearness | None = None
+    near: MatchSignals | None = None
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class MatchedAgent(msgspec.Struct, frozen=True, kw_only=True):
     record: AgentRecord
     score: float
     etag: str
@@ -85,18 +85,18 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     health: Health | None = None
 
 
-class FacetValue(msgspec.Struct, frozen=True):
+class FacetCount(msgspec.Struct, frozen=True):
     """One value that agents have, and how many have it."""
 
     value: str
     count: int
 
 
-Facets = dict[str, tuple[FacetValue, ...]]  # by name, the most frequent values first
+Facets = dict[str, tuple[FacetCount, ...]]  # by name, the most frequent values first
 Suggestions = dict[str, tuple[str, ...]]  # a tag that nobody carries → tags that somebody does
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class FacetSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A list in numbers."""
 
     total: int
@@ -104,7 +104,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     suggestions: Suggestions = msgspec.field(default_factory=dict)
 
 
-class FilterCount(msgspec.Struct, frozen=True, kw_only=True):
+class FilterEffect(msgspec.Struct, frozen=True, kw_only=True):
     """How many agents pass one hard filter by itself, and how many are left after it and those before it."""
 
     filter: str  # required_tags, excluded_tags, protocols or constraints.<name>
@@ -113,17 +113,17 @@ class FilterCount(msgspec.Struct, frozen=True, kw_only=True):
     remaining: int
 
 
-class Emptiness(msgspec.Struct, frozen=True, kw_only=True):
+class EmptyResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no candidate. All counts are over what the caller may see."""
 
     reason: Literal["nothing_registered", "filtered", "no_match", "below_min_score"]
     visible: int
-    filters: tuple[FilterCount, ...] = ()
+    filters: tuple[FilterEffect, ...] = ()
     best_score: float | None = None  # of what was left out for its score
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    candidates: tuple[Candidate, ...]
+class DiscoverResult(msgspec.Struct, frozen=True, kw_only=True):
+    candidates: tuple[MatchedAgent, ...]
     applied_filters: dict[str, Any]
     generated_at: float
     unsupported_filters: tuple[str, ...] = ()
@@ -131,4 +131,4 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     facets: Facets | None = None
     suggestions: Suggestions = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)  # constraint → agents that only it kept out
-    empty: Emptiness | None = None
+    empty: EmptyResult | None = None

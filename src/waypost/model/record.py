@@ -67,7 +67,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.status or "active"
 
 
-class BriefBinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class BindingSummary(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A binding without what only its publisher knows of."""
 
     protocol: str
@@ -77,13 +77,13 @@ class BriefBinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     priority: int | None = None
 
 
-class BriefRecord(msgspec.Struct, frozen=True, gc=False):
+class RecordSummary(msgspec.Struct, frozen=True, gc=False):
     """What a record says in short. A whole one, as it is kept, can be read as one of these: the rest is passed over."""
 
     id: str
     name: str
     description: str
-    bindings: tuple[BriefBinding, ...] = ()
+    bindings: tuple[BindingSummary, ...] = ()
     tags: tuple[str, ...] = ()
     status: str | None = None
     updated_at: str | None = None
@@ -101,12 +101,12 @@ class BriefRecord(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.further, type=dict[str, Any]) if self.further else {}
 
 
-def brief_record(record: AgentRecord) -> BriefRecord:
+def summarize_record(record: AgentRecord) -> RecordSummary:
     bindings = tuple(
-        BriefBinding(each.protocol, each.endpoint, each.media_types, each.interaction_model, each.priority)
+        BindingSummary(each.protocol, each.endpoint, each.media_types, each.interaction_model, each.priority)
         for each in record.bindings
     )
-    return BriefRecord(
+    return RecordSummary(
         record.id,
         record.name,
         record.description,

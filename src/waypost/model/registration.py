@@ -1,23 +1,76 @@
-"""What the registry holds about one agent: the record, and around it owner, visibility, lease, sources and revision."""
+"""Leases: a table of states, and how long a registration lives."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from waypost import limits
+from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
-from waypost.model.record import AgentRecord, BriefRecord, brief_record
-from waypost.model.verdict import Level, Verdict
+from waypost.model.record import AgentRecord, RecordSummary, summarize_record
+from waypost.model.verdict import TrustState, Verdict
+
+LeaseState = Literal["none", "live", "expired", "withdrawn"]
+
+LeaseEvent = Literal["publish", "renew", "deadline", "withdraw"]
+
+# (state, event) → state. What is not listed is refused. docs/explanation/freshness-and-leases.md draws its diagram from it.
+TRANSITIONS: dict[tuple[LeaseState, LeaseEvent], LeaseState] = {
+    ("none", "publish"): "live",
+    ("live", "publish"): "live",
+    ("live", "renew"): "live",
+    ("live", "deadline"): "expired",
+    ("live", "withdraw"): "withdrawn",
+    ("expired", "publish"): "live",
+    ("withdrawn", "publish"): "live",
+    ("withdrawn", "withdraw"): "withdrawn",
+}
+
+
+def granted_ttl(asked: int | None, dialect: str) -> int | None:
+    """The time a lease runs, clamped to the bounds; None when the dialect has no lease and none was asked for."""
+    ttl = asked if asked is not None else limits.TTL_DEFAULT_SECONDS.get(dialect)
+    if ttl is None:
+        return None
+    return max(limits.TTL_MIN_SECONDS, min(limits.TTL_MAX_SECONDS, ttl))
+
+
+def parse_ttl(value: object, path: str = "ttl_seconds") -> int:
+    """A TTL as callers send it: a whole, positive number of seconds (T1 of the threat list)."""
+    number = value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
+        number = int(value)
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= 2**31:
+        raise InvalidParameter(
+            "A TTL is a whole number of seconds above 0.",
+            path=path,
+            hint=f"Use {limits.TTL_MIN_SECONDS} to {limits.TTL_MAX_SECONDS}; other values are clamped to that.",
+        )
+    return number
+
+
+def earliest(*instants: float | None) -> float | None:
+    known = [instant for instant in instants if instant is not None]
+    return min(known) if known else None
+
+
+# ---- What the registry holds about one agent: the record, and around it owner, visibility, lease, sources and revision.
 
 TRUST_FACT = "trust"
+
 VERIFIED_FACT = "trust:verified"
+
 KEY_FACT = "key"
+
 _HEALTH_PREFIX = f"{HEALTH_FACT}:"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SourceDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One document as it was received. The latest of each dialect is kept, byte for byte."""
 
     dialect: str
@@ -49,7 +102,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lease_expires_at: float | None = None
     aliases: tuple[str, ...] = ()
     invitees: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()  # newest first
+    sources: tuple[SourceDocument, ...] = ()  # newest first
     announce_id: str | None = None  # a stable UUIDv4 for records that were never announced
     hosted: str | None = None  # the domain under which the service answers for this agent by `Host`
     health: Health | None = None  # how its endpoint answers, where it is checked
@@ -71,22 +124,22 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """What it says of itself, unless its endpoint is dead."""
         return SUSPENDED if self.is_unhealthy else self.record.effective_status
 
-    def source(self, dialect: str) -> Source | None:
+    def source(self, dialect: str) -> SourceDocument | None:
         for source in self.sources:
             if source.dialect == dialect:
                 return source
         return None
 
 
-class Brief(msgspec.Struct, frozen=True, gc=False):
+class RegistrationSummary(msgspec.Struct, frozen=True, gc=False):
     """As much of a registration as an answer with many agents shows of each. The entry tells the rest."""
 
-    record: BriefRecord
+    record: RecordSummary
     etag: str
 
 
-def brief_of(registration: Registration) -> Brief:
-    return Brief(brief_record(registration.record), registration.etag)
+def summarize_registration(registration: Registration) -> RegistrationSummary:
+    return RegistrationSummary(summarize_record(registration.record), registration.etag)
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
@@ -97,7 +150,7 @@ def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     return tuple(verdict for source in sources for verdict in source.verdicts)
 
 
-def key_id_of(source: Source) -> str | None:
+def key_id_of(source: SourceDocument) -> str | None:
     """The key behind a source, as the checks found it."""
     for verdict in source.verdicts:
         found: Any = verdict.evidence.get("key_id")
@@ -119,7 +172,7 @@ def endpoint_of(registration: Registration) -> str | None:
     return endpoint_to_check(registration.record, named)
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class CatalogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The part of a registration that is kept in memory for every agent: enough to list, filter and authorise.
 
     Stores keep it as an array, so a new member goes to the end and has a default.
@@ -146,7 +199,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     number: int = 0  # where its store keeps it, so that it is found there without a search; 0: nobody says
 
     @property
-    def trust(self) -> Level:
+    def trust(self) -> TrustState:
         """As its documents were judged."""
         for fact in self.facts or ():
             if fact.startswith("trust:"):

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waypost.model.verdict import State, Verdict
+from waypost.model.verdict import Verdict, VerdictState
 
 TrustLevel = Literal["unverified", "dns-verified", "dane-verified", "key-verified", "peer-verified"]
-RUNGS: Final[tuple[TrustLevel, ...]] = (
+VERIFIED_LEVELS: Final[tuple[TrustLevel, ...]] = (
     "dns-verified",
     "dane-verified",
     "key-verified",
@@ -27,15 +27,15 @@ SIGNATURE: Final = "svcb-signature"  # of a record that carries one: beside the 
 Depth = Literal["dns", "document", "key"]
 DEPTHS: Final[tuple[Depth, ...]] = ("dns", "document", "key")
 Outcome = Literal["resolved", "not_found", "failed"]
-How = Literal["svcb", "https", "txt", "aid", "well-known", "url"]
+LookupMethod = Literal["svcb", "https", "txt", "aid", "well-known", "url"]
 Dnssec = Literal["secure", "insecure", "bogus", "indeterminate"]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ResolutionStep(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was asked or compared. `code` is the reason as a word, for programs."""
 
     name: str  # svcb https txt srv tlsa document capability identity key index …
-    state: State
+    state: VerdictState
     reason: str = ""
     code: str = ""
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -45,7 +45,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class AgentEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where the agent is, as the DNS says."""
 
     host: str
@@ -80,7 +80,7 @@ class AgentKey(msgspec.Struct, frozen=True, kw_only=True):
     public_key: str = ""  # PEM
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class ResolutionCost(msgspec.Struct, frozen=True, kw_only=True):
     """What it took, all in all. Round trips are those of the longest way; what went side by side counts once."""
 
     queries: int = 0
@@ -98,18 +98,18 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]  # one for each rung, lowest first; then that of a signed record, where there is one
     reason: str = ""  # why it is not resolved
     code: str = ""
-    how: How | None = None
+    how: LookupMethod | None = None
     depth: Depth = "key"  # how far it was asked
     dnssec: Dnssec = "indeterminate"  # of the records that lead to the agent
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[AgentEndpoint, ...] = ()
     document: ResolvedDocument | None = None  # the one that describes the agent best
     documents: tuple[ResolvedDocument, ...] = ()
     capabilities: tuple[str, ...] = ()  # as its document tells them, else the DNS
     key: AgentKey | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ResolutionStep, ...] = ()
     warnings: tuple[str, ...] = ()
     ttl_seconds: int = 0  # for so long it may be taken for true
-    cost: Cost = Cost()
+    cost: ResolutionCost = ResolutionCost()
     at: str = ""
     remembered: bool = False  # told from memory; nothing was asked
 
@@ -126,7 +126,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         return next((verdict for verdict in self.verdicts if verdict.check == name), None)
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
+class OrganisationIndexEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One agent in the index of an organisation: a name to resolve, or a document that the index itself holds."""
 
     name: str
@@ -140,18 +140,18 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
 class OrganisationIndex(msgspec.Struct, frozen=True, kw_only=True):
     domain: str
     outcome: Outcome
-    entries: tuple[IndexEntry, ...] = ()
+    entries: tuple[OrganisationIndexEntry, ...] = ()
     reason: str = ""
     code: str = ""
     dnssec: Dnssec = "indeterminate"
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ResolutionStep, ...] = ()
     warnings: tuple[str, ...] = ()
-    cost: Cost = Cost()
+    cost: ResolutionCost = ResolutionCost()
     at: str = ""
 
 
-def level_of_rungs(verdicts: Iterable[Verdict]) -> TrustLevel:
+def highest_level(verdicts: Iterable[Verdict]) -> TrustLevel:
     states = {verdict.check: verdict.state for verdict in verdicts}
     if "failed" in states.values():
         return "unverified"
-    return next((rung for rung in reversed(RUNGS) if states.get(rung) == "passed"), "unverified")
+    return next((rung for rung in reversed(VERIFIED_LEVELS) if states.get(rung) == "passed"), "unverified")

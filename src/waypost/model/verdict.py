@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-State = Literal["passed", "failed", "unknown", "not_checked"]
-Level = Literal["verified", "self_asserted", "failed"]
+VerdictState = Literal["passed", "failed", "unknown", "not_checked"]
+TrustState = Literal["verified", "self_asserted", "failed"]
 
 TRUST_MEMBER: Final = "org.waypost.trust"  # where a format has free members but none for this
 
@@ -26,7 +26,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What one check found."""
 
     check: str
-    state: State
+    state: VerdictState
     reason: str = ""
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
     at: str | None = None
@@ -42,9 +42,9 @@ UNCHECKED: Final = {
 }
 
 
-def level_of(verdicts: Iterable[Verdict]) -> Level:
+def level_of(verdicts: Iterable[Verdict]) -> TrustState:
     """One failure is told before anything else; what passed counts where it binds the document to its agent."""
-    level: Level = "self_asserted"
+    level: TrustState = "self_asserted"
     for verdict in verdicts:
         if verdict.state == "failed":
             return "failed"
@@ -53,7 +53,7 @@ def level_of(verdicts: Iterable[Verdict]) -> Level:
     return level
 
 
-def states_of(verdicts: Iterable[Verdict]) -> set[tuple[str, State]]:
+def states_of(verdicts: Iterable[Verdict]) -> set[tuple[str, VerdictState]]:
     """What was found, without evidence and times. What was not checked is as good as not told."""
     return {(verdict.check, verdict.state) for verdict in verdicts if verdict.state != "not_checked"}
 
@@ -66,7 +66,7 @@ def is_signed(verdicts: Iterable[Verdict]) -> bool:
     )
 
 
-def summary(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+def trust_summary(verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
     """`trust` as every answer shows it. Without a check everything is only claimed (PRO-55)."""
     return {
         "level": level_of(verdicts),

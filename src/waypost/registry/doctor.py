@@ -1,7 +1,7 @@
 """What protects a deployment, layer by layer, and what does not: each finding names the setting that changes it.
 
 Pure rules over facts: the settings, what the machine shows of files and disk, and, where a service runs, what it knows of
-itself. `server/doctor.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is told as `info`.
+itself. `server/api/rest/monitoring.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is told as `info`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDE_V4, _WIDE_V6 = 12, 32  # fewer leading bits than these are no local networ
 _DAY: Final = 86_400.0
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
     layer: str
     severity: Severity
     message: str
@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What can be seen of the data folder and the files that settings name. None: it is not there, or cannot be seen."""
 
     data_mode: int | None = None
@@ -44,7 +44,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     has_embedder: bool = True
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a running service knows of itself."""
 
     allow_rules: tuple[str, ...] = ()
@@ -57,29 +57,29 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
-    machine: Machine
+    machine: HostFacts
     now: float
-    running: Running | None = None
+    running: RuntimeFacts | None = None
 
     @property
     def is_local(self) -> bool:
         return is_loopback(self.settings.host)
 
 
-def examine(deployment: Deployment) -> list[Finding]:
+def examine(deployment: Deployment) -> list[DoctorFinding]:
     """Every finding, the gravest first."""
     found = [finding for rule in RULES for finding in rule(deployment)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def _finding(layer: str, severity: Severity, message: str, setting: str | None = None, hint: str = "") -> Finding:
-    return Finding(layer=layer, severity=severity, message=message, setting=setting, hint=hint)
+def _finding(layer: str, severity: Severity, message: str, setting: str | None = None, hint: str = "") -> DoctorFinding:
+    return DoctorFinding(layer=layer, severity=severity, message=message, setting=setting, hint=hint)
 
 
 # --- Who gets in ----------------------------------------------------------------------------------
 
 
-def _transport(deployment: Deployment) -> Iterator[Finding]:
+def _transport(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "transport"
     hint = "Set tls_cert and tls_key, or put a proxy with TLS before it and name it in base_url as https."
     if settings.tls_cert is not None:
@@ -95,7 +95,7 @@ def _transport(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "danger", told, "tls_cert", hint)
 
 
-def _certificate(deployment: Deployment) -> Iterator[Finding]:
+def _certificate(deployment: Deployment) -> Iterator[DoctorFinding]:
     ends = deployment.machine.certificate_ends
     if ends is None:
         return
@@ -108,7 +108,7 @@ def _certificate(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("certificate", "warning", told, "tls_cert", hint)
 
 
-def _authentication(deployment: Deployment) -> Iterator[Finding]:
+def _authentication(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.open:
         told = "Authentication is off: every program and user of this machine may read, write and administer."
         yield _finding("authentication", "warning", told, "open", "Leave `open` out and hand out tokens.")
@@ -116,7 +116,7 @@ def _authentication(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("authentication", "ok", "Every write needs a credential.", "open")
 
 
-def _reading(deployment: Deployment) -> Iterator[Finding]:
+def _reading(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.anonymous_read:
         told = "Anyone may read public agents without a token."
         yield _finding("reading", "info", told, "anonymous_read", "Leave anonymous_read out to ask readers for tokens.")
@@ -124,7 +124,7 @@ def _reading(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("reading", "ok", "Reading needs a token.", "anonymous_read")
 
 
-def _client_certificates(deployment: Deployment) -> Iterator[Finding]:
+def _client_certificates(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "client certificates"
     if settings.client_ca is None:
         told = "No client certificates: tokens alone tell callers apart."
@@ -136,7 +136,7 @@ def _client_certificates(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "info", told, "crl", "Set crl to the list of the authority.")
 
 
-def _issuers(deployment: Deployment) -> Iterator[Finding]:
+def _issuers(deployment: Deployment) -> Iterator[DoctorFinding]:
     layer = "outside issuers"
     for issuer in deployment.settings.outside_issuers:
         if issuer.admin:
@@ -153,7 +153,7 @@ def _issuers(deployment: Deployment) -> Iterator[Finding]:
 # --- Whom it believes -----------------------------------------------------------------------------
 
 
-def _announcements(deployment: Deployment) -> Iterator[Finding]:
+def _announcements(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "announcements"
     running = deployment.running
     rules = running.allow_rules if running else ()
@@ -180,7 +180,7 @@ def _announcements(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "info", told, "bind_subject", "Set bind_subject to hold each token to its own agent.")
 
 
-def _lan(deployment: Deployment) -> Iterator[Finding]:
+def _lan(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "LAN"
     ways = (
         ("mdns", "mDNS", "any neighbour"),
@@ -201,7 +201,7 @@ def _lan(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "info", told, "mdns_publish", "Leave it out if neighbours should not see them.")
 
 
-def _verdicts(deployment: Deployment) -> Iterator[Finding]:
+def _verdicts(deployment: Deployment) -> Iterator[DoctorFinding]:
     running = deployment.running
     if running is None:
         return
@@ -216,7 +216,7 @@ def _verdicts(deployment: Deployment) -> Iterator[Finding]:
 # --- What it bounds -------------------------------------------------------------------------------
 
 
-def _rates(deployment: Deployment) -> Iterator[Finding]:
+def _rates(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, layer = deployment.settings, "rate limits"
     off = [name for name in ("rate_limit_reads", "rate_limit_writes") if getattr(settings, name) == 0]
     severity: Severity = "info" if deployment.is_local else "warning"
@@ -228,7 +228,7 @@ def _rates(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "ok", "Callers from elsewhere are held to a rate.", "rate_limit_writes")
 
 
-def _quotas(deployment: Deployment) -> Iterator[Finding]:
+def _quotas(deployment: Deployment) -> Iterator[DoctorFinding]:
     most = deployment.settings.agents_per_owner
     if most:
         yield _finding("quotas", "ok", f"An owner may have {most} agents.", "agents_per_owner")
@@ -238,7 +238,7 @@ def _quotas(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("quotas", severity, told, "agents_per_owner", "Set how many agents an owner may have.")
 
 
-def _outgoing(deployment: Deployment) -> Iterator[Finding]:
+def _outgoing(deployment: Deployment) -> Iterator[DoctorFinding]:
     layer, name = "outgoing requests", "allow_cidrs"
     hint = "Name only the networks where your agents are."
     for text in deployment.settings.allow_cidrs:
@@ -255,7 +255,7 @@ def _outgoing(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "ok", "Private and reserved addresses are never asked for others.", name)
 
 
-def _resolver(deployment: Deployment) -> Iterator[Finding]:
+def _resolver(deployment: Deployment) -> Iterator[DoctorFinding]:
     resolver = deployment.settings.resolver
     if "," not in resolver:
         told = "One resolver answers for domain proofs; nobody confirms what it says."
@@ -264,7 +264,7 @@ def _resolver(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("resolver", "ok", "Two resolvers must agree on domain proofs.", "resolver")
 
 
-def _dnssec(deployment: Deployment) -> Iterator[Finding]:
+def _dnssec(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.trust_ad:
         told = "What the DNS proves is the resolver's word, not checked here."
         yield _finding("dnssec", "info", told, "trust_ad", "Leave trust_ad out to validate here.")
@@ -273,7 +273,7 @@ def _dnssec(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("dnssec", "ok", f"Answers of the DNS are validated here, from {begins} on.", "trust_anchors")
 
 
-def _proxies(deployment: Deployment) -> Iterator[Finding]:
+def _proxies(deployment: Deployment) -> Iterator[DoctorFinding]:
     for text in deployment.settings.trusted_proxies:
         if ipaddress.ip_network(text, strict=False).prefixlen == 0:
             told = f"trusted_proxies has {text}: anyone may say which address they come from."
@@ -283,7 +283,7 @@ def _proxies(deployment: Deployment) -> Iterator[Finding]:
 # --- What it keeps --------------------------------------------------------------------------------
 
 
-def _files(deployment: Deployment) -> Iterator[Finding]:
+def _files(deployment: Deployment) -> Iterator[DoctorFinding]:
     machine, layer, sound = deployment.machine, "files", True
     if machine.admin_token_mode is not None and machine.admin_token_mode & _OTHERS:
         sound = False
@@ -306,7 +306,7 @@ def _files(deployment: Deployment) -> Iterator[Finding]:
         yield _finding(layer, "ok", "Data folder, admin token and keys are their owner's alone.", "data")
 
 
-def _disk(deployment: Deployment) -> Iterator[Finding]:
+def _disk(deployment: Deployment) -> Iterator[DoctorFinding]:
     free = deployment.machine.free_bytes
     if free is None or deployment.settings.store == "memory":
         return
@@ -319,7 +319,7 @@ def _disk(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("disk", "ok", f"{free // limits.MIB} MiB are free where the data is.", "data")
 
 
-def _durability(deployment: Deployment) -> Iterator[Finding]:
+def _durability(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.settings.store == "memory":
         severity: Severity = "info" if deployment.is_local else "warning"
         told = "The store is in memory: records, audit trail and bound keys are gone at the end."
@@ -328,13 +328,13 @@ def _durability(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("durability", "ok", "An acknowledged write survives a crash and a power cut.", "store")
 
 
-def _clock(deployment: Deployment) -> Iterator[Finding]:
+def _clock(deployment: Deployment) -> Iterator[DoctorFinding]:
     if deployment.now < limits.DOCTOR_EARLIEST:
         told = "The clock is years behind: tokens, leases and certificates are judged wrongly."
         yield _finding("clock", "danger", told, None, "Set the clock of this machine, and keep it by NTP.")
 
 
-def _rest(deployment: Deployment) -> Iterator[Finding]:
+def _general(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, machine = deployment.settings, deployment.machine
     if settings.workers > machine.cores:
         told = f"{settings.workers} processes share {machine.cores} cores."
@@ -346,7 +346,7 @@ def _rest(deployment: Deployment) -> Iterator[Finding]:
         yield _finding("log", "info", "The log tells more than it needs to.", "log_level", "Set it to info.")
 
 
-RULES: Final[tuple[Callable[[Deployment], Iterator[Finding]], ...]] = (
+RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (
     _transport,
     _authentication,
     _reading,
@@ -365,5 +365,5 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[Finding]], ...]] = (
     _disk,
     _durability,
     _clock,
-    _rest,
+    _general,
 )

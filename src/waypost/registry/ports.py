@@ -1,23 +1,126 @@
-"""What the engine needs from outside: a store, a ranker, a clock.
-
-The store runs `decide` inside its own transaction. Many commands may share one commit; each is all or nothing. A command is
-answered only after its record, its revision and its event are durable together.
-"""
+"""What the registry needs of the net: one document at one address, or the reason why not. How, is not known here."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.events import Event, EventType
-from waypost.model.history import Version
+from waypost.model.history import RecordVersion
 from waypost.model.query import Query, Ranking
-from waypost.model.registration import Brief, Entry, Registration
-from waypost.trust.merkle import Span
+from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary
+from waypost.trust.audit.merkle import Span
+
+FetchPurpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "descriptor", "index", "task"]
+
+
+class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What another server answered. The body of an answer that is no success is not read."""
+
+    url: str  # the one that answered, after redirects
+    status: int
+    headers: Mapping[str, str]  # names in lower case; the last of several
+    body: bytes = b""
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Fetcher(Protocol):
+    async def fetch(self, url: str, purpose: FetchPurpose) -> FetchResponse:
+        """Raises InvalidParameter for an address that is none, AddressDenied for one that is not asked, else FetchFailed
+        with the reason as a word in its details."""
+        ...
+
+
+class EndpointProber(Protocol):
+    """Whether somebody answers at an endpoint of an agent. Nothing of the answer is read but its status."""
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Raises AddressDenied for an endpoint at a number that is not asked. Asks nobody."""
+        ...
+
+    async def probe(self, endpoint: str) -> int | None:
+        """The status that came; None where a connection is all that can be tried. Raises as `Fetcher.fetch`, and RateLimited
+        when this endpoint was asked a moment ago."""
+        ...
+
+
+class OutboundSender(Protocol):
+    """What is sent to an address that a stranger named: a result, a task. Nobody follows a redirect with it."""
+
+    def check(self, url: str, purpose: FetchPurpose) -> None:
+        """Raises, without asking anybody, what `send` would raise for an address like this one."""
+        ...
+
+    async def send(
+        self,
+        url: str,
+        purpose: FetchPurpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> FetchResponse:
+        """Raises as `Fetcher.fetch`. `headers` are ours, never a caller's."""
+        ...
+
+
+# ---- A durable place for small things that are no records: tasks, messages in a mailbox, swarms, invitations.
+#
+# Each thing has a kind and a key. Writes of one commit are all or nothing, and durable when it returns. A write may expect what
+# is there now, so that two who race for the same thing cannot both have it.
+
+ANY_VALUE: Final = b"\0anything"  # nothing that is kept begins with a zero
+
+
+class KeyValueWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    kind: str
+    key: str
+    value: bytes | None  # None removes it
+    expires_at: float | None = None  # from then on it is as if it were not there
+    expected: bytes | None = ANY_VALUE  # None: only if nothing is there
+
+
+class KeyValueItem(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    value: bytes
+    expires_at: float | None = None
+
+
+class KeyValueStore(Protocol):
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
+        """False, and nothing written, when one of them expected something else. StorageFull, StoreUnavailable."""
+        ...
+
+    async def get(self, kind: str, key: str, now: float) -> bytes | None: ...
+
+    async def scan(
+        self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[KeyValueItem]:
+        """In the order of their keys."""
+        ...
+
+    async def count(self, kind: str, now: float, *, prefix: str = "") -> int: ...
+
+    async def healthy(self) -> bool:
+        """Whether it is open and takes writes. A full disk is the store's to tell: both are on the same one."""
+        ...
+
+
+# ---- What the engine needs from outside: a store, a ranker, a clock.
+#
+# The store runs `decide` inside its own transaction. Many commands may share one commit; each is all or nothing. A command is
+# answered only after its record, its revision and its event are durable together.
 
 
 class Clock(Protocol):
@@ -41,7 +144,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     etag: str = ""
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """What a store holds for the keys of a command, at the moment of decision."""
 
     registrations: Mapping[str, Registration]  # by canonical id, every one that a key or an alias leads to
@@ -50,7 +153,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, bytes] = {}  # of the names that the command asked for, those that are there
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class RegistrationChange(msgspec.Struct, frozen=True, kw_only=True):
     """A decision to write. The store fills in the revision: of `registration`, of the event, of nothing else.
 
     A registration lifts the tombstone of its id and claims its aliases; one that is held stays with its holder.
@@ -66,7 +169,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     document: bytes | None = None  # the record as a profile document, where the decision has it at hand
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a command gives back: an outcome word, the state after it, and whether anything was written."""
 
     outcome: str  # created updated refreshed unchanged withdrawn already …
@@ -105,7 +208,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
         return [b'"%s":%s' % (name.encode(), msgspec.json.encode(value)) for name, value in asked.items() if value]
 
 
-class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+class AuditLogPage(msgspec.Struct, frozen=True, kw_only=True):
     leaves: list[bytes]  # canonical JSON, each with its number
     size: int  # of the whole trail
     oldest: int = 1  # whose content is still there
@@ -117,7 +220,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     vain may have to be remembered too."""
 
     outcome: str
-    change: Change | None = None  # None: nothing to write
+    change: RegistrationChange | None = None  # None: nothing to write
     registration: Registration | None = None  # what the answer shows when nothing is written, or a record is removed
     notes: Mapping[str, bytes | None] = {}  # small facts beside the records (pins, rules, marks); None removes one
     audit: tuple[AuditEntry, ...] = ()
@@ -137,25 +240,27 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: tuple[str, ...]  # ids and aliases whose registrations `decide` must see
     notes: tuple[str, ...] = ()  # names of notes that `decide` must see
-    decide: Callable[[Held], Decision]
+    decide: Callable[[StoreState], Decision]
     idempotency: Idempotency | None = None
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
+class CommittedChange(msgspec.Struct, frozen=True, kw_only=True):
     """What the store tells its listener after a commit, in the order of revisions."""
 
     event: Event
     registration: Registration | None  # None when the record was removed
-    entry: Entry | None = None  # of the registration, where the store has made it for itself
+    entry: CatalogEntry | None = None  # of the registration, where the store has made it for itself
 
 
-Noted = Callable[[Mapping[str, bytes | None]], None]  # hears which notes were written, and which removed (None)
+NoteListener = Callable[[Mapping[str, bytes | None]], None]  # hears which notes were written, and which removed (None)
 
 
 class Store(Protocol):
     """memory, sqlite, postgres. One contract suite: tests/contract/test_store.py."""
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
+    async def open(
+        self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
+    ) -> None:
         """Open, migrate, check. `listener` is called on the event loop after each commit, before its callers are answered,
         with the changes of this process (and, later, of other nodes) in revision order. `noted` is called before it, and
         only after commits that wrote notes, with the last value of each: a commit without notes does not know of it."""
@@ -163,13 +268,13 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    async def execute(self, command: Command) -> Answer:
+    async def execute(self, command: Command) -> CommandResult:
         """Decide and write, durable when it returns. Raises what `decide` raises, StoreUnavailable or StorageFull."""
         ...
 
     async def revision(self) -> int: ...
 
-    def entries(self) -> AsyncIterator[Sequence[Entry]]:
+    def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
         """All registrations as compact rows, in pages, expired ones included (their lease may be renewed)."""
         ...
 
@@ -178,11 +283,11 @@ class Store(Protocol):
         each source is there, with an empty document."""
         ...
 
-    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
         """The agents of these entries as they are now, in short: the short way for answers that show many agents."""
         ...
 
-    async def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
+    async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
         """The latest document of one dialect as it was received, with the etag of the content it belongs to. The short
         way for the most frequent read; None when the agent, or such a source of it, is not there."""
         ...
@@ -197,11 +302,11 @@ class Store(Protocol):
         """The notes whose names begin so, in the order of names; those after a name, and so many of them."""
         ...
 
-    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[RecordVersion]:
         """Earlier contents of an agent, the newest first. They go with the agent."""
         ...
 
-    async def audit(self, query: AuditQuery) -> AuditPage:
+    async def audit(self, query: AuditQuery) -> AuditLogPage:
         """Entries of the audit trail. One call looks at no more than limits.AUDIT_SCAN of them."""
         ...
 

@@ -16,24 +16,29 @@ import msgspec
 from waypost import limits
 from waypost.model.json import JsonObject, parse_object
 from waypost.model.names import domain_of
-from waypost.model.registration import Registration, Source
-from waypost.model.verdict import Verdict
-from waypost.registry import decisions
-from waypost.registry.ports import Decision, Held
+from waypost.model.principal import Principal
+from waypost.model.registration import Registration, SourceDocument, verdicts_of
+from waypost.model.verdict import Verdict, VerdictState, level_of, states_of
+from waypost.registry import write_rules
+from waypost.registry.audit_trail import audit_reverification
+from waypost.registry.ports import Command, Decision, RegistrationChange, StoreState
 from waypost.registry.publication import Publication
-from waypost.trust.admission import PINNED, SIGNATURE, revoked
-from waypost.trust.allowlist import find_agent_id
+from waypost.registry.reader import RegistryReader
+from waypost.registry.trust_store import announced_record_id, revocation_subject
+from waypost.trust.announce.admission import PIN_CHECK, SIGNATURE_CHECK, revoked_error
+from waypost.trust.announce.allow_list import find_agent_id
+from waypost.trust.announce.key_pins import PinnedKey, decode_pin, pin_note_key
 from waypost.trust.checks.a2a import check_card
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
-from waypost.trust.checks.ard import check_entry
-from waypost.trust.checks.bound import BoundKey, told
+from waypost.trust.checks.ard import check_ard_entry
+from waypost.trust.checks.bound_key import BoundKey, make_verdict
 from waypost.trust.checks.profile import check_profile
-from waypost.trust.keys import PublicKey, parse_der
-from waypost.trust.pins import PinnedKey, load_row, pin_name
+from waypost.trust.keys.public_key import PublicKey, parse_der
 
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]
-Decide = Callable[[Held], Decision]
+
+Decide = Callable[[StoreState], Decision]
 
 
 def _check_adp(
@@ -47,7 +52,7 @@ def _check_adp(
     claimed = {name: value is True for name, value in stated.items() if name in _DNS_CLAIMS and isinstance(value, bool)}
     if isinstance(stated.get("dane"), dict):
         claimed["dane"] = stated["dane"].get("supported") is True
-    claim = told("dns", "not_checked", "the document says this of itself", now, claimed=claimed)
+    claim = make_verdict("dns", "not_checked", "the document says this of itself", now, claimed=claimed)
     return (*checks, claim)
 
 
@@ -61,13 +66,18 @@ CHECKS: dict[str, Check] = {
     "profile": check_profile,
     "a2a": check_card,
     "adp": _check_adp,
-    "ard": check_entry,
+    "ard": check_ard_entry,
     "announce": check_announcement,
 }
-_JUDGED = frozenset((SIGNATURE, PINNED))  # of announcements: both are judged, or neither holds
+
+_JUDGED = frozenset((SIGNATURE_CHECK, PIN_CHECK))  # of announcements: both are judged, or neither holds
+
 _MANIFEST = b'"trustManifest"'
+
 _DNS = b'"dns"'
+
 _KEY_RUNG = "key-verified"
+
 _DNS_CLAIMS = ("svcbVerified", "dnssecSigned")
 
 
@@ -80,7 +90,7 @@ def has_claims(publication: Publication) -> bool:
     return publication.dialect in CHECKS and publication.decoded.record.signature is not None
 
 
-class Verification:
+class DocumentVerification:
     """One document with claims. `agent_id` is that of the record it would change, where there is one."""
 
     def __init__(self, publication: Publication, agent_id: str, revoked_keys: Collection[str], now: float) -> None:
@@ -96,8 +106,8 @@ class Verification:
         return tuple(dict.fromkeys(note for name in self._names for note in key_notes(name)))
 
     def decide(self, publish: Callable[[Publication], Decide]) -> Decide:
-        def decide(held: Held) -> Decision:
-            current = decisions.find_current(self._publication, held)
+        def decide(held: StoreState) -> Decision:
+            current = write_rules.find_current(self._publication, held)
             verdicts = self._judged(current, held.notes)
             return publish(msgspec.structs.replace(self._publication, verdicts=verdicts))(held)
 
@@ -107,11 +117,11 @@ class Verification:
         """A document that joins a record speaks for that record: only keys bound to the record's own id count."""
         agent_id = current.id if current is not None else self._publication.decoded.record.id
         keys, dead = bound_keys(agent_id, notes, self._now)
-        found = (*self._publication.verdicts, *decisions.proven_by_domain(self._publication, current))
+        found = (*self._publication.verdicts, *write_rules.domain_verdicts(self._publication, current))
         verdicts = _checked(self._publication.dialect, self._document, (*keys, *dead), self._now, found)
         named = {verdict.evidence.get("key_id") for verdict in verdicts}
         if not named.isdisjoint(key.key.key_id for key in dead) or not named.isdisjoint(self._revoked):
-            raise revoked("The key that signed this was revoked.", "$.signature")
+            raise revoked_error("The key that signed this was revoked.", "$.signature")
         return (*self._publication.verdicts, *verdicts)
 
 
@@ -119,8 +129,8 @@ class Verification:
 def key_notes(agent_id: str) -> tuple[str, ...]:
     """The notes in which keys for this agent may be: of its id, and of the domain that its id is in."""
     domain = domain_of(agent_id)
-    own = pin_name(find_agent_id(agent_id) or agent_id)
-    return (own,) if domain is None else (own, pin_name(domain))
+    own = pin_note_key(find_agent_id(agent_id) or agent_id)
+    return (own,) if domain is None else (own, pin_note_key(domain))
 
 
 def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[list[BoundKey], list[BoundKey]]:
@@ -145,24 +155,24 @@ def bound_keys(agent_id: str, notes: Mapping[str, bytes], now: float) -> tuple[l
 @lru_cache(limits.BOUND_KEY_CACHE)
 def _pinned_keys(note: bytes) -> tuple[str, tuple[tuple[PinnedKey, PublicKey], ...]]:
     """What a row of the trust store says, with its keys read. The row is the key of the memory, so it is never out of date."""
-    pin = load_row(note)
+    pin = decode_pin(note)
     return pin.agent_id, tuple((held, parse_der(held.spki)) for held in pin.keys)
 
 
-def judge_again(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[Source, ...]:
+def recheck_sources(registration: Registration, notes: Mapping[str, bytes], now: float) -> tuple[SourceDocument, ...]:
     """The documents of an agent, each judged with the keys that are bound now. What cannot be judged from here stays."""
     keys, dead = bound_keys(registration.id, notes, now)
-    return tuple(_judged_again(source, keys, dead, now) for source in registration.sources)
+    return tuple(_recheck_source(source, keys, dead, now) for source in registration.sources)
 
 
-def judge_document(
+def run_document_checks(
     dialect: str, document: bytes, agent_id: str, notes: Mapping[str, bytes], now: float
 ) -> tuple[Verdict, ...]:
     """The checks of any document; none for a dialect that knows no signatures."""
-    return judge_with(dialect, document, *bound_keys(agent_id, notes, now), now)
+    return check_with_keys(dialect, document, *bound_keys(agent_id, notes, now), now)
 
 
-def judge_with(
+def check_with_keys(
     dialect: str,
     document: bytes,
     keys: Sequence[BoundKey],
@@ -175,7 +185,7 @@ def judge_with(
         return ()
     checks = _checked(dialect, _message(dialect, document), (*keys, *dead), now, known)
     found = [_unless_revoked(each, dead) for each in checks]
-    return (*found, *(_pinned(each) for each in found if each.check == SIGNATURE and each.state == "passed"))
+    return (*found, *(_pinned(each) for each in found if each.check == SIGNATURE_CHECK and each.state == "passed"))
 
 
 def _checked(
@@ -186,10 +196,12 @@ def _checked(
     return CHECKS[dialect](document, keys, now)
 
 
-def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float) -> Source:
+def _recheck_source(
+    source: SourceDocument, keys: Sequence[BoundKey], dead: Sequence[BoundKey], now: float
+) -> SourceDocument:
     if not source.document:
         return source
-    new = judge_with(source.dialect, source.document, keys, dead, now, source.verdicts)
+    new = check_with_keys(source.dialect, source.document, keys, dead, now, source.verdicts)
     others = [each for each in source.verdicts if each.check not in {*_JUDGED, *(verdict.check for verdict in new)}]
     return msgspec.structs.replace(source, verdicts=(*new, *others))
 
@@ -197,7 +209,7 @@ def _judged_again(source: Source, keys: Sequence[BoundKey], dead: Sequence[Bound
 def _pinned(verdict: Verdict) -> Verdict:
     """An announcement that a bound key signed is by that key."""
     evidence = {"key_id": verdict.evidence["key_id"], "via": verdict.evidence["bound_by"]}
-    return msgspec.structs.replace(verdict, check=PINNED, evidence=evidence)
+    return msgspec.structs.replace(verdict, check=PIN_CHECK, evidence=evidence)
 
 
 def _unless_revoked(verdict: Verdict, dead: Sequence[BoundKey]) -> Verdict:
@@ -212,3 +224,80 @@ def _message(dialect: str, document: bytes) -> JsonObject:
     if dialect == "announce" and ("agent" not in parsed or "agent_id" in parsed):
         return {"agent": parsed}
     return parsed
+
+
+# ---- Judging what is held once more: to tell whoever asks, and to take over what a newly bound key changes.
+#
+# A half of `engine.Registry`. Verdicts are made when a document comes in; a key that is bound later would else count only from
+# the next document on.
+
+
+class Reverification(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as answers show it, and as it is judged now."""
+
+    held: Registration
+    now: Registration
+    at: float
+
+    @property
+    def is_changed(self) -> bool:
+        return _verdict_states(self.held) != _verdict_states(self.now)
+
+
+class RegistryVerifier(RegistryReader):
+    """Filled by `engine.Registry`."""
+
+    async def verify(self, principal: Principal, key: str) -> Reverification:
+        """Every check of every document of an agent, made now. Nothing is written."""
+        held = await self.get(principal, key)
+        now = self.clock.now()
+        judged = msgspec.structs.replace(held, sources=recheck_sources(held, await self._key_notes(held.id), now))
+        return Reverification(held=held, now=judged, at=now)
+
+    async def verify_document(self, dialect: str, document: bytes, agent_id: str) -> tuple[Verdict, ...]:
+        """The checks of a document that is not registered, with the keys that are bound to its agent here."""
+        return run_document_checks(dialect, document, agent_id, await self._key_notes(agent_id), self.clock.now())
+
+    async def _key_notes(self, agent_id: str) -> dict[str, bytes]:
+        notes: dict[str, bytes] = {}
+        for name in key_notes(agent_id):
+            notes.update(await self.store.notes(name))
+        return notes
+
+    async def reverify(self, name: str) -> list[str]:
+        """Take over what a newly bound key changes: of the agent of this name, or of all ids of this domain. Their ids."""
+        changed: list[str] = []
+        for agent_id in self._named(name):
+            command = Command(
+                keys=(agent_id,), notes=key_notes(agent_id), decide=_update_verdicts(agent_id, self.clock.now())
+            )
+            if (await self.store.execute(command)).outcome == "judged":
+                changed.append(agent_id)
+        return changed
+
+    def _named(self, name: str) -> Sequence[str]:
+        known = self.catalog.resolve(announced_record_id(name)) or self.catalog.resolve(name)
+        if known is not None and revocation_subject(known) == revocation_subject(name):
+            return (known,)
+        return [agent_id for agent_id in self.catalog.ids() if domain_of(agent_id) == name] if "." in name else ()
+
+
+def _update_verdicts(agent_id: str, now: float) -> Callable[[StoreState], Decision]:
+    def decide(held: StoreState) -> Decision:
+        current = held.registrations.get(agent_id)
+        if current is None:
+            return Decision(outcome="gone")
+        judged = msgspec.structs.replace(current, sources=recheck_sources(current, held.notes, now), changed_at=now)
+        if _verdict_states(judged) == _verdict_states(current):
+            return Decision(outcome="unchanged", registration=current)
+        level = level_of(verdicts_of(judged))
+        change = RegistrationChange(type="updated", at=now, registration=judged, before=current.scopes)
+        return Decision(
+            outcome="judged", change=change, audit=(audit_reverification(judged.id, judged.etag, level, now),)
+        )
+
+    return decide
+
+
+def _verdict_states(registration: Registration) -> list[set[tuple[str, VerdictState]]]:
+    return [states_of(source.verdicts) for source in registration.sources]

@@ -15,14 +15,13 @@ from typing import Final
 
 from waypost import limits
 from waypost.model.names import fold, fold_tag
-from waypost.model.query import Evidence, MatchedExample, Nearness, Query
+from waypost.model.query import Evidence, ExampleMatch, MatchSignals, Query
 from waypost.model.record import AgentRecord
 from waypost.model.times import find_instant
-from waypost.search.expansion import Carried, TagQuestion
-from waypost.search.lint import flags
-from waypost.search.reading import read
-from waypost.search.taxonomy import standard
-from waypost.search.text import analyse
+from waypost.search.text.analyzer import analyse
+from waypost.search.text.lint import lint_flags
+from waypost.search.text.query_analysis import analyze_query
+from waypost.search.text.taxonomy import TagMatch, TagQuery, standard_taxonomy
 
 _EXAMPLES: Final = 3
 _SNIPPETS: Final = 2
@@ -32,11 +31,11 @@ _PLACES: Final = 4
 _SENTENCE: Final = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
 
-def explain(query: Query, record: AgentRecord, now: float | None = None, near: Nearness | None = None) -> Evidence:
+def explain(query: Query, record: AgentRecord, now: float | None = None, near: MatchSignals | None = None) -> Evidence:
     """The evidence for one candidate. Without `now` nothing is said of freshness; `near` is what was measured of it."""
-    terms = frozenset(read(query.text[: limits.QUERY_CHARS]).terms)
+    terms = frozenset(analyze_query(query.text[: limits.QUERY_CHARS]).terms)
     asked = tuple(dict.fromkeys(map(fold_tag, (*query.required_tags, *query.preferred_tags))))
-    carried = TagQuestion(query.text, asked, standard()).carried_by(record.tags)
+    carried = TagQuery(query.text, asked, standard_taxonomy()).match_tags(record.tags)
     examples = _examples(record, terms, near)
     return Evidence(
         components=_components(query, record, terms, carried, examples, now, near),
@@ -44,7 +43,7 @@ def explain(query: Query, record: AgentRecord, now: float | None = None, near: N
         expanded_tags=tuple(each.tag for each in carried.expanded),
         matched_examples=examples,
         snippets=_snippets(record.description, terms),
-        flags=flags(record),
+        flags=lint_flags(record),
     )
 
 
@@ -52,10 +51,10 @@ def _components(
     query: Query,
     record: AgentRecord,
     terms: frozenset[str],
-    carried: Carried,
-    examples: tuple[MatchedExample, ...],
+    carried: TagMatch,
+    examples: tuple[ExampleMatch, ...],
     now: float | None,
-    near: Nearness | None,
+    near: MatchSignals | None,
 ) -> dict[str, float]:
     """Only what the question asks about and the record can answer."""
     components: dict[str, float] = {}
@@ -78,11 +77,11 @@ def _components(
     return components
 
 
-def _examples(record: AgentRecord, terms: frozenset[str], near: Nearness | None) -> tuple[MatchedExample, ...]:
+def _examples(record: AgentRecord, terms: frozenset[str], near: MatchSignals | None) -> tuple[ExampleMatch, ...]:
     """By the words they share with the question; the one whose vector is nearest by that nearness, if it is more."""
     nearest, nearness = (near.place - 1, near.example or 0.0) if near is not None and near.place else (-1, 0.0)
     found = [
-        MatchedExample(text=example.text, score=score, id=example.id)
+        ExampleMatch(text=example.text, score=score, id=example.id)
         for at, example in enumerate(record.examples)
         if (score := max(_coverage(example.text, terms), round(nearness, _PLACES) if at == nearest else 0.0))
     ]
@@ -95,10 +94,10 @@ def _snippets(description: str, terms: frozenset[str]) -> tuple[str, ...]:
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(description)]
     weighed = [(_coverage(sentence, terms), -at) for at, sentence in enumerate(sentences)]
     best = sorted((item for item in weighed if item[0]), reverse=True)[:_SNIPPETS]
-    return tuple(_shortened(sentences[at]) for at in sorted(-at for _, at in best))
+    return tuple(_truncate(sentences[at]) for at in sorted(-at for _, at in best))
 
 
-def _shortened(sentence: str) -> str:
+def _truncate(sentence: str) -> str:
     return sentence if len(sentence) <= _SNIPPET_CHARS else sentence[: _SNIPPET_CHARS - 1].rstrip() + "…"
 
 

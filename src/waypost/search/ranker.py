@@ -1,13 +1,13 @@
-"""The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
+"""Recent questions and their answers: the same is asked often, and by many. Bounded, and good only until the index changes.
 
-Order: the score; equals always stand in the same order. A deprecated agent keeps half of its score, a
-stuffed one what `honesty` leaves. Near
-duplicates and floods by one owner are spread so that each ten stays open to others (see `spreading`).
+An answer is kept for one audience and one way to tell who lives, and is given again only while all of its agents do. What
+depends on the time of day is no finer than an hour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,73 +16,130 @@ import numpy.typing as npt
 
 from waypost.model.credentials import RESERVED_SUBJECTS
 from waypost.model.principal import LAN_SUBJECT
-from waypost.model.query import Hit, Nearness, Query, Ranking
+from waypost.model.query import Hit, MatchSignals, Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search import calibration
-from waypost.search.asked import Asked, Rarity, asked_of
-from waypost.search.candidates import (
+from waypost.search.index.document import hash_of
+from waypost.search.index.index import SearchIndex, YieldControl, never_yield
+from waypost.search.index.segment import Array, Rows, id_keys
+from waypost.search.index.segment_reader import Mask, SegmentReader
+from waypost.search.kernels.near_fallback import QUERY_GRID
+from waypost.search.kernels.order_fallback import in_steps
+from waypost.search.parsed_query import ParsedQuery, SearchFilters, TermWeights, parse_filters, parse_query
+from waypost.search.ranking import scoring
+from waypost.search.ranking.candidates import (
     F64,
-    Depth,
-    Finding,
+    RetrievalDepth,
+    SegmentHits,
     Signals,
-    chosen_rows,
-    depth_of,
-    find,
-    find_by_words,
-    joined,
-    measure,
+    WeightedTerms,
+    apply_filters,
+    concatenate_signals,
+    find_again_by_words,
+    find_candidates,
+    measure_signals,
     nearest_example,
+    retrieval_depth,
+    select_rows,
 )
-from waypost.search.crowds import DEEP, find_crowd, is_flooded, kin_of, thinned
-from waypost.search.document import hash_of
-from waypost.search.embedding import Embedder, Space, Vectors, reader_of_parts
-from waypost.search.filters import admitted
-from waypost.search.fusion import Names, Weights
-from waypost.search.index import GiveWay, Index, to_nobody
-from waypost.search.language import ENGLISH, UNKNOWN, language_of, speaks_no_english
-from waypost.search.live import Live, Mask
-from waypost.search.plain_near import GRID
-from waypost.search.plain_order import in_steps
-from waypost.search.postings import Weighted
-from waypost.search.question import Question, question_of
-from waypost.search.recent import HOUR, Recent, key_of
-from waypost.search.segment import Array, Rows, id_keys
-from waypost.search.spreading import RULES
-from waypost.search.taxonomy import Taxonomy, standard
+from waypost.search.ranking.diversity import DIVERSITY_RULES
+from waypost.search.ranking.near_duplicates import (
+    DEEP_CANDIDATES,
+    cap_duplicates,
+    find_duplicates,
+    is_flooded,
+    near_duplicate_rows,
+)
+from waypost.search.ranking.scoring import SignalWeights, SpaceNames
+from waypost.search.text.language import ENGLISH, UNKNOWN, detect_language, is_not_english
+from waypost.search.text.taxonomy import Taxonomy, standard_taxonomy
+from waypost.search.vectors.embedding import Embedder, Vectors, VectorSpace, find_parts_embedder
+
+HOUR_SECONDS: Final = 3600.0
+
+_CACHED_RANKINGS: Final = 1024
+
+_MAX_CACHED_LIMIT: Final = 100  # a longer answer is somebody's export, not a question
+
+
+class RankingCache:
+    def __init__(self) -> None:
+        self._answers: OrderedDict[Hashable, tuple[Hashable, Ranking]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def recall(self, key: Hashable, generation: Hashable, alive: Callable[[str], bool]) -> Ranking | None:
+        held = self._answers.get(key) if key is not None else None
+        if held is None or held[0] != generation or not all(alive(hit.id) for hit in held[1].hits):
+            return None
+        self._answers.move_to_end(key)
+        return held[1]
+
+    def keep(self, key: Hashable, generation: Hashable, ranking: Ranking) -> None:
+        if key is None:
+            return
+        self._answers[key] = (generation, ranking)
+        self._answers.move_to_end(key)
+        if len(self._answers) > _CACHED_RANKINGS:
+            self._answers.popitem(last=False)
+
+
+def cache_key(
+    query: Query, audience: frozenset[str] | None, alive: Callable[[str], bool], now: float, readiness: Hashable
+) -> Hashable:
+    """None: not to be remembered. A plain function may test anything; a method tests the same for everybody."""
+    told_by = getattr(alive, "__func__", None)
+    if told_by is None or query.constraints or query.statuses or query.limit > _MAX_CACHED_LIMIT:
+        return None
+    asked = (query.text, query.required_tags, query.preferred_tags, query.excluded_tags, query.protocols, query.limit)
+    return (*asked, query.include_evidence, query.diversity, audience, told_by, now // HOUR_SECONDS, readiness)
+
+
+# ---- The ranker: masks, candidates, signals, fusion, score, spread. The engine knows it by `registry.ports.Ranker`.
+#
+# Order: the score; equals always stand in the same order. A deprecated agent keeps half of its score, a
+# stuffed one what `honesty` leaves. Near
+# duplicates and floods by one owner are spread so that each ten stays open to others (see `spreading`).
 
 try:
-    from waypost.compiled.bits import spread_places
-    from waypost.compiled.order import called, placed, placed_by
+    from waypost.search.kernels.bits import spread_places
+    from waypost.search.kernels.order import called, placed, placed_by
 except ImportError:
-    from waypost.search.plain_bits import spread_places
-    from waypost.search.plain_order import called
-    from waypost.search.plain_placing import placed, placed_by
+    from waypost.search.kernels.bits_fallback import spread_places
+    from waypost.search.kernels.order_fallback import called
+    from waypost.search.kernels.placing_fallback import placed, placed_by
 
-_PLACES: Final = 4  # that are shown
-_SHOWN: Final = 10.0**_PLACES  # steps of a score that is shown
+_SCORE_DECIMALS: Final = 4  # that are shown
+
+_SCORE_STEPS: Final = 10.0**_SCORE_DECIMALS  # steps of a score that is shown
 # What these hold was brought by many: an import of the operator's, an open service, the LAN. None of them floods an answer.
-_NOBODYS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
-_SPREAD: Final = 100  # of the best: those that a flood could fill
+_SHARED_OWNERS: Final = np.array([*map(hash_of, (*sorted(RESERVED_SUBJECTS), LAN_SUBJECT))], dtype=np.uint64)
+
+_DIVERSIFIED: Final = 100  # of the best: those that a flood could fill
+
 _SPARE: Final = 24  # candidates beyond the limit that may turn out dead
-_NO_NAMES: Final = Names()
+
+_NO_NAMES: Final = SpaceNames()
+
 _KNOWN_SHARE: Final = 0.25  # of a question's words: with fewer that the index knows, words say nothing
-_NOISE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
+
+_NOISE_SCORE: Final = 0.003  # the score of an agent of which nothing speaks but a vector that is not very near
 
 
 class HybridRanker:
     def __init__(
         self,
         folder: Path | None = None,
-        spaces: Iterable[Space] = (),
-        weights: Weights | None = None,
+        spaces: Iterable[VectorSpace] = (),
+        weights: SignalWeights | None = None,
         taxonomy: Taxonomy | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
-        self.index = Index(folder, tuple(spaces))
-        self._weights = weights or Weights()
+        self.index = SearchIndex(folder, tuple(spaces))
+        self._weights = weights or SignalWeights()
         self._taxonomy = taxonomy
         self._warnings = tuple(warnings)
-        self._recent = Recent()
+        self._recent = RankingCache()
 
     # --- The index -------------------------------------------------------------------------------
 
@@ -109,7 +166,7 @@ class HybridRanker:
     def is_apart(self, *, at_rest: bool = False) -> bool:
         return self.index.is_apart(at_rest=at_rest)
 
-    def maintain(self, revision: int, give_way: GiveWay = to_nobody, *, at_rest: bool = False) -> None:
+    def maintain(self, revision: int, give_way: YieldControl = never_yield, *, at_rest: bool = False) -> None:
         self.index.maintain(revision, give_way, at_rest=at_rest)
 
     def follow(self) -> int:
@@ -142,12 +199,12 @@ class HybridRanker:
         among: Sequence[str] | None = None,
     ) -> Ranking:
         ready = tuple([space.embedder.is_ready for space in self.index.spaces.values()])
-        key = None if among is not None else key_of(query, audience, alive, now, ready)
+        key = None if among is not None else cache_key(query, audience, alive, now, ready)
         generation = self.index.generation(audience)
         known = self._recent.recall(key, generation, alive)
         if known is not None:
             return known
-        ranking, is_whole = self._ranked(query, audience, alive, now // HOUR * HOUR, among)
+        ranking, is_whole = self._ranked(query, audience, alive, now // HOUR_SECONDS * HOUR_SECONDS, among)
         if is_whole:
             self._recent.keep(key, generation, ranking)
         return ranking
@@ -161,112 +218,116 @@ class HybridRanker:
         among: Sequence[str] | None,
     ) -> tuple[Ranking, bool]:
         """The answer, and whether it is whole: nothing was too fresh to be looked at."""
-        question = question_of(query, audience)
+        question = parse_filters(query, audience)
         if not (question.terms or question.required or question.preferred or question.protocols):
             return Ranking(hits=(), warnings=("The query holds no word to search for.",)), True
         lives, skipped = self.index.look(audience)
         moment = self._moment(lives, query, question, None if among is None else id_keys(among))
-        order = _Order(moment, now)
+        order = _CandidateOrder(moment, now)
         hits = order.hits(query.limit, alive, is_spread=query.diversity, is_told=query.include_evidence)
         if question.selects and len(hits) < query.limit:
-            hits += _rest(moment, hits, query.limit, alive)
-        warnings = (*self._warnings, *self._loading(), *_waiting(skipped))
+            hits += _filter_only_hits(moment, hits, query.limit, alive)
+        warnings = (*self._warnings, *self._loading(), *_unindexed_warning(skipped))
         return Ranking(hits=tuple(hits), warnings=warnings), not skipped
 
     def _loading(self) -> tuple[str, ...]:
         is_loading = not all(space.embedder.is_ready for space in self.index.spaces.values())
         return ("The sentence model is not loaded: words and tags alone are weighed.",) if is_loading else ()
 
-    def _moment(self, lives: Sequence[Live], query: Query, question: Question, among: Array | None) -> _Moment:
-        taxonomy = self._taxonomy = standard() if self._taxonomy is None else self._taxonomy
-        asked = asked_of(query, question.preferred, taxonomy)
-        rarity = Rarity(lives, question.audience, asked)
-        masks = [admitted(live, question, among) for live in lives]
+    def _moment(
+        self, lives: Sequence[SegmentReader], query: Query, question: SearchFilters, among: Array | None
+    ) -> _QueryContext:
+        taxonomy = self._taxonomy = standard_taxonomy() if self._taxonomy is None else self._taxonomy
+        asked = parse_query(query, question.preferred, taxonomy)
+        rarity = TermWeights(lives, question.audience, asked)
+        masks = [apply_filters(live, question, among) for live in lives]
         visible = sum([live.visible(question.audience)[1] for live in lives])
         vectors = self._vectors(asked) if asked.terms else {}
         wanted = query.limit + _SPARE
-        depth = deep = depth_of(asked, vectors, wanted)
-        words = _weighted(lives, rarity)
+        depth = deep = retrieval_depth(asked, vectors, wanted)
+        words = _weighted_terms(lives, rarity)
 
-        def found(depth: Depth) -> list[Finding]:
+        def found(depth: RetrievalDepth) -> list[SegmentHits]:
             return [
-                find(live, asked, words[place], vectors, mask, count, visible, depth)
+                find_candidates(live, asked, words[place], vectors, mask, count, visible, depth)
                 for place, (live, (mask, count)) in enumerate(zip(lives, masks, strict=True))
             ]
 
         findings = found(depth)
-        chosen = chosen_rows(findings, depth)
-        if query.diversity and lives and (crowd := find_crowd(lives, chosen)) is not None:
-            kin = kin_of(findings, crowd)
+        chosen = select_rows(findings, depth)
+        if query.diversity and lives and (crowd := find_duplicates(lives, chosen)) is not None:
+            kin = near_duplicate_rows(findings, crowd)
             if is_flooded(findings, kin):
-                deep = depth_of(asked, vectors, max(wanted, DEEP))
+                deep = retrieval_depth(asked, vectors, max(wanted, DEEP_CANDIDATES))
                 findings = found(deep)
-                kin = kin_of(findings, crowd)
-            thin = Rarity(lives, question.audience, asked, kin)
+                kin = near_duplicate_rows(findings, crowd)
+            thin = TermWeights(lives, question.audience, asked, kin)
             if not thin.is_like(rarity):
-                rarity, words = thin, _weighted(lives, thin)
+                rarity, words = thin, _weighted_terms(lives, thin)
                 findings = [
-                    find_by_words(finding, some, mask, count, deep.words)
+                    find_again_by_words(finding, some, mask, count, deep.words)
                     for finding, some, (mask, count) in zip(findings, words, masks, strict=True)
                 ]
-                kin = kin_of(findings, crowd)
-            chosen = chosen_rows(thinned(findings, kin, wanted), depth)
+                kin = near_duplicate_rows(findings, crowd)
+            chosen = select_rows(cap_duplicates(findings, kin, wanted), depth)
         parts = [
-            measure(place, lives[place], asked, words[place], vectors, rows)
+            measure_signals(place, lives[place], asked, words[place], vectors, rows)
             for place, rows in enumerate(chosen)
             if len(rows)
         ]
-        signals = joined(parts) if parts else None
+        signals = concatenate_signals(parts) if parts else None
         names = self._names(vectors)
-        return _Moment(lives, masks, asked, vectors, signals, names, self._weights, rarity)
+        return _QueryContext(lives, masks, asked, vectors, signals, names, self._weights, rarity)
 
-    def _vectors(self, asked: Asked) -> Mapping[str, Vectors]:
+    def _vectors(self, asked: ParsedQuery) -> Mapping[str, Vectors]:
         return {
-            name: _encoded(space.embedder, asked.units)
+            name: _encode_query(space.embedder, asked.units)
             for name, space in self.index.spaces.items()
             if self._weight_of(space) > 0 and space.embedder.is_ready
         }
 
-    def _weight_of(self, space: Space) -> float:
+    def _weight_of(self, space: VectorSpace) -> float:
         return self._weights.network if space.has_examples else self._weights.static
 
-    def _names(self, vectors: Mapping[str, Vectors]) -> Names:
+    def _names(self, vectors: Mapping[str, Vectors]) -> SpaceNames:
         if not vectors:
             return _NO_NAMES
         network = [name for name in vectors if self.index.spaces[name].has_examples]
         static = [name for name in vectors if not self.index.spaces[name].has_examples]
-        return Names(network=network[0] if network else None, static=static[0] if static else None)
+        return SpaceNames(network=network[0] if network else None, static=static[0] if static else None)
 
 
-def _weighted(lives: Sequence[Live], rarity: Rarity) -> list[Weighted]:
-    return [Weighted(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)]
+def _weighted_terms(lives: Sequence[SegmentReader], rarity: TermWeights) -> list[WeightedTerms]:
+    return [
+        WeightedTerms(live.segment, rarity.numbers[at], rarity.weights, rarity.heavy) for at, live in enumerate(lives)
+    ]
 
 
-def _encoded(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
+def _encode_query(embedder: Embedder, units: tuple[str, ...]) -> Vectors:
     """On a grid of whole numbers: products with stored codes, whole numbers too, then add up to the same in any order, so
     that no figure tells beside how many others a record was measured."""
-    parts = reader_of_parts(embedder) if len(units) > 1 else None
+    parts = find_parts_embedder(embedder) if len(units) > 1 else None
     made = embedder.encode(units) if parts is None else parts.encode_parts(units[0], units[1:])
-    return np.asarray(np.rint(made * GRID) / GRID, dtype=np.float32)
+    return np.asarray(np.rint(made * QUERY_GRID) / QUERY_GRID, dtype=np.float32)
 
 
-class _Moment(NamedTuple):
+class _QueryContext(NamedTuple):
     """One question against one state of the index."""
 
-    lives: Sequence[Live]
+    lives: Sequence[SegmentReader]
     masks: Sequence[tuple[Mask, int]]
-    asked: Asked
+    asked: ParsedQuery
     vectors: Mapping[str, Vectors]
     signals: Signals | None
-    names: Names
-    weights: Weights
-    rarity: Rarity
+    names: SpaceNames
+    weights: SignalWeights
+    rarity: TermWeights
 
 
-class _Order:
+class _CandidateOrder:
     """The candidates in order, best first."""
 
-    def __init__(self, moment: _Moment, now: float) -> None:
+    def __init__(self, moment: _QueryContext, now: float) -> None:
         self._moment = moment
         self._signals = signals = moment.signals
         if signals is None:
@@ -277,9 +338,9 @@ class _Order:
         self.scores: F64 = np.frombuffer(figures, dtype=np.float64)
 
     def _placed(self, signals: Signals, now: float) -> tuple[bytes, bytes, bytes]:
-        moment, rules = self._moment, calibration.rules_of(self._moment.names)
+        moment, rules = self._moment, scoring.curve_for(self._moment.names)
         if not moment.asked.terms:
-            return placed_by(calibration.by_tags_alone(signals.preferred), signals, rules)
+            return placed_by(scoring.score_by_tags(signals.preferred), signals, rules)
         foreign, doubtful = self._foreign(signals)
         return placed(signals, moment.names, moment.weights, moment.rarity.total, foreign, doubtful, now, rules)
 
@@ -292,9 +353,9 @@ class _Order:
         if self._moment.rarity.known < _KNOWN_SHARE * len(self._moment.asked.terms):
             return np.ones(len(theirs), dtype=np.bool_), None
         question = self._moment.asked.units[0]
-        mine = language_of(question)
+        mine = detect_language(question)
         if mine == UNKNOWN:
-            if speaks_no_english(question):
+            if is_not_english(question):
                 return None, np.ones(len(theirs), dtype=np.bool_)
             return None, (theirs != UNKNOWN) & (theirs != ENGLISH)
         return (theirs != mine) & (theirs != UNKNOWN), None if mine == ENGLISH else theirs == UNKNOWN
@@ -305,13 +366,13 @@ class _Order:
         found: list[Hit] = []
         for some in self._spread(limit) if is_spread else self._in_order(limit, frozenset()):
             for at, agent_id, score in zip(some, *self._called(some), strict=True):
-                if (score >= _NOISE or self._is_named(at)) and alive(agent_id):
+                if (score >= _NOISE_SCORE or self._is_named(at)) and alive(agent_id):
                     found.append(Hit(agent_id, score, self._near(at) if is_told else None))
                     if len(found) == limit:
                         return found
         return found
 
-    def _near(self, at: int) -> Nearness | None:
+    def _near(self, at: int) -> MatchSignals | None:
         """What was measured of one candidate, by the unit of the question that fits it best."""
         signals, moment, at = self._signals, self._moment, self._places[at]
         if signals is None or not moment.asked.terms:
@@ -319,11 +380,11 @@ class _Order:
         words = float(signals.lexical[at].max()) / max(moment.rarity.total, 1e-6)
         name = moment.names.network
         if name is None or not signals.covered[name][at]:
-            return Nearness(words=min(1.0, words))
+            return MatchSignals(words=min(1.0, words))
         live, row = moment.lives[int(signals.place[at])], int(signals.rows[at])
         example, place = nearest_example(live, name, row, moment.vectors[name])
         context = float(np.clip(signals.centres[name][at].max(), 0, 1))
-        return Nearness(words=min(1.0, words), context=context, example=example, place=place)
+        return MatchSignals(words=min(1.0, words), context=context, example=example, place=place)
 
     def _is_named(self, at: int) -> bool:
         """True when a word or a tag of the question stands in the record: that may be little, but it is no noise."""
@@ -337,10 +398,10 @@ class _Order:
             return [], []
         if len(lives) == 1:
             arrays = lives[0].segment.arrays
-            return called(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SHOWN)
+            return called(arrays["id_bytes"], arrays["id_starts"], self._rows, self.scores, some, _SCORE_STEPS)
         segments = [lives[int(signals.place[self._places[at]])].segment for at in some]
         ids = [segment.id_of(int(self._rows[at])) for segment, at in zip(segments, some, strict=True)]
-        return ids, in_steps(self.scores[list(some)], _SHOWN)
+        return ids, in_steps(self.scores[list(some)], _SCORE_STEPS)
 
     def _spread(self, limit: int) -> Iterator[Sequence[int]]:
         """Positions, the best of each ten open to others. Beyond what is shown the order is as it was."""
@@ -359,9 +420,11 @@ class _Order:
 
     def _spread_to(self, limit: int, count: int) -> list[int] | None:
         """The first so many; None where the first `limit` are open as they stand."""
-        top = max(_SPREAD, 2 * limit)
+        top = max(_DIVERSIFIED, 2 * limit)
         rows, (prints, owners, since) = self._columns(self._rows[:top], ("fingerprint", "owner", "since"))
-        return spread_places(self.scores[:top], rows, prints, owners, since, _NOBODYS, RULES, limit, count)
+        return spread_places(
+            self.scores[:top], rows, prints, owners, since, _SHARED_OWNERS, DIVERSITY_RULES, limit, count
+        )
 
     def _columns(self, rows: Rows, names: Sequence[str]) -> tuple[Rows, list[npt.NDArray[Any]]]:
         """Traits of the first candidates, and where they stand in them: of one segment they are read where they are."""
@@ -379,33 +442,37 @@ class _Order:
         return np.arange(len(rows), dtype=np.uint32), found
 
 
-def _rest(moment: _Moment, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]) -> list[Hit]:
+def _filter_only_hits(
+    moment: _QueryContext, hits: Sequence[Hit], limit: int, alive: Callable[[str], bool]
+) -> list[Hit]:
     """What passes the filters but says nothing of the words: by id, with the least score, deprecated ones last."""
     seen = {hit.id for hit in hits}
-    score = min([_BASE, *(hit.score for hit in hits)])
+    score = min([_FILTER_ONLY_SCORE, *(hit.score for hit in hits)])
     found: list[Hit] = []
     for is_deprecated in (False, True):
         ids = [
             agent_id
             for live, (mask, _) in zip(moment.lives, moment.masks, strict=True)
-            for agent_id in _first(live, mask & (live.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE)
+            for agent_id in _first_ids(
+                live, mask & (live.segment.deprecated == is_deprecated), limit + len(seen) + _SPARE
+            )
         ]
-        shown = round(score * calibration.DEPRECATED if is_deprecated else score, _PLACES)
+        shown = round(score * scoring.DEPRECATED_FACTOR if is_deprecated else score, _SCORE_DECIMALS)
         found += [Hit(agent_id, shown) for agent_id in sorted(ids) if agent_id not in seen and alive(agent_id)]
         if len(hits) + len(found) >= limit:
             break
     return found[: limit - len(hits)]
 
 
-def _first(live: Live, mask: Mask, count: int) -> list[str]:
+def _first_ids(live: SegmentReader, mask: Mask, count: int) -> list[str]:
     rows = np.flatnonzero(mask)
     if len(rows) > count:
         rows = rows[np.argpartition(live.segment.mark[rows], count)[:count]]
     return [live.segment.id_of(int(row)) for row in rows]
 
 
-_BASE: Final = 0.05  # of an agent that passes the filters and no more
+_FILTER_ONLY_SCORE: Final = 0.05  # of an agent that passes the filters and no more
 
 
-def _waiting(skipped: int) -> tuple[str, ...]:
+def _unindexed_warning(skipped: int) -> tuple[str, ...]:
     return (f"{skipped} agents registered a moment ago are not searched yet.",) if skipped else ()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from waypost.errors import InvalidParameter
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.query import FACETS, Facets, Suggestions
-from waypost.registry.engine import Registry
-from waypost.registry.reasons import suggestion_warnings
-from waypost.server.asgi import AnyResponse, Request, json_response
-from waypost.server.reading import FILTERS, read_filters
-from waypost.server.routes import Body, Call, Parameter, Route
-from waypost.server.shapes import OVERVIEW
+from waypost.registry.find.empty_results import suggestion_warnings
+from waypost.registry.registry import Registry
+from waypost.server.http.asgi import AnyResponse, Request, json_response
+from waypost.server.http.request_params import LIST_FILTER_PARAMETERS, read_filters
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.server.response_schemas import OVERVIEW
 
 
 def facets_route(registry: Registry) -> Route:
-    async def handle(call: Call) -> AnyResponse:
+    async def handle(call: RequestContext) -> AnyResponse:
         filters = read_filters(call.request)
         overview = registry.facets(
             call.principal,
@@ -34,8 +34,11 @@ def facets_route(registry: Registry) -> Route:
         operation="facets",
         handler=handle,
         summary="Count agents by tag, protocol, status and owner",
-        parameters=(*FILTERS, Parameter(name="facet", schema={"type": "array", "items": {"enum": list(FACETS)}})),
-        answers={200: Body(schema=OVERVIEW)},
+        parameters=(
+            *LIST_FILTER_PARAMETERS,
+            ParameterSpec(name="facet", schema={"type": "array", "items": {"enum": list(FACETS)}}),
+        ),
+        answers={200: BodySpec(schema=OVERVIEW)},
     )
 
 

@@ -7,12 +7,11 @@ or writes anything.
 
 from __future__ import annotations
 
-from waypost.settings.connection import Connection, find_admin_token
-from waypost.settings.loading import CONFIG_FILE, load_connection, load_settings
-from waypost.settings.places import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, data_folder, is_loopback
-from waypost.settings.row import PREFIX, Kind, Setting
-from waypost.settings.rows import CLIENT_SETTINGS, SERVICE_SETTINGS, SETTINGS
-from waypost.settings.service import Settings
+from waypost.settings.loader import CONFIG_FILE, load_connection_settings, load_settings
+from waypost.settings.locations import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, data_folder, is_loopback
+from waypost.settings.service import ConnectionSettings, Settings, find_admin_token
+from waypost.settings.setting import PREFIX, Kind, Setting
+from waypost.settings.table import CLIENT_SETTINGS, SERVICE_SETTINGS, SETTINGS
 
 __all__ = [
     "SETTINGS",
@@ -22,8 +21,8 @@ __all__ = [
     "Kind",
     "Settings",
     "load_settings",
-    "Connection",
-    "load_connection",
+    "ConnectionSettings",
+    "load_connection_settings",
     "find_admin_token",
     "data_folder",
     "is_loopback",

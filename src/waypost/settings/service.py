@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -10,8 +11,7 @@ from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import ClientSubject, Issuer, check_client_subjects, check_issuers
 from waypost.model.principal import PUBLIC
-from waypost.settings.addresses import check_range_of_addresses, check_url
-from waypost.settings.places import is_loopback
+from waypost.settings.locations import ADMIN_TOKEN_FILE, check_cidr, check_url, is_loopback
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,9 +106,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.base_url is not None:
             check_url(self.base_url, "base_url")
         for text in self.allow_cidrs:
-            check_range_of_addresses(text, "allow_cidrs")
+            check_cidr(text, "allow_cidrs")
         for text in self.trusted_proxies:
-            check_range_of_addresses(text, "trusted_proxies")
+            check_cidr(text, "trusted_proxies")
         self._check_needs()
         check_issuers(self.outside_issuers)
         check_client_subjects(self.client_subjects)
@@ -155,3 +155,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
         scheme = "http" if self.tls_cert is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}"
+
+
+# ---- How a client reaches a service, as a value; and the admin token, which never leaves this machine.
+
+
+class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a client goes, and as whom."""
+
+    base_url: str
+    token: str | None
+    timeout: float
+    ca: Path | None = None
+    cert: Path | None = None
+    cert_key: Path | None = None
+    named: bool = False  # by a flag or a variable, rather than found on this machine
+
+
+def find_admin_token(data: Path, base_url: str) -> str | None:
+    """The admin token of the service on this machine. It is never offered to another host."""
+    if not is_loopback(urlsplit(base_url).hostname or ""):
+        return None
+    try:
+        return (data / ADMIN_TOKEN_FILE).read_text("ascii").strip() or None
+    except (OSError, ValueError):
+        return None

@@ -1,39 +1,92 @@
-"""The reference store: everything in dictionaries, nothing after the process. Says by its brevity what a store must do."""
+"""The audit trail in memory: the same tree as in the file."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 
 from waypost import limits
 from waypost.model.events import Event
-from waypost.model.history import Version, replaced_version
-from waypost.model.registration import Brief, Entry, Registration, brief_of
-from waypost.registry.entries import entry_of
+from waypost.model.history import RecordVersion, replaced_version
+from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary, summarize_registration
+from waypost.registry.audit_trail import audit_leaf
+from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import (
-    Answer,
-    AuditPage,
+    ANY_VALUE,
+    AuditEntry,
+    AuditLogPage,
     AuditQuery,
-    Change,
     Command,
-    Committed,
-    Held,
+    CommandResult,
+    CommittedChange,
     Idempotency,
-    Noted,
+    KeyValueItem,
+    KeyValueWrite,
+    NoteListener,
+    RegistrationChange,
+    StoreState,
     Tombstone,
 )
-from waypost.stores.memory_audit import MemoryAudit
-from waypost.stores.outcome import (
-    closed_refusal,
+from waypost.stores.commit import (
     commit_change,
+    from_logged_event,
     is_renewal,
-    kept_answer,
-    logged_event,
-    read_logged,
-    replay,
+    replay_result,
+    store_closed_error,
+    strip_result,
+    to_logged_event,
     without_documents,
 )
-from waypost.trust.merkle import Span
+from waypost.trust.audit.merkle import TILE_WIDTH, Span, TileFrontier, leaf_hash, span_hash
+
+
+class MemoryAuditLog:
+    def __init__(self) -> None:
+        self._frontier = TileFrontier()
+        self._leaves: dict[int, bytes] = {}  # by number, without the oldest
+        self._tiles: dict[tuple[int, int], bytes] = {}
+
+    @property
+    def size(self) -> int:
+        return self._frontier.size
+
+    def append(self, entries: Sequence[AuditEntry]) -> None:
+        for entry in entries:
+            number = self.size + 1
+            self._leaves[number] = leaf = audit_leaf(entry, number)
+            for tile in self._frontier.append(leaf_hash(leaf)):
+                self._tiles[tile.level, tile.number] = tile.hashes
+
+    def page(self, query: AuditQuery) -> AuditLogPage:
+        oldest = next(iter(self._leaves), 1)
+        after = max(query.after, oldest - 1)
+        last = min(self.size, after + limits.AUDIT_SCAN)
+        found: list[bytes] = []
+        for number in range(after + 1, last + 1):
+            if len(found) == query.limit:
+                last = number - 1
+                break
+            if all(part in self._leaves[number] for part in query.parts()):
+                found.append(self._leaves[number])
+        return AuditLogPage(leaves=found, size=self.size, oldest=oldest, next_after=last if last < self.size else None)
+
+    def hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        return [span_hash(span, self._tile) for span in spans]
+
+    def _tile(self, level: int, number: int) -> bytes:
+        return self._tiles.get((level, number)) or self._frontier.row(level)
+
+    def prune(self, keep: int) -> int:
+        last = max(0, self.size - max(keep, 1)) // TILE_WIDTH * TILE_WIDTH
+        gone = [number for number in self._leaves if number <= last]
+        for number in gone:
+            del self._leaves[number]
+        return len(gone)
+
+
+# ---- The reference store: everything in dictionaries, nothing after the process. Says by its brevity what a store must do.
 
 _PAGE = 1024
 
@@ -44,16 +97,18 @@ class MemoryStore:
         self._aliases: dict[str, str] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._events: dict[int, Event] = {}  # in the order of revisions
-        self._answers: dict[str, tuple[Idempotency, Answer]] = {}
+        self._answers: dict[str, tuple[Idempotency, CommandResult]] = {}
         self._secrets: dict[str, bytes] = {}
         self._revision = 0
         self._notes: dict[str, bytes] = {}
-        self._history: dict[str, list[Version]] = {}  # newest first
-        self._audit = MemoryAudit()
-        self._listener: Callable[[Sequence[Committed]], None] | None = None
-        self._noted: Noted | None = None
+        self._history: dict[str, list[RecordVersion]] = {}  # newest first
+        self._audit = MemoryAuditLog()
+        self._listener: Callable[[Sequence[CommittedChange]], None] | None = None
+        self._noted: NoteListener | None = None
 
-    async def open(self, listener: Callable[[Sequence[Committed]], None], noted: Noted | None = None) -> None:
+    async def open(
+        self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
+    ) -> None:
         self._listener = listener
         self._noted = noted
 
@@ -65,19 +120,19 @@ class MemoryStore:
 
     # --- Writing ---------------------------------------------------------------------------------
 
-    async def execute(self, command: Command) -> Answer:
+    async def execute(self, command: Command) -> CommandResult:
         if self._listener is None:
-            raise closed_refusal()
+            raise store_closed_error()
         known = self._answers.get(command.idempotency.key) if command.idempotency else None
         if known is not None and command.idempotency is not None:
-            return replay(known[1], known[0].fingerprint, command.idempotency)
+            return replay_result(known[1], known[0].fingerprint, command.idempotency)
         decision = command.decide(self._held(command.keys, command.notes))
-        answer = Answer(outcome=decision.outcome, registration=decision.registration, revision=self._revision)
+        answer = CommandResult(outcome=decision.outcome, registration=decision.registration, revision=self._revision)
         committed = None
         if decision.change is not None:
             committed = commit_change(decision.change, self._revision + 1)
             self._apply(decision.change, committed)
-            answer = Answer(
+            answer = CommandResult(
                 outcome=decision.outcome,
                 registration=committed.registration or decision.registration,
                 revision=committed.event.revision,
@@ -85,7 +140,7 @@ class MemoryStore:
         self._put_notes(decision.notes)
         self._audit.append(decision.audit)
         if command.idempotency is not None and decision.refusal is None:
-            self._answers[command.idempotency.key] = (command.idempotency, kept_answer(answer))
+            self._answers[command.idempotency.key] = (command.idempotency, strip_result(answer))
         if decision.notes and self._noted is not None:
             self._noted(decision.notes)
         if committed is not None:
@@ -101,16 +156,16 @@ class MemoryStore:
             else:
                 self._notes[name] = value
 
-    def _held(self, keys: Sequence[str], notes: Sequence[str]) -> Held:
+    def _held(self, keys: Sequence[str], notes: Sequence[str]) -> StoreState:
         ids = dict.fromkeys(found for key in keys for found in (key, self._aliases.get(key)) if found is not None)
-        return Held(
+        return StoreState(
             registrations={each: self._registrations[each] for each in ids if each in self._registrations},
             tombstones={key: self._tombstones[key] for key in keys if key in self._tombstones},
             revision=self._revision,
             notes={name: self._notes[name] for name in notes if name in self._notes},
         )
 
-    def _apply(self, change: Change, committed: Committed) -> None:
+    def _apply(self, change: RegistrationChange, committed: CommittedChange) -> None:
         event = committed.event
         before = self._registrations.pop(event.id, None)
         after = committed.registration
@@ -126,10 +181,10 @@ class MemoryStore:
             self._name(event.id, before, after)
         if change.tombstone is not None:
             self._tombstones[change.tombstone.id] = change.tombstone
-        self._events[event.revision] = logged_event(event)
+        self._events[event.revision] = to_logged_event(event)
         self._revision = event.revision
 
-    def _keep_version(self, version: Version | None, agent_id: str) -> None:
+    def _keep_version(self, version: RecordVersion | None, agent_id: str) -> None:
         if version is None:
             return
         versions = [version, *self._history.get(agent_id, ())][: limits.HISTORY_VERSIONS]
@@ -163,7 +218,7 @@ class MemoryStore:
             rows += 1
         return rows
 
-    async def document(self, entry: Entry, dialect: str) -> tuple[str, bytes] | None:
+    async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
         registration = self._registrations.get(entry.id)
         source = registration.source(dialect) if registration is not None else None
         return None if registration is None or source is None else (registration.etag, source.document)
@@ -178,7 +233,7 @@ class MemoryStore:
     async def revision(self) -> int:
         return self._revision
 
-    async def entries(self) -> AsyncIterator[Sequence[Entry]]:
+    async def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
         ids = sorted(self._registrations)
         for start in range(0, len(ids), _PAGE):
             page = (self._registrations.get(each) for each in ids[start : start + _PAGE])
@@ -188,9 +243,9 @@ class MemoryStore:
         found = {each: self._registrations[each] for each in ids if each in self._registrations}
         return found if sources else {each: without_documents(value) for each, value in found.items()}
 
-    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
         ids = (entry.id for entry in entries)
-        return {each: brief_of(self._registrations[each]) for each in ids if each in self._registrations}
+        return {each: summarize_registration(self._registrations[each]) for each in ids if each in self._registrations}
 
     async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
         wanted = sorted(self._registrations if ids is None else set(ids))
@@ -206,10 +261,10 @@ class MemoryStore:
         found = ((name, value) for name, value in self._notes.items() if name.startswith(prefix) and name > after)
         return sorted(found)[:limit]
 
-    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[Version]:
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[RecordVersion]:
         return self._history.get(agent_id, [])[:limit]
 
-    async def audit(self, query: AuditQuery) -> AuditPage:
+    async def audit(self, query: AuditQuery) -> AuditLogPage:
         return self._audit.page(query)
 
     async def audit_size(self) -> int:
@@ -221,7 +276,110 @@ class MemoryStore:
     async def events(self, after: int, limit: int) -> Sequence[Event]:
         first = max(after + 1, await self.oldest_event())
         found = (self._events[revision] for revision in islice(range(first, self._revision + 1), limit))
-        return [read_logged(event, self._registrations.get(event.id)) for event in found]
+        return [from_logged_event(event, self._registrations.get(event.id)) for event in found]
 
     async def oldest_event(self) -> int:
         return next(iter(self._events), self._revision + 1)
+
+
+# ---- The reference keeper: a dictionary of sorted keys, nothing after the process. Says by its brevity what a keeper must do.
+
+_SWEEP_EVERY = 256  # commits; what has expired is forgotten then
+
+
+class MemoryKeyValueStore:
+    def __init__(self) -> None:
+        self._things: dict[str, dict[str, KeyValueItem]] = {}
+        self._order: dict[str, list[str]] = {}  # the keys of a kind, since somebody asked for them and nothing changed
+        self._first_end = math.inf  # nothing ends before
+        self._commits = 0
+        self._open = False
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+
+    async def healthy(self) -> bool:
+        return self._open
+
+    async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
+        if not self._open:
+            raise store_closed_error()
+        for write in writes:
+            expected = write.expected
+            if expected is ANY_VALUE or expected == ANY_VALUE:
+                continue
+            if self._value(write.kind, write.key, now) != expected:
+                return False
+        for write in writes:
+            value = write.value
+            if value is None:
+                self._remove(write)
+            else:
+                self._put(write, value)
+        self._commits += 1
+        if self._commits % _SWEEP_EVERY == 0:
+            self._sweep(now)
+        return True
+
+    def _remove(self, write: KeyValueWrite) -> None:
+        things = self._things.get(write.kind)
+        if things is not None and things.pop(write.key, None) is not None and self._order:
+            self._order.pop(write.kind, None)
+
+    def _put(self, write: KeyValueWrite, value: bytes) -> None:
+        key, ends = write.key, write.expires_at
+        things = self._things.get(write.kind)
+        if things is None:
+            things = self._things[write.kind] = {}
+        if self._order and key not in things:
+            self._order.pop(write.kind, None)
+        things[key] = KeyValueItem(key, value, ends)
+        if ends is not None and ends < self._first_end:
+            self._first_end = ends
+
+    def _sweep(self, now: float) -> None:
+        if now < self._first_end:
+            return
+        for kind, things in self._things.items():
+            self._things[kind] = {key: kept for key, kept in things.items() if not _is_over(kept, now)}
+        self._order.clear()
+        ends = (kept.expires_at for things in self._things.values() for kept in things.values())
+        self._first_end = min((end for end in ends if end is not None), default=math.inf)
+
+    async def get(self, kind: str, key: str, now: float) -> bytes | None:
+        return self._value(kind, key, now)
+
+    def _value(self, kind: str, key: str, now: float) -> bytes | None:
+        if not self._open:
+            raise store_closed_error()
+        things = self._things.get(kind)
+        kept = None if things is None else things.get(key)
+        return None if kept is None or _is_over(kept, now) else kept.value
+
+    async def scan(
+        self, kind: str, now: float, *, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[KeyValueItem]:
+        return list(islice(self._found(kind, now, prefix, after), limit))
+
+    async def count(self, kind: str, now: float, *, prefix: str = "") -> int:
+        return sum(1 for _ in self._found(kind, now, prefix, ""))
+
+    def _found(self, kind: str, now: float, prefix: str, after: str) -> Iterator[KeyValueItem]:
+        if not self._open:
+            raise store_closed_error()
+        if kind not in self._order:
+            self._order[kind] = sorted(self._things.get(kind, ()))
+        keys = self._order[kind]
+        for key in islice(keys, max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0), None):
+            if not key.startswith(prefix):
+                return
+            kept = self._things[kind][key]
+            if not _is_over(kept, now):
+                yield kept
+
+
+def _is_over(kept: KeyValueItem, now: float) -> bool:
+    return kept.expires_at is not None and kept.expires_at <= now

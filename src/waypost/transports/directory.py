@@ -1,6 +1,6 @@
 """What a listener knows of the agents around it: who was seen, until when, signed by which key.
 
-Pure: messages and times go in, sightings come out. Every message is judged as on first use (`trust/admission.py`): it must be
+Pure: messages and times go in, sightings come out. Every message is judged as on first use (`trust/announce/admission.py`): it must be
 signed; the first key of an id is bound to it, another one needs the word of that key; a replay is none. So a spoofed message
 never takes the place of a verified one (THREATS L1). A listener's word counts for itself alone; a registry has its own gate.
 """
@@ -15,26 +15,31 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from waypost import limits
-from waypost.dialects.announce_capabilities import read_capabilities
 from waypost.errors import InvalidDocument, QuotaExceeded, Replayed
-from waypost.model.announce_version import parse_minor
 from waypost.model.json import JsonObject
 from waypost.model.times import find_instant
 from waypost.model.verdict import Verdict
+from waypost.protocols.announce.codec import read_capabilities
+from waypost.protocols.announce.messages import AgentQuery, parse_minor
 from waypost.transports.port import Sighting, SightingKind
-from waypost.trust.admission import PINNED, Admitted, Announcement, Terms, admit
-from waypost.trust.announced import read_announced
-from waypost.trust.pins import Pin
-from waypost.trust.replay import Stamp
-from waypost.wire.announce import AgentQuery
+from waypost.trust.announce.admission import (
+    PIN_CHECK,
+    AdmissionPolicy,
+    AdmissionRequest,
+    AdmissionResult,
+    AnnouncementStamp,
+    admit,
+)
+from waypost.trust.announce.key_pins import AgentPin
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
 
-FIRST_USE = Terms(mode="tofu", authenticated=False)
+FIRST_USE = AdmissionPolicy(mode="tofu", authenticated=False)
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_SEEN_FIRST = "the key was seen first by this listener; nothing else binds it to the id"
+_TRUST_ON_FIRST_USE = "the key was seen first by this listener; nothing else binds it to the id"
 _STAMPS = ("__seq", "__iat")
 
 
-class _Seen(msgspec.Struct):
+class _KnownAgent(msgspec.Struct):
     message: JsonObject
     source: str  # of the last word
     first: str  # of the first
@@ -46,14 +51,14 @@ class _Seen(msgspec.Struct):
     suspect: bool = False
 
 
-class Directory:
+class AgentDirectory:
     def __init__(
         self,
         transport: str,
         *,
-        terms: Terms = FIRST_USE,
-        pins: Callable[[str], Pin | None] = lambda agent_id: None,
-        bound: Callable[[Pin], object] = lambda pin: None,
+        terms: AdmissionPolicy = FIRST_USE,
+        pins: Callable[[str], AgentPin | None] = lambda agent_id: None,
+        bound: Callable[[AgentPin], object] = lambda pin: None,
         most: int = limits.DIRECTORY_AGENTS,
         most_of_source: int | None = None,
     ) -> None:
@@ -66,8 +71,8 @@ class Directory:
         self._most = most
         self._most_of_source = most_of_source
         self._sources: Counter[str] = Counter()  # agents by the machine that told of them first
-        self._seen: dict[str, _Seen] = {}
-        self._pins: OrderedDict[str, Pin] = OrderedDict()  # outlive what was seen, so that old words stay old
+        self._seen: dict[str, _KnownAgent] = {}
+        self._pins: OrderedDict[str, AgentPin] = OrderedDict()  # outlive what was seen, so that old words stay old
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -114,10 +119,10 @@ class Directory:
         """All that is known, as a newcomer is told."""
         return [self._sighting("added", agent_id, seen, now) for agent_id, seen in self._matching(query, now)]
 
-    def pin_of(self, agent_id: str) -> Pin | None:
+    def pin_of(self, agent_id: str) -> AgentPin | None:
         return self._pins.get(agent_id) or self._known_pins(agent_id)
 
-    def _matching(self, query: AgentQuery | None, now: float) -> Iterator[tuple[str, _Seen]]:
+    def _matching(self, query: AgentQuery | None, now: float) -> Iterator[tuple[str, _KnownAgent]]:
         for agent_id, seen in self._seen.items():
             if now < seen.expires_at and (query is None or query.matches(agent_id, seen.capabilities)):
                 yield agent_id, seen
@@ -125,7 +130,7 @@ class Directory:
     # --- Judging ---------------------------------------------------------------------------------
 
     def _judge(
-        self, agent_id: str, seen: _Seen | None, message: JsonObject, source: str, ttl: int, now: float
+        self, agent_id: str, seen: _KnownAgent | None, message: JsonObject, source: str, ttl: int, now: float
     ) -> Sighting | None:
         capabilities = read_capabilities(message["agent"], "$.agent")
         said = announcement_of(agent_id, message)
@@ -137,7 +142,7 @@ class Directory:
             return self.remove(agent_id, now)
         verdicts = self._weighed(agent_id, admitted.verdicts)
         first = source if seen is None else seen.first
-        fresh = _Seen(message, source, first, capabilities, verdicts, said.stamp.iat, ttl, now + ttl)
+        fresh = _KnownAgent(message, source, first, capabilities, verdicts, said.stamp.iat, ttl, now + ttl)
         self._seen[agent_id] = fresh
         if seen is None:
             self._sources[machine_of(first)] += 1
@@ -155,7 +160,9 @@ class Directory:
         if known is not None and known.provisioned:
             return verdicts
         return tuple(
-            msgspec.structs.replace(each, state="unknown", reason=_SEEN_FIRST) if each.check == PINNED else each
+            msgspec.structs.replace(each, state="unknown", reason=_TRUST_ON_FIRST_USE)
+            if each.check == PIN_CHECK
+            else each
             for each in verdicts
         )
 
@@ -171,7 +178,7 @@ class Directory:
                 hint="Let it announce them to a registry.",
             )
 
-    def _forget(self, agent_id: str) -> _Seen:
+    def _forget(self, agent_id: str) -> _KnownAgent:
         seen = self._seen.pop(agent_id)
         machine = machine_of(seen.first)
         self._sources[machine] -= 1
@@ -179,7 +186,7 @@ class Directory:
             del self._sources[machine]
         return seen
 
-    def _keep_pin(self, agent_id: str, before: Pin | None, pin: Pin | None) -> None:
+    def _keep_pin(self, agent_id: str, before: AgentPin | None, pin: AgentPin | None) -> None:
         if pin is None:
             return
         if before is None or _states(before) != _states(pin):
@@ -193,7 +200,7 @@ class Directory:
             else:
                 del self._pins[oldest]
 
-    def _sighting(self, kind: SightingKind, agent_id: str, seen: _Seen, now: float, source: str = "") -> Sighting:
+    def _sighting(self, kind: SightingKind, agent_id: str, seen: _KnownAgent, now: float, source: str = "") -> Sighting:
         return Sighting(
             kind=kind,
             agent_id=agent_id,
@@ -212,7 +219,7 @@ def machine_of(source: str) -> str:
     return host if mark and port.isdigit() and ("." in host or host.endswith("]")) else source
 
 
-def _states(pin: Pin) -> list[tuple[str, str]]:
+def _states(pin: AgentPin) -> list[tuple[str, str]]:
     return [(key.key_id, key.state) for key in pin.keys]
 
 
@@ -244,13 +251,13 @@ def ttl_of(message: JsonObject, default: int = limits.LAN_TTL_SECONDS) -> int:
     return min(most, max(least, asked if isinstance(asked, int) and not isinstance(asked, bool) else default))
 
 
-def announcement_of(agent_id: str, message: JsonObject) -> Announcement:
-    announced = read_announced(message)
+def announcement_of(agent_id: str, message: JsonObject) -> AdmissionRequest:
+    announced = parse_signed_announcement(message)
     metadata = message["agent"].get("metadata")
     told = metadata if isinstance(metadata, dict) else {}
-    return Announcement(
+    return AdmissionRequest(
         agent_id=agent_id,
-        stamp=Stamp(
+        stamp=AnnouncementStamp(
             digest=hashlib.sha256(announced.covered).hexdigest(),
             seq=sequence_of(message) or None,
             iat=find_instant(told.get("__iat")),
@@ -292,7 +299,7 @@ def _check_age(iat: float | None, now: float) -> None:
         )
 
 
-def _check_goodbye(said: Announcement, before: Pin | None, admitted: Admitted) -> None:
+def _check_goodbye(said: AdmissionRequest, before: AgentPin | None, admitted: AdmissionResult) -> None:
     """P-19: under a sequence of its own."""
     held = before.find_key(admitted.key_id) if before is not None and admitted.key_id is not None else None
     if said.stamp.seq is None or (held is not None and held.seq == said.stamp.seq):

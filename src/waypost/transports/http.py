@@ -20,11 +20,19 @@ from waypost import limits
 from waypost.errors import NotFound, Unavailable, WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.times import find_instant
-from waypost.transports.answers import Answers
-from waypost.transports.directory import Directory, agent_id_of
-from waypost.transports.listening import Listening, Subscriber
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting
-from waypost.wire.announce import AgentQuery, query_message
+from waypost.protocols.announce.messages import AgentQuery, build_query
+from waypost.transports.directory import AgentDirectory, agent_id_of
+from waypost.transports.port import (
+    QUERY_SECONDS,
+    Ack,
+    MessageContext,
+    MessageHandler,
+    QueryHandler,
+    SightingCallback,
+    TransportClock,
+)
+from waypost.transports.responses import QueryResponses
+from waypost.transports.subscriptions import Subscriber, Subscriptions
 
 log = logging.getLogger("waypost.transports")
 
@@ -41,18 +49,18 @@ class HttpTransport:
     def __init__(
         self,
         http: httpx.AsyncClient,
-        clock: Clock,
+        clock: TransportClock,
         *,
         random: randomness.Random | None = None,
-        directory: Directory | None = None,
+        directory: AgentDirectory | None = None,
     ) -> None:
         """`http` has the address of the registry and the credentials; it is closed with the transport."""
         self.source = str(http.base_url).rstrip("/")
         self._http = http
         self._clock = clock
         self._random = random or randomness.SystemRandom()
-        self._listening = Listening(Directory(self.name) if directory is None else directory, clock)
-        self._heard: Hear | None = None
+        self._listening = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
+        self._heard: MessageHandler | None = None
         self._following: asyncio.Task[None] | None = None
         self._names: dict[str, str] = {}  # the id of a record → agent_id
         self._announced: dict[str, JsonObject] = {}  # by agent_id: own words are not heard
@@ -86,7 +94,7 @@ class HttpTransport:
             return
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        answers = Answers(query)
+        answers = QueryResponses(query)
         try:
             async with asyncio.timeout(timeout):
                 async for message in self._pages(query):
@@ -98,12 +106,12 @@ class HttpTransport:
                 ) from None
         return answers.found()
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscriber:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
         subscriber = self._listening.subscribe(callback, query)
         self._follow()
         return subscriber
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         """A registry answers by itself: `answer` is not asked."""
         self._heard = heard
         if heard is not None:
@@ -119,7 +127,7 @@ class HttpTransport:
                 params |= {"capability": [wanted.text() for wanted in query.wanted]}
                 told = await self._ask("GET", _PATH, params=params)
             else:
-                told = await self._ask("POST", _PATH, params=params, content=dump_json(query_message(query)))
+                told = await self._ask("POST", _PATH, params=params, content=dump_json(build_query(query)))
             for body in _objects(told.get("agents")):
                 yield self._message(body)
             cursor = told.get("next_cursor")
@@ -219,7 +227,7 @@ class HttpTransport:
             return
         plain = {name: value for name, value in message.items() if name != "matched"}
         try:
-            await self._heard(plain, Heard(transport=self.name, source=self.source))
+            await self._heard(plain, MessageContext(transport=self.name, source=self.source))
         except WaypostError as error:
             log.debug("http: an announcement was refused: %s", error)
 

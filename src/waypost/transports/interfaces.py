@@ -66,7 +66,7 @@ def find_interface(text: str) -> Interface:
     try:
         told = ipaddress.IPv4Interface(text)
     except ValueError:
-        return _of_name(text)
+        return _named_interface(text)
     for name in _names():
         found = _find(name)
         if found is not None and found.address == told.ip:
@@ -76,7 +76,7 @@ def find_interface(text: str) -> Interface:
     raise _unknown(text)
 
 
-def find_way_out() -> str:
+def find_outbound_address() -> str:
     """The address, with a prefix, that this machine has towards others; its loopback where there are none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
@@ -95,7 +95,7 @@ def find_interfaces(texts: Iterable[str]) -> tuple[Interface, ...]:
     return found
 
 
-def _of_name(name: str) -> Interface:
+def _named_interface(name: str) -> Interface:
     found = _find(name) if name in _names() else None
     if found is None:
         raise _unknown(name)

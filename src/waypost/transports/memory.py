@@ -11,11 +11,11 @@ import random as randomness
 from collections.abc import Iterable
 
 from waypost.model.json import JsonObject, dump_json
-from waypost.transports.directory import Directory
-from waypost.transports.listening import Subscriber
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting
-from waypost.transports.station import Station
-from waypost.wire.announce import AgentQuery, parse_message, query_message
+from waypost.protocols.announce.messages import AgentQuery, build_query, parse_message
+from waypost.transports.directory import AgentDirectory
+from waypost.transports.dispatcher import Dispatcher
+from waypost.transports.port import QUERY_SECONDS, Ack, MessageHandler, QueryHandler, SightingCallback, TransportClock
+from waypost.transports.subscriptions import Subscriber
 
 EVERYBODY = AgentQuery()
 
@@ -24,7 +24,13 @@ class MemoryNetwork:
     """Where transports meet. `loss`, `duplication` and `reordering` are chances from 0 to 1, and may be changed at any time."""
 
     def __init__(
-        self, clock: Clock, *, seed: int = 0, loss: float = 0.0, duplication: float = 0.0, reordering: float = 0.0
+        self,
+        clock: TransportClock,
+        *,
+        seed: int = 0,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        reordering: float = 0.0,
     ) -> None:
         self.clock = clock
         self.loss = loss
@@ -37,7 +43,9 @@ class MemoryNetwork:
         self._pending: list[tuple[str, str, bytes]] = []  # from, to, data
         self._working: set[asyncio.Task[None]] = set()
 
-    def transport(self, address: str, *, name: str = "memory", directory: Directory | None = None) -> MemoryTransport:
+    def transport(
+        self, address: str, *, name: str = "memory", directory: AgentDirectory | None = None
+    ) -> MemoryTransport:
         """A new end of the network; it takes part from `open` to `close`."""
         return MemoryTransport(self, address, name, directory)
 
@@ -89,11 +97,11 @@ class MemoryNetwork:
 
 
 class MemoryTransport:
-    def __init__(self, network: MemoryNetwork, address: str, name: str, directory: Directory | None) -> None:
+    def __init__(self, network: MemoryNetwork, address: str, name: str, directory: AgentDirectory | None) -> None:
         self.name = name
         self.address = address
         self._network = network
-        self._station = Station(name, network.clock, randomness.Random(address), directory)
+        self._station = Dispatcher(name, network.clock, randomness.Random(address), directory)
 
     async def open(self) -> None:
         self._network.join(self)
@@ -112,15 +120,15 @@ class MemoryTransport:
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
         asked = self._station.ask(query)
-        self._network.send(self.address, query_message(asked))
+        self._network.send(self.address, build_query(asked))
         return await self._station.collect(asked, timeout)
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscriber:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
         subscriber = self._station.listening.subscribe(callback, query)
-        self._network.send(self.address, query_message(query or EVERYBODY))
+        self._network.send(self.address, build_query(query or EVERYBODY))
         return subscriber
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         self._station.serve(answer, heard)
 
     def echoed_at(self) -> float | None:

@@ -1,11 +1,8 @@
-"""What every carrier of announcements offers (announce.md §6, P-20), whatever it is made of.
-
-A transport carries messages verbatim: it knows no registry and no policy. Whoever calls it signs what is announced, repeats
-it in time, and judges what is heard. Callbacks never run under a lock, and may call the transport again.
-"""
+"""Why a connection failed, in the words of the system: libraries wrap them in addresses and numbers that nobody asked for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -14,13 +11,28 @@ import msgspec
 from waypost.model.json import JsonObject
 from waypost.model.principal import Principal
 from waypost.model.verdict import Verdict
-from waypost.wire.announce import AgentQuery
+from waypost.protocols.announce.messages import AgentQuery
+
+
+def describe_failure(error: BaseException | None) -> str:
+    if error is None:
+        return "it does not answer"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+# ---- What every carrier of announcements offers (announce.md §6, P-20), whatever it is made of.
+#
+# A transport carries messages verbatim: it knows no registry and no policy. Whoever calls it signs what is announced, repeats
+# it in time, and judges what is heard. Callbacks never run under a lock, and may call the transport again.
 
 QUERY_SECONDS = 5.0
+
 SightingKind = Literal["added", "updated", "rotated", "removed", "expired", "suspect"]
 
 
-class Clock(Protocol):
+class TransportClock(Protocol):
     def now(self) -> float:
         """Unix seconds."""
         ...
@@ -47,7 +59,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()  # what the listener found of its signature and key
 
 
-class Sender(Protocol):
+class MessageSender(Protocol):
     """Who sent a message, to a carrier that strangers can reach."""
 
     def is_flood(self) -> bool:
@@ -59,7 +71,7 @@ class Sender(Protocol):
         ...
 
 
-class Anybody:
+class UnknownSender:
     """Where senders are not told apart, or prove who they are."""
 
     def is_flood(self) -> bool:
@@ -68,21 +80,23 @@ class Anybody:
     def believe(self) -> None: ...
 
 
-ANYBODY = Anybody()
+UNKNOWN_SENDER = UnknownSender()
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class MessageContext(msgspec.Struct, frozen=True, kw_only=True):
     """How a message came in. `authenticated` is who the session proved to be, where the transport can prove that."""
 
     transport: str
     source: str
     authenticated: Principal | None = None
-    sender: Sender = ANYBODY
+    sender: MessageSender = UNKNOWN_SENDER
 
 
-OnSighting: TypeAlias = Callable[[Sighting], None]
-Answer: TypeAlias = Callable[[AgentQuery], Awaitable[list[JsonObject]]]
-Hear: TypeAlias = Callable[[JsonObject, Heard], Awaitable[JsonObject | None]]
+SightingCallback: TypeAlias = Callable[[Sighting], None]
+
+QueryHandler: TypeAlias = Callable[[AgentQuery], Awaitable[list[JsonObject]]]
+
+MessageHandler: TypeAlias = Callable[[JsonObject, MessageContext], Awaitable[JsonObject | None]]
 
 
 class Subscription(Protocol):
@@ -114,11 +128,11 @@ class Transport(Protocol):
         """Responses (or Announces) that fit, one for each agent, the one with the newest `__seq`."""
         ...
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscription:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscription:
         """Be told of what changes from now on. What is there already is told first, as `added`."""
         ...
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         """Answer queries and hear announcements of others: a registry, or an agent that answers for itself.
 
         `answer` gives the messages that fit; `heard` may give a message that goes back to the sender alone. A WaypostError
@@ -127,7 +141,7 @@ class Transport(Protocol):
         ...
 
 
-class Tally(msgspec.Struct, frozen=True):
+class DropCounts(msgspec.Struct, frozen=True):
     """What became of what was not handled, since the transport was made."""
 
     dropped: int = 0  # packets that were not even read: too many, or not of the link
@@ -135,14 +149,14 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Counted(Protocol):
+class CountsDrops(Protocol):
     """A transport that strangers can reach, and that counts what it does not handle."""
 
-    def tally(self) -> Tally: ...
+    def tally(self) -> DropCounts: ...
 
 
 @runtime_checkable
-class Echoing(Protocol):
+class HearsItself(Protocol):
     """A transport that hears its own words, and so can tell that it works (P-30)."""
 
     def echoed_at(self) -> float | None:

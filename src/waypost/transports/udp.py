@@ -1,51 +1,243 @@
-"""Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `wire/announce_udp.py`, rules in `station.py`.
+"""The sockets of UDP broadcast: on each interface one that listens on the common port, and one that speaks.
 
-Questions are answered to who asked alone, after a moment of chance, and only by whoever has an answer. A source that has
-not proved itself is sent no more than it sent (THREATS L5): our questions are padded to a datagram, so that one answer fits;
-for more, the source is sent a cookie first, with which it repeats its question.
+Several processes of a machine share the listening port, and a broadcast reaches all of them; what is sent to one alone comes to
+the port that it speaks from. Whatever comes from beyond the link is dropped here (THREATS L2).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random as randomness
-from collections.abc import Coroutine, Sequence
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import lru_cache
 from typing import Any
 
 from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.model.json import JsonObject, dump_json
-from waypost.transports.directory import Directory
-from waypost.transports.interfaces import Interface, find_interfaces
-from waypost.transports.listening import Subscriber
-from waypost.transports.pace import Door, Pace
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, OnSighting, Tally
-from waypost.transports.socket_filter import source_of
-from waypost.transports.station import Station
-from waypost.transports.turns import Turns
-from waypost.transports.udp_sockets import Address, UdpSockets, open_sockets
-from waypost.wire.announce import AgentQuery, kind_of_message, parse_message, query_message
-from waypost.wire.announce_udp import (
+from waypost.protocols.announce.messages import AgentQuery, build_query, kind_of_message, parse_message
+from waypost.protocols.announce.packets import (
     CHALLENGE_BYTES,
-    Challenge,
+    CookieChallenge,
     Fragment,
-    Reassembly,
-    challenge,
-    cookie,
-    datagrams,
-    is_proved,
-    padded,
+    FragmentReassembly,
+    is_valid_cookie,
+    make_cookie,
+    pad_query,
     parse_datagram,
-    proved,
+    split_datagrams,
+    write_challenge,
+    write_with_cookie,
 )
+from waypost.transports.directory import AgentDirectory
+from waypost.transports.dispatcher import Dispatcher
+from waypost.transports.flow_control import PacketAdmission, SourceRateLimiter, SourceStanding, WorkQueue
+from waypost.transports.interfaces import Interface, find_interfaces
+from waypost.transports.packet_filter import ForgetSources, PacketFilter, PacketSource, source_of
+from waypost.transports.port import (
+    QUERY_SECONDS,
+    Ack,
+    DropCounts,
+    MessageHandler,
+    MessageSender,
+    QueryHandler,
+    SightingCallback,
+    TransportClock,
+)
+from waypost.transports.subscriptions import Subscriber
+
+Address = tuple[Any, ...]  # host and port; of IPv6 also its scope
+
+ALL_NODES = "ff02::1"  # what is a broadcast in IPv6 (P-24)
+
+DatagramCallback = Callable[[bytes, Address, "UdpSockets"], bool]  # whether it was let in
+
+_READ_BYTES = 4096  # no datagram of the protocol is as long; a longer one is cut, and is no message then
+
+_BUFFER_BYTES = 1 << 20  # a thousand agents that answer one question
+
+
+class UdpSockets:
+    """The two sockets of one interface, of IPv4 or of IPv6."""
+
+    def __init__(
+        self,
+        interface: Interface,
+        port: int,
+        to: str,
+        received: DatagramCallback,
+        forget: ForgetSources,
+        *,
+        ipv6: bool = False,
+    ) -> None:
+        self.interface = interface
+        self._to: Address = (to or interface.broadcast, port)
+        if ipv6:
+            self._to = (ALL_NODES, port, 0, interface.index)
+        self._received = received
+        self._is_neighbour = lru_cache(limits.ANSWER_SOURCES)(interface.is_on_link)
+        self._refused = 0
+        self._rests: dict[int, float] = {}  # by socket: how long it rests after a full turn
+        self._listener = _bound6(interface, port) if ipv6 else _open_listener(interface, port)
+        try:
+            self._speaker = _bound6(interface, 0) if ipv6 else _open_sender(interface)
+        except OSError:
+            self._listener.close()
+            raise
+        self.address: Address = self._speaker.getsockname()
+        self._sieve = PacketFilter((self._listener, self._speaker), forget)
+        loop = asyncio.get_running_loop()
+        for each in (self._listener, self._speaker):
+            loop.add_reader(each.fileno(), self._read, each)
+
+    def standing(self, source: PacketSource) -> SourceStanding:
+        return self._sieve.standing(source)
+
+    def sender(self, address: Address) -> MessageSender:
+        return self._sieve.sender(source_of(address))
+
+    def refused(self) -> int:
+        """Datagrams that were dropped unread, here or by the kernel."""
+        return self._refused + self._sieve.count()
+
+    def broadcast(self, data: bytes) -> None:
+        """Raises OSError: the link is down, or there is no way."""
+        if not self.interface.carries(self._speaker.fileno()):
+            # The system would throw it away, and say nothing.
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
+        self._speaker.sendto(data, self._to)
+
+    def send(self, data: bytes, to: Address) -> None:
+        self._speaker.sendto(data, to)
+
+    def close(self) -> None:
+        self._sieve.close()
+        loop = asyncio.get_running_loop()
+        for each in (self._listener, self._speaker):
+            loop.remove_reader(each.fileno())
+            each.close()
+
+    def _read(self, each: socket.socket) -> None:
+        let_in, before, ends = 0, self._refused, time.perf_counter() + limits.PACKET_READ_SLICE_SECONDS
+        while time.perf_counter() < ends:
+            try:
+                data, source = each.recvfrom(_READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                self._rests.pop(each.fileno(), None)
+                return
+            except OSError:  # an ICMP refusal of something that was sent: nothing to do about it
+                continue
+            if self._is_neighbour(source[0]) and self._received(data, source, self):
+                let_in += 1
+            else:
+                self._refused += 1
+                self._sieve.drop(source_of(source))
+        self._rest(each, is_flood=not let_in and self._refused > before)
+
+    def _rest(self, each: socket.socket, *, is_flood: bool) -> None:
+        """What comes meanwhile waits in the socket's own buffer, and is dropped by the system when that is full. A turn in
+        which nothing was worth reading makes the next rest longer."""
+        least, most = limits.PACKET_READ_PAUSE_SECONDS
+        rest = min(most, 2 * self._rests.get(each.fileno(), least)) if is_flood else least
+        self._rests[each.fileno()] = rest
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(each.fileno())
+        loop.call_later(rest, self._go_on, each)
+
+    def _go_on(self, each: socket.socket) -> None:
+        if each.fileno() >= 0:  # it may have been closed meanwhile
+            asyncio.get_running_loop().add_reader(each.fileno(), self._read, each)
+
+
+def open_sockets(
+    interface: Interface, port: int, to: str, received: DatagramCallback, forget: ForgetSources, *, ipv6: bool = False
+) -> UdpSockets:
+    """`received` is given what comes, `forget` is told which sources flood."""
+    try:
+        return UdpSockets(interface, port, to, received, forget, ipv6=ipv6)
+    except OSError as error:
+        raise ConfigurationError(
+            f"UDP port {port} cannot be used on {interface.name or interface.address}: {error.strerror}.",
+            path="udp",
+            hint="Choose another port, or stop what holds this one alone.",
+        ) from None
+
+
+def _open_listener(interface: Interface, port: int) -> socket.socket:
+    return _bound(interface, "", port)
+
+
+def _open_sender(interface: Interface) -> socket.socket:
+    return _bound(interface, str(interface.address), 0)
+
+
+def _bound(interface: Interface, host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        if port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind_to_device(made, interface)
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _bound6(interface: Interface, port: int) -> socket.socket:
+    """Every host hears the group of all nodes without joining it."""
+    made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        if port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind_to_device(made, interface)
+        made.bind(("::", port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _bind_to_device(made: socket.socket, interface: Interface) -> None:
+    """Where the system allows it. Elsewhere the address that is spoken from and the check of sources choose."""
+    option = getattr(socket, "SO_BINDTODEVICE", None)
+    if option is None or not interface.name:
+        return
+    try:
+        made.setsockopt(socket.SOL_SOCKET, option, interface.name.encode())
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOPROTOOPT):
+            raise
+
+
+# ---- Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `protocols/announce/packets.py`, rules in `station.py`.
+#
+# Questions are answered to who asked alone, after a moment of chance, and only by whoever has an answer. A source that has
+# not proved itself is sent no more than it sent (THREATS L5): our questions are padded to a datagram, so that one answer fits;
+# for more, the source is sent a cookie first, with which it repeats its question.
 
 log = logging.getLogger("waypost.transports")
 
 PORT = limits.UDP_PORT
+
 MDNS_PORT = 5353
+
 _EVERYBODY = AgentQuery()
+
 _LOOK_AROUND_SECONDS = 3.0
+
 _ANSWERS_OF_QUESTION = 50  # at ten a second the last ones come when the question is about to end
 
 
@@ -55,13 +247,13 @@ class UdpTransport:
     def __init__(
         self,
         interfaces: Sequence[str],
-        clock: Clock,
+        clock: TransportClock,
         *,
         port: int = PORT,
         to: str = "",
         ipv6: bool = False,
         random: randomness.Random | None = None,
-        directory: Directory | None = None,
+        directory: AgentDirectory | None = None,
     ) -> None:
         """`interfaces`: names or addresses. `to`: 255.255.255.255, or another address than each network's own broadcast.
         `ipv6`: also to all nodes of IPv6, on interfaces that have a link-local address."""
@@ -76,11 +268,11 @@ class UdpTransport:
         self._clock = clock
         self._random = random or randomness.SystemRandom()
         self._secret = self._random.randbytes(32)
-        self._station = Station(self.name, clock, self._random, _directory() if directory is None else directory)
-        self._reassembly = Reassembly()
-        self._door = Door()
-        self._turns = Turns()
-        self._pace = Pace(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
+        self._station = Dispatcher(self.name, clock, self._random, _directory() if directory is None else directory)
+        self._reassembly = FragmentReassembly()
+        self._door = PacketAdmission()
+        self._turns = WorkQueue()
+        self._pace = SourceRateLimiter(limits.ANSWERS_PER_SECOND, limits.ANSWERS_PER_SECOND)
         self._sockets: list[UdpSockets] = []
         self._working: set[asyncio.Task[Any]] = set()
         self._asking: dict[str, tuple[bytes, set[Address]]] = {}  # by query id: its bytes, and who was shown a cookie
@@ -111,7 +303,7 @@ class UdpTransport:
 
     async def announce(self, message: JsonObject, ttl: int) -> Ack:
         try:
-            parts = datagrams(dump_json({**message, "ttl": ttl}))
+            parts = split_datagrams(dump_json({**message, "ttl": ttl}))
             until = self._station.own.put(message, ttl, self._clock.now())
         except WaypostError as error:
             return Ack(False, reason=error.message)
@@ -123,21 +315,21 @@ class UdpTransport:
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
         asked = self._station.ask(query)
-        data = dump_json(query_message(asked))
+        data = dump_json(build_query(asked))
         query_id = str(asked.query_id)
         self._asking[query_id] = (data, set())
-        self._broadcast(padded(data))
+        self._broadcast(pad_query(data))
         try:
             return await self._station.collect(asked, timeout)
         finally:
             self._asking.pop(query_id, None)
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscriber:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
         subscriber = self._station.listening.subscribe(callback, query)
         self._begin(self.query(query or _EVERYBODY, _LOOK_AROUND_SECONDS))
         return subscriber
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         self._station.serve(answer, heard)
         if heard is not None:
             self._turns.give_way()
@@ -145,8 +337,8 @@ class UdpTransport:
     def echoed_at(self) -> float | None:
         return self._station.echoed_at
 
-    def tally(self) -> Tally:
-        return Tally(dropped=sum(each.refused() for each in self._sockets))
+    def tally(self) -> DropCounts:
+        return DropCounts(dropped=sum(each.refused() for each in self._sockets))
 
     # --- What comes in ---------------------------------------------------------------------------
 
@@ -166,7 +358,7 @@ class UdpTransport:
 
     def _take(self, data: bytes, source: Address, via: UdpSockets, now: float) -> None:
         read = parse_datagram(data)
-        if isinstance(read, Challenge):
+        if isinstance(read, CookieChallenge):
             self._prove(read, source, via)
             return
         if isinstance(read, Fragment):
@@ -174,7 +366,7 @@ class UdpTransport:
             if whole is not None:
                 self._take_message(parse_message(whole), 0, source, via)
             return
-        is_known = is_proved(self._secret, _text(source), read.cookie, now)
+        is_known = is_valid_cookie(self._secret, _text(source), read.cookie, now)
         room = limits.ANNOUNCE_BYTES * _ANSWERS_OF_QUESTION if is_known else len(data)
         self._take_message(parse_message(read.data), room, source, via)
 
@@ -185,12 +377,12 @@ class UdpTransport:
             return
         self._begin(self._reply(message, room, source, via, delayed=is_query))
 
-    def _prove(self, shown: Challenge, source: Address, via: UdpSockets) -> None:
+    def _prove(self, shown: CookieChallenge, source: Address, via: UdpSockets) -> None:
         """Repeat what is asked at the moment, once for each that wants to know who asks."""
         for data, told in self._asking.values():
             if source not in told and len(told) < limits.ANSWERS_OF_QUERY:
                 told.add(source)
-                self._send(proved(shown.cookie, data), source, via)
+                self._send(write_with_cookie(shown.cookie, data), source, via)
 
     # --- What goes back --------------------------------------------------------------------------
 
@@ -202,7 +394,7 @@ class UdpTransport:
         wanted = sum(len(part) for reply in replies for part in _parts(reply))
         if wanted > room >= CHALLENGE_BYTES and delayed:
             room -= CHALLENGE_BYTES
-            self._send(challenge(cookie(self._secret, _text(source), self._clock.now())), source, via)
+            self._send(write_challenge(make_cookie(self._secret, _text(source), self._clock.now())), source, via)
         for reply in replies[:_ANSWERS_OF_QUESTION]:
             parts = _parts(reply)
             size = sum(len(part) for part in parts)
@@ -243,13 +435,13 @@ class UdpTransport:
         task.add_done_callback(self._working.discard)
 
 
-def _directory() -> Directory:
-    return Directory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
+def _directory() -> AgentDirectory:
+    return AgentDirectory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
 
 
 def _parts(reply: bytes) -> list[bytes]:
     try:
-        return datagrams(reply)
+        return split_datagrams(reply)
     except WaypostError:  # too large for this carrier: whoever asks finds it elsewhere
         return []
 

@@ -23,13 +23,28 @@ from waypost import limits
 from waypost.errors import RateLimited, Unauthorized, Unavailable, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.times import find_instant
-from waypost.transports.answers import Answers
-from waypost.transports.directory import Directory, agent_id_of, is_goodbye
-from waypost.transports.listening import Listening, Subscriber
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Clock, Hear, Heard, OnSighting
-from waypost.transports.reasons import reason_of
-from waypost.wire.announce import AgentQuery, query_message
-from waypost.wire.announce_frames import SUBPROTOCOL, FrameType, Status, frame, parse_frame, parse_status
+from waypost.protocols.announce.messages import AgentQuery, build_query
+from waypost.protocols.announce.websocket import (
+    SUBPROTOCOL,
+    AnnounceFrameType,
+    StatusMessage,
+    parse_frame,
+    parse_status,
+    write_frame,
+)
+from waypost.transports.directory import AgentDirectory, agent_id_of, is_goodbye
+from waypost.transports.port import (
+    QUERY_SECONDS,
+    Ack,
+    MessageContext,
+    MessageHandler,
+    QueryHandler,
+    SightingCallback,
+    TransportClock,
+    describe_failure,
+)
+from waypost.transports.responses import QueryResponses
+from waypost.transports.subscriptions import Subscriber, Subscriptions
 
 log = logging.getLogger("waypost.transports")
 
@@ -43,10 +58,10 @@ class _Connect(connect):
         return exc
 
 
-class _Asked:
+class _PendingQuery:
     def __init__(self, query: AgentQuery) -> None:
-        self.answers = Answers(query)
-        self.ended: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self.answers = QueryResponses(query)
+        self.ended: asyncio.Future[StatusMessage] = asyncio.get_running_loop().create_future()
 
 
 class WebSocketTransport:
@@ -55,12 +70,12 @@ class WebSocketTransport:
     def __init__(
         self,
         url: str,
-        clock: Clock,
+        clock: TransportClock,
         *,
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
         random: randomness.Random | None = None,
-        directory: Directory | None = None,
+        directory: AgentDirectory | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`url`: of the registry, as for HTTP, or of its socket."""
@@ -70,13 +85,13 @@ class WebSocketTransport:
         self._tls = tls
         self._random = random or randomness.SystemRandom()
         self._pause = pause
-        self._listening = Listening(Directory(self.name) if directory is None else directory, clock)
-        self._heard: Hear | None = None
+        self._listening = Subscriptions(AgentDirectory(self.name) if directory is None else directory, clock)
+        self._heard: MessageHandler | None = None
         self._connection: ClientConnection | None = None
         self._staying: asyncio.Task[None] | None = None
         self._working: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, _Asked] = {}
-        self._acks: dict[str, deque[asyncio.Future[Status]]] = {}
+        self._asked: dict[str, _PendingQuery] = {}
+        self._acks: dict[str, deque[asyncio.Future[StatusMessage]]] = {}
         self._announced: dict[str, JsonObject] = {}  # by agent_id: what is withdrawn, and not heard as news
         self._cursor: str | None = None
         self._is_watching = False
@@ -126,9 +141,9 @@ class WebSocketTransport:
         if len(self._asked) >= limits.QUERIES_AT_ONCE:
             raise RateLimited(f"{limits.QUERIES_AT_ONCE} queries wait for answers.", hint="Wait for some of them.")
         query_id = f"{self._random.getrandbits(64):016x}"
-        asked = self._asked[query_id] = _Asked(query)
+        asked = self._asked[query_id] = _PendingQuery(query)
         try:
-            await self._send(FrameType.QUERY, query_message(msgspec.structs.replace(query, query_id=query_id)))
+            await self._send(AnnounceFrameType.QUERY, build_query(msgspec.structs.replace(query, query_id=query_id)))
             _check(await _within(timeout, asked.ended))
         except TimeoutError:
             log.debug("ws: %s had not told all of its answers in time", self.source)
@@ -136,12 +151,12 @@ class WebSocketTransport:
             del self._asked[query_id]
         return asked.answers.found()
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Subscriber:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Subscriber:
         subscriber = self._listening.subscribe(callback, query)
         await self._watch()
         return subscriber
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         """A registry answers by itself: `answer` is not asked."""
         self._heard = heard
         if heard is not None:
@@ -210,8 +225,8 @@ class WebSocketTransport:
         if connection is not None:
             await connection.close()
 
-    async def _send(self, kind: FrameType, message: JsonObject) -> None:
-        data = frame(kind, message)
+    async def _send(self, kind: AnnounceFrameType, message: JsonObject) -> None:
+        data = write_frame(kind, message)
         if self._connection is None:
             raise _lost(self.source)
         try:
@@ -219,12 +234,12 @@ class WebSocketTransport:
         except ConnectionClosed:
             raise _lost(self.source) from None
 
-    async def _announce(self, agent_id: str, message: JsonObject) -> Status:
+    async def _announce(self, agent_id: str, message: JsonObject) -> StatusMessage:
         """What the registry says to it. Answers come in the order of the messages."""
-        ack: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        ack: asyncio.Future[StatusMessage] = asyncio.get_running_loop().create_future()
         self._acks.setdefault(agent_id, deque()).append(ack)
         try:
-            await self._send(FrameType.ANNOUNCE, message)
+            await self._send(AnnounceFrameType.ANNOUNCE, message)
             return await _within(QUERY_SECONDS, ack)
         except TimeoutError:
             raise Unavailable(f"{self.source} did not answer in time.", path="ws", hint="Announce again.") from None
@@ -232,7 +247,7 @@ class WebSocketTransport:
             self._forget(agent_id, ack)
             raise
 
-    def _forget(self, agent_id: str, ack: asyncio.Future[Status]) -> None:
+    def _forget(self, agent_id: str, ack: asyncio.Future[StatusMessage]) -> None:
         waiting = self._acks.get(agent_id)
         if waiting is not None and ack in waiting:
             waiting.remove(ack)
@@ -241,12 +256,12 @@ class WebSocketTransport:
 
     def _take(self, data: str | bytes) -> None:
         read = parse_frame(data if isinstance(data, bytes) else data.encode())
-        if read.type is FrameType.STATUS:
+        if read.type is AnnounceFrameType.STATUS:
             self._take_status(parse_status(read.message))
-        elif read.type is FrameType.RESPONSE:
+        elif read.type is AnnounceFrameType.RESPONSE:
             self._take_response(read.message)
 
-    def _take_status(self, told: Status) -> None:
+    def _take_status(self, told: StatusMessage) -> None:
         if told.query_id == _WATCH:
             self._take_watch_status(told)
         elif told.query_id in self._asked:
@@ -260,7 +275,7 @@ class WebSocketTransport:
         elif told.status == "error":
             log.debug("ws: %s says: %s", self.source, told.message)
 
-    def _take_watch_status(self, told: Status) -> None:
+    def _take_watch_status(self, told: StatusMessage) -> None:
         if told.status == "subscribed":
             self._cursor = told.cursor
         elif told.status == "error" and self._cursor is not None:  # too old, or of another history: look anew
@@ -290,10 +305,10 @@ class WebSocketTransport:
         if self._heard is not None and (own is None or own["agent"] != message["agent"]):
             self._begin(self._hear(self._heard, message))
 
-    async def _hear(self, heard: Hear, message: JsonObject) -> None:
+    async def _hear(self, heard: MessageHandler, message: JsonObject) -> None:
         said = {name: value for name, value in message.items() if name != "matched"}
         try:
-            await heard(said, Heard(transport=self.name, source=self.source))
+            await heard(said, MessageContext(transport=self.name, source=self.source))
         except WaypostError as error:
             log.debug("ws: an announcement was refused: %s", error)
 
@@ -308,7 +323,7 @@ class WebSocketTransport:
         """From where the last session ended, if there was one."""
         beside: JsonObject = {"subscribe": True} | ({"cursor": self._cursor} if self._cursor is not None else {})
         try:
-            await self._send(FrameType.QUERY, query_message(AgentQuery(query_id=_WATCH), **beside))
+            await self._send(AnnounceFrameType.QUERY, build_query(AgentQuery(query_id=_WATCH), **beside))
         except WaypostError as error:  # the next session does it
             log.debug("ws: %s", error)
 
@@ -326,17 +341,17 @@ def socket_url(url: str) -> str:
     return f"{scheme}://{parts.netloc}{path if path.endswith('/ws') else path + '/ws'}"
 
 
-async def _within(seconds: float, future: asyncio.Future[Status]) -> Status:
+async def _within(seconds: float, future: asyncio.Future[StatusMessage]) -> StatusMessage:
     async with asyncio.timeout(seconds):
         return await future
 
 
-def _settle(future: asyncio.Future[Status], told: Status) -> None:
+def _settle(future: asyncio.Future[StatusMessage], told: StatusMessage) -> None:
     if not future.done():
         future.set_result(told)
 
 
-def _check(told: Status) -> None:
+def _check(told: StatusMessage) -> None:
     if told.status == "error":
         raise Unavailable(told.message or "The registry refused the query.", path="ws", hint="See its log.")
 
@@ -353,7 +368,7 @@ def _unreachable(source: str, error: Exception) -> WaypostError:
             hint="Give a token with the scopes discover:read and discover:write.",
         )
     return Unavailable(
-        f"There is no session with {source} ({reason_of(error)}).",
+        f"There is no session with {source} ({describe_failure(error)}).",
         path="ws",
         hint="Is the service running, and is this its address?",
     )

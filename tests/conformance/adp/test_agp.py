@@ -11,12 +11,11 @@ import pytest_asyncio
 
 from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
 from support.service import Bench, service
-from waypost.client.agp_link import check_address
+from waypost.client.peer_connection import check_chat_url
 from waypost.errors import InvalidParameter
-from waypost.trust.keys import parse_pem
-from waypost.trust.signing import new_key
-from waypost.wire.agp import parse_message
-from waypost.wire.agp_signing import verify
+from waypost.protocols.adp.agp.messages import parse_message, verify
+from waypost.trust.keys.private_key import new_private_key
+from waypost.trust.keys.public_key import parse_pem
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -50,11 +49,11 @@ async def test_the_document_says_where_agp_is_spoken(bench: Bench) -> None:
 @pytest.mark.parametrize("url", ["ws://alice.example.com/agent/chat", "http://alice.example.com/", "wss:", "ftp://x/"])
 async def test_only_secure_sockets_are_dialled(url: str) -> None:
     if url == "wss:":
-        check_address("wss://alice.example.com/agent/chat")
-        check_address("ws://127.0.0.1:9/agent/chat")  # while developing
+        check_chat_url("wss://alice.example.com/agent/chat")
+        check_chat_url("ws://127.0.0.1:9/agent/chat")  # while developing
     else:
         with pytest.raises(InvalidParameter):
-            check_address(url)
+            check_chat_url(url)
 
 
 @pytest.mark.req("ADP-38", "ADP-39", "ADP-40", "ADP-41")
@@ -88,7 +87,7 @@ async def test_both_say_hello_and_then_every_message_is_signed(bench: Bench) -> 
 
 @pytest.mark.req("ADP-40")
 async def test_another_key_than_the_known_one_is_refused(bench: Bench) -> None:
-    now, other = bench.clock.now(), new_key("ed25519", b"x" * 32)
+    now, other = bench.clock.now(), new_private_key("ed25519", b"x" * 32)
     async with call(bench) as socket:
         socket.send(signed(ALICE, OWN, hello_text(ALICE, key=other), kind="system", at=now, key=other))
         assert await socket.closed() == (4401, "fingerprint_mismatch")
@@ -102,7 +101,7 @@ async def test_another_key_than_the_known_one_is_refused(bench: Bench) -> None:
 
 @pytest.mark.req("ADP-41", "ADP-49", "ADP-50")
 async def test_what_is_wrong_with_a_message_has_its_code(bench: Bench) -> None:
-    now, other = bench.clock.now(), new_key("ed25519", b"y" * 32)
+    now, other = bench.clock.now(), new_private_key("ed25519", b"y" * 32)
     wrong = {
         "another key": (signed(ALICE, OWN, "hi", at=now, key=other), (4401, "bad_signature")),
         "content changed": (signed(ALICE, OWN, "hi", at=now, body={"content": "ho"}), (4401, "bad_signature")),
@@ -175,7 +174,7 @@ async def test_a_restart_inside_the_window_does_not_forget(tmp_path: Path) -> No
                     socket.send(frame)
                 assert await socket.answer(signed(ALICE, OWN, "echo last", at=now)) == "last"
                 await socket.end(1006)
-            said = await running.application.keeper.scan("agp.out", now)
+            said = await running.application.key_value_store.scan("agp.out", now)
             assert sum(b"once" in kept.value for kept in said) == 1
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.trust.keys import parse_pem
-from waypost.trust.signing import new_key
-from waypost.wire.agp_signing import sign, signing_input, verify
+from waypost.protocols.adp.agp.messages import sign, signing_input, verify
+from waypost.trust.keys.private_key import new_private_key
+from waypost.trust.keys.public_key import parse_pem
 
-KEY = new_key("ed25519", bytes(range(32)))
+KEY = new_private_key("ed25519", bytes(range(32)))
 INPUT = b"11111111-2222-4333-8444-555555555555\nagent:alice.example.com\nagent:bob.example.com\nchat\n2026-06-18T10:00:00Z\nhello"
 SIGNATURE = "ed25519:NW2kxDQ59j1hR5e91R9IjGFgY3PM0L91dbqpA5Fgjbe3tUihUjltWDNmwygEu-bqRYf232TAenduqpX1f9OsBQ"
 PEM = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"

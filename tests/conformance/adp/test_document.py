@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from support.records import BASE, DECODE, ENCODE
-from waypost.dialects import recognise
-from waypost.dialects.adp import ADP
-from waypost.dialects.adp_key import fingerprint, raw_key
-from waypost.dialects.codec import CARRY
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.adp.codec import ADP, find_raw_key, key_fingerprint
+from waypost.protocols.codec import CARRY
+from waypost.protocols.dialects import detect_dialect
 
 MINIMAL, FULL = ADP.examples()
 KEY = bytes.fromhex("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")
@@ -128,8 +127,8 @@ def test_an_agent_that_shows_no_key_is_read_with_a_warning() -> None:
     ],
 )
 def test_a_full_key_is_read_in_its_three_spellings(full: str) -> None:
-    assert raw_key(full) == KEY
-    assert fingerprint(KEY) == FINGERPRINT
+    assert find_raw_key(full) == KEY
+    assert key_fingerprint(KEY) == FINGERPRINT
     document = changed("identity.publicKey.full", full, MINIMAL)
     assert not any("publicKey" in warning for warning in ADP.decode(document, DECODE).warnings)
 
@@ -279,7 +278,7 @@ def test_an_agent_without_a_domain_is_written_with_what_is_known() -> None:
         tags=("weather", "lang-de"),
     )
     document = ADP.encode(record, ENCODE).document
-    assert recognise(document) == "adp"
+    assert detect_dialect(document) == "adp"
     assert document["identity"] == {"id": f"agent:{ENCODE.host}", "domain": ENCODE.host, "name": "Weather"}
     assert document["endpoints"] == {"wellKnown": f"{BASE}/api/v1/agents/weather?as=adp"}
     assert document["capabilities"] == [

@@ -14,11 +14,11 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.dialects import CODECS
-from waypost.dialects.adp_schema import EXAMPLES
+from waypost.protocols.adp.schema import EXAMPLES
+from waypost.protocols.dialects import CODECS
 from waypost.trust.checks.adp import check_adp
-from waypost.trust.covered import adp_payload
-from waypost.trust.keys import parse_pem
+from waypost.trust.keys.public_key import parse_pem
+from waypost.trust.signing_input import adp_payload
 
 DESK = "desk.example.com"
 CAPABILITIES = "/.well-known/agent-capabilities.json"

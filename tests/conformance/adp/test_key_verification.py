@@ -10,17 +10,17 @@ from support.signing import NOW, key_of, seed_key
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.trust.checks.adp import check_adp
-from waypost.trust.checks.bound import BoundKey
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64, encode_base64url
-from waypost.trust.keys import PublicKey
-from waypost.trust.signing import adp_public_key
+from waypost.trust.keys.private_key import sign_adp_public_key
+from waypost.trust.keys.public_key import PublicKey
 
 DOMAIN = "alice.example.com"
 VECTOR = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
 
 
 def document(**members: Any) -> JsonObject:
-    key = {**adp_public_key(seed_key(), DOMAIN), **members}
+    key = {**sign_adp_public_key(seed_key(), DOMAIN), **members}
     stated = {name: value for name, value in key.items() if value is not None}
     return {
         "protocol": "ADP/1.1",
@@ -117,7 +117,7 @@ def test_what_is_no_ed25519_key_fails(full: Any) -> None:
 
 @pytest.mark.req("ADP-26")
 def test_a_proof_is_the_keys_signature_over_its_own_name() -> None:
-    proof = adp_public_key(seed_key(), DOMAIN)["proof"]
+    proof = sign_adp_public_key(seed_key(), DOMAIN)["proof"]
     assert proof.startswith("signature:")
     url = "ed25519:" + encode_base64url(seed_key().sign(f"agent:{DOMAIN}".encode()))
     assert states(document(proof=url), seed_key().public)["adp-proof"] == "passed"

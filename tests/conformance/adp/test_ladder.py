@@ -11,7 +11,7 @@ from support.authority import Authority
 from support.resolving import Bench
 from support.zones import Identity, site, states
 from waypost.model.verdict import Verdict
-from waypost.wire.tlsa import tlsa_of
+from waypost.protocols.dns_aid.tlsa import tlsa_of
 
 MALLORY = bytes(32)
 

@@ -17,10 +17,10 @@ from support.service import Bench, profile
 from support.signing import key_of
 from support.tasks import BOB, Place, place
 from waypost import limits
-from waypost.server.invitation_shapes import INVITATION, INVITATIONS, REDEEMED
-from waypost.trust.keys import parse_pem
-from waypost.trust.signing import PrivateKey
-from waypost.wire.invitation import Invitation, parse_invitation
+from waypost.protocols.adp.invitation import Invitation, parse_invitation
+from waypost.server.api.adp.invitations import INVITATION_LIST_SCHEMA, INVITATION_SCHEMA, REDEEMED_SCHEMA
+from waypost.trust.keys.private_key import PrivateKey
+from waypost.trust.keys.public_key import parse_pem
 
 WELL_KNOWN = "/.well-known/agent.json"
 DOMAIN = "vault.example.com"
@@ -49,7 +49,7 @@ async def at(client: httpx.AsyncClient, path: str = WELL_KNOWN, **headers: str) 
 async def invite(here: Place, **members: Any) -> dict[str, Any]:
     answer = await here.bench.as_("alice").post(INVITES, json={"agent": AGENT, **members})
     assert answer.status_code == 201, answer.text
-    jsonschema.validate(answer.json(), INVITATION)
+    jsonschema.validate(answer.json(), INVITATION_SCHEMA)
     made: dict[str, Any] = answer.json()
     return made
 
@@ -177,7 +177,7 @@ async def test_whoever_redeems_an_invitation_sees_the_agent_from_then_on(here: P
     bob, carol = here.bench.as_("bob"), here.bench.as_("carol")
     answer = await bob.post(f"{INVITES}:redeem", json=made["invitation"])  # as the file holds it
     assert answer.status_code == 200, answer.text
-    jsonschema.validate(answer.json(), REDEEMED)
+    jsonschema.validate(answer.json(), REDEEMED_SCHEMA)
     assert answer.json()["document"]["identity"]["domain"] == DOMAIN
     assert (answer.json()["shared"], answer.json()["id"]) == (True, AGENT)
     assert (await bob.get("/api/v1/agents/urn%3Aagent%3Avault")).status_code == 200
@@ -198,7 +198,7 @@ async def test_invitations_are_made_listed_and_revoked_by_the_owner_alone(here: 
     assert (await bob.post(INVITES, json={"agent": AGENT})).status_code == 403
     for params in ({}, {"agent": AGENT}):
         listed = (await here.bench.as_("alice").get(INVITES, params=params)).json()
-        jsonschema.validate(listed, INVITATIONS)
+        jsonschema.validate(listed, INVITATION_LIST_SCHEMA)
         (one,) = listed["invitations"]
         assert (one["state"], one["used"], one["uses"], one["redeemed_by"]) == ("open", 1, 2, ["bob"])
         assert code_of(made) not in json.dumps(listed)

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from support.service import service
-from waypost.dialects import CODECS
+from waypost.protocols.dialects import CODECS
 
 
 @pytest.mark.req("ADP-21", "ADP-22")

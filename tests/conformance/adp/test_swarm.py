@@ -15,9 +15,9 @@ from support.service import profile
 from support.signing import key_of
 from support.tasks import BOB, Place, place
 from waypost import limits
-from waypost.server.swarm_shapes import JOINED, MESSAGES, SWARM
-from waypost.trust.signing import load_private_key
-from waypost.wire.agp_signing import signing_input, verify
+from waypost.protocols.adp.agp.messages import signing_input, verify
+from waypost.server.api.adp.swarms import JOINED_SCHEMA, MESSAGE_LIST_SCHEMA, SWARM_SCHEMA
+from waypost.trust.keys.private_key import load_private_key
 
 JOIN = "/agent/swarm/join"
 CAROL = "agent:carol.example.com"
@@ -38,7 +38,7 @@ async def test_an_agent_joins_the_swarm_of_a_task(here: Place) -> None:
     alice = here.bench.as_("alice")
     first = await join(alice, BOB, role="participant")
     assert first.status_code == 200
-    jsonschema.validate(first.json(), JOINED)
+    jsonschema.validate(first.json(), JOINED_SCHEMA)
     assert (first.json()["agent"], first.json()["role"]) == (BOB, "participant")
     second = await join(here.bench.as_("carol"), CAROL, role="observer")
     assert second.json()["swarmId"] == first.json()["swarmId"]
@@ -115,7 +115,7 @@ async def test_many_who_join_at_once_are_all_in(here: Place) -> None:
     alice = here.bench.as_("alice")
     answers = await asyncio.gather(*(join(alice, f"agent:a{n}.example.com") for n in range(20)))
     swarm = (await alice.get(f"/agent/swarm/{answers[0].json()['swarmId']}")).json()
-    jsonschema.validate(swarm, SWARM)
+    jsonschema.validate(swarm, SWARM_SCHEMA)
     assert {each["agent"] for each in swarm["members"]} == {f"agent:a{n}.example.com" for n in range(20)}
 
 
@@ -152,7 +152,7 @@ async def test_what_is_told_to_all_is_kept_and_brought_to_who_named_an_address(h
     assert verify(identity.public, taken.headers["adp-signature"], covered)
     await alice.post(f"{path}:broadcast", json={"agent": BOB, "content": "all is done"})
     found = (await carol.get(f"{path}:messages")).json()
-    jsonschema.validate(found, MESSAGES)
+    jsonschema.validate(found, MESSAGE_LIST_SCHEMA)
     assert [each["content"] for each in found["messages"]] == ["half is done", "all is done"]
     after = (await carol.get(f"{path}:messages", params={"after": 1})).json()["messages"]
     assert [each["content"] for each in after] == ["all is done"]

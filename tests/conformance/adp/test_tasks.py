@@ -13,10 +13,10 @@ from support.service import profile
 from support.signing import key_of
 from support.tasks import BOB, TASKS, Place, place
 from waypost import limits
-from waypost.errors import TooLarge, codes_of
-from waypost.server.tasks_shapes import ACCEPTED, TASK_STATUS, WORK_LIST
-from waypost.trust.signing import load_private_key
-from waypost.wire.agp_signing import signing_input, verify
+from waypost.errors import TooLarge, error_codes
+from waypost.protocols.adp.agp.messages import signing_input, verify
+from waypost.server.api.adp.tasks import ACCEPTED_SCHEMA, TASK_STATUS_SCHEMA, WORK_LIST_SCHEMA
+from waypost.trust.keys.private_key import load_private_key
 
 AGENT = "https://agents.example.net/id/minimal"
 
@@ -33,12 +33,12 @@ async def test_a_task_is_accepted_with_a_place_to_ask_for_it_and_done(here: Plac
     answer = await alice.post(TASKS, json={"task": "echo", "input": {"text": "hello", "n": [1, 2.5, None]}})
     assert answer.status_code == 202
     accepted = answer.json()
-    jsonschema.validate(accepted, ACCEPTED)
+    jsonschema.validate(accepted, ACCEPTED_SCHEMA)
     assert accepted["status"] == "accepted"
     assert answer.headers["location"] == f"/agent/tasks/{accepted['taskId']}"
     assert accepted["statusUrl"] == here.bench.application.base_url + answer.headers["location"]
     status = await here.ended(alice, answer.headers["location"])
-    jsonschema.validate(status, TASK_STATUS)
+    jsonschema.validate(status, TASK_STATUS_SCHEMA)
     assert status["status"] == "succeeded"
     assert status["result"] == {"text": "hello", "n": [1, 2.5, None]}
     assert status["agent"] == here.own
@@ -100,7 +100,7 @@ async def test_a_task_brings_only_so_much_along(here: Place) -> None:
     largest = await alice.post(TASKS, content='{"task":"echo","input":"%s"}' % ("x" * room))
     assert largest.status_code == 202, largest.text
     larger = await alice.post(TASKS, content='{"task":"echo","input":"%s"}' % ("x" * (room + 1)))
-    assert larger.status_code == codes_of(TooLarge("x")).http
+    assert larger.status_code == error_codes(TooLarge("x")).http
 
 
 @pytest.mark.req("ADP-45")
@@ -201,7 +201,7 @@ async def test_the_result_is_brought_to_the_callback_signed(here: Place) -> None
     (taken,) = await here.taking.wait()
     assert (taken.method, taken.path) == ("POST", "/agent/webhook")
     assert taken.headers["content-type"] == "application/json"
-    jsonschema.validate(taken.json, TASK_STATUS)
+    jsonschema.validate(taken.json, TASK_STATUS_SCHEMA)
     task_id = sent.json()["taskId"]
     assert (taken.json["taskId"], taken.json["status"], taken.json["result"]) == (task_id, "succeeded", "hi")
     assert taken.headers["adp-agent"] == here.own
@@ -333,7 +333,7 @@ async def test_a_hosted_agent_takes_tasks_under_its_domain_and_its_owner_does_th
     assert (await here.bench.as_("carol").get(TASKS, headers={"Host": "alice.example.com"})).json() == {"tasks": []}
     assert (await here.bench.as_("carol").post("/agent/tasks:take", json={"agent": AGENT})).status_code == 403
     taken = (await alice.post("/agent/tasks:take", json={"agent": "agent:alice.example.com"})).json()
-    jsonschema.validate(taken, WORK_LIST)
+    jsonschema.validate(taken, WORK_LIST_SCHEMA)
     (work,) = taken["tasks"]
     assert (work["task"], work["input"], work["from"]) == ("review", "x", "bob")
     assert (await alice.post("/agent/tasks:take", json={"agent": AGENT})).json() == {"tasks": []}
@@ -389,7 +389,7 @@ async def test_a_worker_waits_for_a_task_to_come(here: Place) -> None:
     await alice.post("/api/v1/agents", json=profile(AGENT))
     asked = {"agent": AGENT, "wait_seconds": limits.TASK_WAIT_SECONDS}
     waiting = asyncio.create_task(alice.post("/agent/tasks:take", json=asked))
-    while not here.bench.application.meeting.tasks.is_waited_for(AGENT):
+    while not here.bench.application.meeting.tasks.has_waiting_worker(AGENT):
         await asyncio.sleep(0)
     await here.bench.as_("bob").post(TASKS, params={"agent": AGENT}, json={"task": "read"})
     assert [work["task"] for work in (await waiting).json()["tasks"]] == ["read"]

@@ -14,11 +14,11 @@ from support.service import profile
 from support.signing import key_of
 from support.tasks import BOB, TASKS, Place, place
 from waypost import limits
-from waypost.meeting.signatures import Signatures, sign_result
-from waypost.meeting.signatures import Signed as Headers
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.trust.keys import PublicKey
-from waypost.trust.signing import PrivateKey, load_private_key
+from waypost.messaging.request_signatures import RequestVerifier, sign_result
+from waypost.messaging.request_signatures import SignatureHeaders as Headers
+from waypost.stores.memory import MemoryKeyValueStore
+from waypost.trust.keys.private_key import PrivateKey, load_private_key
+from waypost.trust.keys.public_key import PublicKey
 
 BASE = "https://registry.example.com"
 ACCEPTED = ("202 Accepted", b'{"taskId":"theirs-1","status":"accepted","statusUrl":"/agent/tasks/theirs-1"}')
@@ -92,7 +92,7 @@ async def check_request(headers: dict[str, str], key: PublicKey, body: bytes, no
     async def find_key(agent: str) -> PublicKey:
         return key
 
-    keeper = MemoryKeeper()
+    keeper = MemoryKeyValueStore()
     await keeper.open()
     signed = Headers(
         agent=headers["adp-agent"],
@@ -100,7 +100,7 @@ async def check_request(headers: dict[str, str], key: PublicKey, body: bytes, no
         signature=headers["adp-signature"],
         message_id=headers["adp-id"],
     )
-    await Signatures(find_key, keeper, lambda: now).check_request(signed, BOB, "POST", "/agent/tasks", body)
+    await RequestVerifier(find_key, keeper, lambda: now).check_request(signed, BOB, "POST", "/agent/tasks", body)
 
 
 @pytest.mark.req("ADP-46")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.written_zones import DIGEST, FINGERPRINT, params_of, plan, read_zone, zone_of
-from waypost.domains.zone import IndexEntry, make_zone
+from waypost.domains.zone import ZoneIndexEntry, make_zone
 
 ALICE = "alice.example.com"
 
@@ -61,8 +61,8 @@ def test_the_certificate_is_named_at_host_and_port_in_the_form_3_1_1() -> None:
 @pytest.mark.req("ADP-8")
 def test_an_organisation_lists_its_agents_as_aliases() -> None:
     index = (
-        IndexEntry(domain="alice.example.com", protocol="a2a"),
-        IndexEntry(domain="bob.example.com", protocol="a2a"),
+        ZoneIndexEntry(domain="alice.example.com", protocol="a2a"),
+        ZoneIndexEntry(domain="bob.example.com", protocol="a2a"),
     )
     records = read_zone(zone_of(organisation="example.com", index=index))["_agents.example.com", "SVCB"]
     assert {(record.priority, record.target.to_text()) for record in records} == {

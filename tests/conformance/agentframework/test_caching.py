@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, application, numbered, service
-from waypost.server.conditional import http_date, parse_http_date
+from waypost.server.http.conditional_requests import format_http_date, parse_http_date
 
 ITEM = f"{AGENTS}/image-annotator"
 STRONG = re.compile(r'"[A-Za-z0-9_-]{22}"\Z')
@@ -59,8 +59,8 @@ async def test_a_removal_counts_as_a_change_of_the_list(opened: Opener) -> None:
         await served.withdraw("faq-search")
         after = await served.client.get(AGENTS)
     assert before.headers["etag"] != after.headers["etag"]
-    assert after.headers["last-modified"] == http_date(START + 100).decode()
-    assert before.headers["last-modified"] == http_date(START).decode()
+    assert after.headers["last-modified"] == format_http_date(START + 100).decode()
+    assert before.headers["last-modified"] == format_http_date(START).decode()
 
 
 @pytest.mark.req("AF-35")
@@ -71,7 +71,7 @@ async def test_an_expired_agent_counts_as_a_removal() -> None:
         served.clock.at += 61
         after = await served.client.get(AGENTS)
     assert len(after.json()["agents"]) == 1
-    assert after.headers["last-modified"] == http_date(START + 60).decode()
+    assert after.headers["last-modified"] == format_http_date(START + 60).decode()
 
 
 @pytest.mark.req("AF-35")
@@ -128,17 +128,17 @@ async def test_if_modified_since_counts_only_alone_and_when_it_is_a_past_date(op
         when = parse_http_date(first.headers["last-modified"])
         assert when is not None
         for since, status in (
-            (http_date(when).decode(), 304),
-            (http_date(when + 60).decode(), 304),
-            (http_date(when - 1).decode(), 200),
-            (http_date(served.clock.at + 86_400).decode(), 200),
+            (format_http_date(when).decode(), 304),
+            (format_http_date(when + 60).decode(), 304),
+            (format_http_date(when - 1).decode(), 200),
+            (format_http_date(served.clock.at + 86_400).decode(), 200),
             ("yesterday", 200),
         ):
             assert (await served.client.get(AGENTS, headers={"If-Modified-Since": since})).status_code == status
-        both = {"If-Modified-Since": http_date(when + 60).decode(), "If-None-Match": '"other"'}
+        both = {"If-Modified-Since": format_http_date(when + 60).decode(), "If-None-Match": '"other"'}
         assert (await served.client.get(AGENTS, headers=both)).status_code == 200
         both["If-None-Match"] = first.headers["etag"]
-        both["If-Modified-Since"] = http_date(when - 60).decode()
+        both["If-Modified-Since"] = format_http_date(when - 60).decode()
         assert (await served.client.get(AGENTS, headers=both)).status_code == 304
         assert (await served.client.head(AGENTS, headers=both)).status_code == 304
 

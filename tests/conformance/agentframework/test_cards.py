@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, Opener, application, client_of, links_of, service
-from waypost.server.discovery import Discovery
+from waypost.server.api.agent_framework.middleware import Discovery
 
 CARD = "/.well-known/agent-card"
 A2A_CARD = "/.well-known/agent-card.json"

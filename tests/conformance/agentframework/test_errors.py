@@ -10,9 +10,9 @@ import pytest
 from support.af import AGENTS, ALICE, ANNOTATOR, BASE, BASE_URL, Clock, Opener, client_of, service
 from waypost.errors import Forbidden, StoreUnavailable, Unauthorized, WaypostError
 from waypost.model.principal import Principal
-from waypost.server.af_rate import RateLimiter
-from waypost.server.asgi import Scope
-from waypost.server.discovery import Discovery, DiscoveryOptions
+from waypost.server.api.agent_framework.api import RateLimiter
+from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions
+from waypost.server.http.asgi import Scope
 
 
 def refusing(error: WaypostError) -> Any:

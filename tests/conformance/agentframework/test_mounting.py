@@ -15,14 +15,14 @@ import pytest
 
 from support.af import AGENTS, ANNOTATOR, BASE, BASE_URL, FAQ, client_of, links_of, numbered
 from waypost import Agent
-from waypost.dialects import decode_document
-from waypost.dialects.codec import DecodeContext
 from waypost.errors import ConfigurationError, InvalidDocument
 from waypost.model.json import dump_json
 from waypost.model.principal import Principal
-from waypost.server.af_provider import CallableProvider, DatabaseProvider, Listing
-from waypost.server.asgi import Message, Receive, Scope, Send
-from waypost.server.discovery import Discovery, DiscoveryOptions, discovery_app
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
+from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions, discovery_app
+from waypost.server.api.agent_framework.providers import CallableProvider, DatabaseProvider, Listing
+from waypost.server.http.asgi import Message, Receive, Scope, Send
 
 URI_SLUG = "u-aHR0cHM6Ly9oLmV4YW1wbGUvYQ"  # https://h.example/a
 

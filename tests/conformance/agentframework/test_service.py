@@ -8,7 +8,7 @@ import pytest
 
 from support.af import AGENTS, BASE
 from support.service import profile, service
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 
 ODD = "https://h.example/problems/schema.json"
 ENCODED = f"{AGENTS}/https%3A%2F%2Fh.example%2Fproblems%2Fschema.json"

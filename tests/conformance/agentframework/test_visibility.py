@@ -10,8 +10,8 @@ import pytest
 from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, bearer, client_of, links_of, numbered, service
 from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
-from waypost.server.af_view import Level
-from waypost.server.discovery import Discovery, DiscoveryOptions
+from waypost.server.api.agent_framework.directory import AfLevel
+from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions
 
 SUMMARY = {"id", "name", "version", "summary", "tags"}
 
@@ -53,7 +53,7 @@ async def test_an_agent_whose_time_is_over_is_not_shown(opened: Opener) -> None:
         assert (await served.client.get(f"{AGENTS}/agent-0000", headers=ALICE)).status_code == 404
 
 
-def by_tag(principal: Principal | None, record: AgentRecord) -> Level:
+def by_tag(principal: Principal | None, record: AgentRecord) -> AfLevel:
     """Alice sees everything, others only what is tagged vision, in brief."""
     if principal is not None and principal.subject == "alice":
         return "full"

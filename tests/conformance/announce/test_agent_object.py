@@ -8,12 +8,12 @@ import pytest
 
 from support.records import DECODE, ENCODE, NOW
 from waypost import limits
-from waypost.dialects import decode_document
-from waypost.dialects.announce import ANNOUNCE
-from waypost.dialects.codec import CARRY, DecodeContext, EncodeContext
 from waypost.errors import InvalidDocument, MalformedJson
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.record import AgentRecord, Binding, Example
+from waypost.protocols.announce.codec import ANNOUNCE
+from waypost.protocols.codec import CARRY, DecodeContext, EncodeContext
+from waypost.protocols.dialects import decode_document
 
 AGENT, ENVELOPE, SMALL = ANNOUNCE.examples()
 UUID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"

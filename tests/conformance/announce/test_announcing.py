@@ -12,8 +12,8 @@ from support.announce import AGENT_ID, agent, announce, announcement, body, erro
 from support.problems import complete
 from support.service import NOW, Bench, service
 from waypost import limits
-from waypost.dialects.announce_schema import EXAMPLES
 from waypost.model.times import to_rfc3339
+from waypost.protocols.announce.schema import EXAMPLES
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
 OTHER_ID = "9a1f3b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"

@@ -16,14 +16,13 @@ from support.service import NOW, service
 from support.transports import BEDS, PATIENCE_SECONDS, A, B, Bed, C, Watched, asked, eventually, quietly, said
 from waypost.client.finder import Finder, FoundAgent
 from waypost.model.json import dump_json, parse_object
-from waypost.testing import ManualClock
-from waypost.transports.bus import BusTransport
-from waypost.trust.canonical import canonical
-from waypost.wire.announce import AgentQuery, parse_wanted
-from waypost.wire.announce_bus import TOPIC, subject_of
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import TOPIC, AgentQuery, parse_capability_requirement, subject_of
+from waypost.transports.bus.transport import BusTransport
+from waypost.trust.signing_input import canonicalize
 
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
-ANYTHING_ELSE = AgentQuery(wanted=(parse_wanted("unheard-of"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
+ANYTHING_ELSE = AgentQuery(wanted=(parse_capability_requirement("unheard-of"),))
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None
     await bob.announce(bed.message(C, capabilities={"logs": "1.0"}), 60)
     found = {each["agent"]["agent_id"]: each for each in await asked(carol, METRICS, {A, B})}
     assert {agent_id: said(message) for agent_id, message in found.items()} == {A: first, B: second}
-    assert canonical(found[A]["agent"]) == canonical(first["agent"])
+    assert canonicalize(found[A]["agent"]) == canonicalize(first["agent"])
     assert await carol.query(ANYTHING_ELSE, timeout=0.5) == []
 
 
@@ -127,7 +126,7 @@ async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
             announcement(key("a"), seq=1, at=NOW),
         ):
             await transport.announce(message, 30)
-        await eventually(lambda: len(bench.registry.catalogue) == 2)
+        await eventually(lambda: len(bench.registry.catalog) == 2)
         assert (await ada.get(f"/agents/{owned}")).json()["agent"]["capabilities"] == {"metrics": "2.0"}
         judged = (await bench.admin().get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
         assert [document["via"] for document in judged["documents"]] == ["bus"]
@@ -157,8 +156,8 @@ async def test_the_allow_list_holds_on_the_bus(tmp_path: Path, server: NatsServe
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
         await asyncio.sleep(0.3)
-        assert len(bench.registry.catalogue) == 0
+        assert len(bench.registry.catalog) == 0
         assert (await bench.admin().post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
         await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await eventually(lambda: len(bench.registry.catalog) == 1)
         await transport.close()

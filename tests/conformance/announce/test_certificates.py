@@ -12,7 +12,7 @@ from support.certificates import Authority, Issued, tls, today
 from support.service import Bench, service
 from waypost.errors import ConfigurationError
 from waypost.settings import Settings
-from waypost.trust.signing import load_private_key
+from waypost.trust.keys.private_key import load_private_key
 
 URN = f"urn:uuid:{AGENT_ID}"
 

@@ -16,19 +16,29 @@ from support.signing import key_of
 from support.transports import BEDS, A, B, Bed, Watched, asked, eventually, quietly, said, signed
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
-from waypost.testing import ManualClock
-from waypost.transports.answers import AnswerMemory
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery, build_response, parse_capability_requirement
+from waypost.protocols.announce.packets import (
+    SERVICE,
+    Fragment,
+    FragmentReassembly,
+    TxtMessage,
+    TxtPointer,
+    fit_announcement,
+    parse_datagram,
+    parse_txt,
+    split_datagrams,
+    write_txt_message,
+    write_txt_pointer,
+)
 from waypost.transports.port import Transport
+from waypost.transports.responses import ResponseCache
 from waypost.transports.udp import PORT, UdpTransport
-from waypost.trust.announced import read_announced
-from waypost.trust.signing import sign_announcement
-from waypost.wire.announce import AgentQuery, parse_wanted, response_message
-from waypost.wire.announce_ladder import fit
-from waypost.wire.announce_txt import SERVICE, Inline, Pointer, read_txt, write_inline, write_pointer
-from waypost.wire.announce_udp import Fragment, Reassembly, datagrams, parse_datagram
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.keys.private_key import sign_announcement
 
 NOW = 1_780_000_000.0
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 
 
 @pytest.fixture(params=["mdns", "udp"])
@@ -57,7 +67,7 @@ async def test_two_announce_and_a_third_finds_exactly_who_fits(bed: Bed) -> None
     await alice.announce(first, 10)
     await bob.announce(second, 10)
     assert [said(found) for found in await asked(carol, METRICS, {A}, 1.5)] == [first]
-    assert await carol.query(AgentQuery(wanted=(parse_wanted("unheard-of"),)), timeout=0.5) == []
+    assert await carol.query(AgentQuery(wanted=(parse_capability_requirement("unheard-of"),)), timeout=0.5) == []
 
 
 @pytest.mark.req("ANN-10", "ANN-30", "ANN-32")
@@ -95,10 +105,10 @@ async def test_unsigned_members_beside_the_agent_change_nothing(bed: Bed) -> Non
 @pytest.mark.parametrize("kind", ["ed25519", "p-256"])
 def test_a_compact_announcement_by_a_small_key_fits_512_bytes(kind: str) -> None:
     bulky = agent(metadata={"description": "d" * 300, "__os": "linux"})
-    fitted = fit(bulky, lambda told: sign_announcement(told, key_of(kind), now=NOW), "udp")
+    fitted = fit_announcement(bulky, lambda told: sign_announcement(told, key_of(kind), now=NOW), "udp")
     assert fitted.rung == "compact"
     assert len(dump_json(fitted.message)) <= 512
-    read = read_announced(fitted.message)
+    read = parse_signed_announcement(fitted.message)
     assert read.key is not None
     assert read.signature is not None
     assert read.holds(read.key, read.signature) is not None
@@ -106,20 +116,20 @@ def test_a_compact_announcement_by_a_small_key_fits_512_bytes(kind: str) -> None
 
 @pytest.mark.req("ANN-31")
 def test_an_announcement_by_rsa_takes_the_ladder() -> None:
-    message = fit(agent(), lambda told: sign_announcement(told, key_of("rsa"), now=NOW), "udp").message
+    message = fit_announcement(agent(), lambda told: sign_announcement(told, key_of("rsa"), now=NOW), "udp").message
     data = dump_json(message)
-    parts = datagrams(data)
+    parts = split_datagrams(data)
     assert len(parts) > 1
     assert max(map(len, parts)) <= 512
-    reassembly, whole = Reassembly(), None
+    reassembly, whole = FragmentReassembly(), None
     for part in reversed(parts):
         read = parse_datagram(part)
         assert isinstance(read, Fragment)
         whole = reassembly.take("10.0.0.1:1", read, 0.0)
     assert whole == data
-    assert read_txt(write_inline(data, AGENT_ID)) == Inline(data, AGENT_ID)
-    pointer = Pointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", key_of("rsa").public.key_id)
-    assert read_txt(write_pointer(pointer)) == pointer
+    assert parse_txt(write_txt_message(data, AGENT_ID)) == TxtMessage(data, AGENT_ID)
+    pointer = TxtPointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", key_of("rsa").public.key_id)
+    assert parse_txt(write_txt_pointer(pointer)) == pointer
 
 
 @pytest.mark.req("ANN-31")
@@ -149,8 +159,8 @@ async def test_an_agent_is_there_before_its_ttl_ends_and_gone_after_it(bed: Bed)
 
 @pytest.mark.req("ANN-40")
 def test_answers_are_kept_no_longer_than_five_minutes_or_their_ttl() -> None:
-    answer = response_message(announcement(key("one"), seq=1, at=NOW))
-    memory = AnswerMemory()
+    answer = build_response(announcement(key("one"), seq=1, at=NOW))
+    memory = ResponseCache()
     memory.put(METRICS, [(answer, 10.0)], NOW)
     assert memory.find(METRICS, NOW + 9) == [answer]
     assert memory.find(METRICS, NOW + 10) is None
@@ -221,7 +231,7 @@ async def _replies(each: socket.socket) -> list[JsonObject]:
 
 def _read_all(each: socket.socket) -> list[JsonObject]:
     """The messages, put together where they came in pieces."""
-    reassembly, found = Reassembly(), []
+    reassembly, found = FragmentReassembly(), []
     while True:
         try:
             data = each.recv(65_535)

@@ -11,8 +11,8 @@ from support.announce import AGENT_ID, announce, announcement, error_of, key
 from support.problems import complete
 from support.service import NOW, Bench, profile, service
 from waypost.errors import InvalidDocument, InvalidParameter
-from waypost.trust.canonical import canonical
-from waypost.wire.announce import AgentQuery, kind_of_message, parse_query, parse_wanted
+from waypost.protocols.announce.messages import AgentQuery, kind_of_message, parse_capability_requirement, parse_query
+from waypost.trust.signing_input import canonicalize
 
 IDS = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(16)]
 
@@ -75,14 +75,14 @@ def test_a_query_may_name_the_agent_in_two_places() -> None:
 def test_a_capability_matches_by_its_very_name_and_by_a_range_of_versions(
     asked: str, capabilities: dict[str, str], fits: bool
 ) -> None:
-    assert AgentQuery(wanted=(parse_wanted(asked),)).matches(AGENT_ID, capabilities) == fits
+    assert AgentQuery(wanted=(parse_capability_requirement(asked),)).matches(AGENT_ID, capabilities) == fits
 
 
 @pytest.mark.req("ANN-6")
 @pytest.mark.parametrize("asked", ["", " ", "x" * 400, "metrics@nonsense"])
 def test_what_is_no_capability_is_refused(asked: str) -> None:
     with pytest.raises(InvalidParameter):
-        parse_wanted(asked)
+        parse_capability_requirement(asked)
 
 
 @pytest.mark.req("ANN-6")
@@ -114,7 +114,7 @@ async def test_a_query_is_answered_with_exactly_the_holders_and_their_signed_wor
         assert (answer["query_id"], answer["protocol_version"]) == ("q-7", "v1.0")
         assert [item["agent"]["agent_id"] for item in answer["agents"]] == [IDS[1], IDS[2]]
         for item, sent in zip(answer["agents"], messages[:2], strict=True):
-            assert canonical(item["agent"]) == canonical(sent["agent"])
+            assert canonicalize(item["agent"]) == canonicalize(sent["agent"])
             assert (item["signature"], item["matched"]) == (sent["signature"], True)
         assert ids(await bob.get("/agents", params={"capability": "metrics@^3.0"})) == [IDS[2]]
         assert ids(await bob.get("/agents", params=[("capability", "metrics"), ("capability", "logs")])) == [IDS[1]]

@@ -13,12 +13,12 @@ from support.signing import KINDS, NOW, agent, key_of, seed_key
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.trust.announced import read_announced
-from waypost.trust.canonical import canonical, legacy_canonical
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
 from waypost.trust.checks.announce import check_announcement
-from waypost.trust.checks.bound import BoundKey
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import decode_base64, encode_base64, encode_base64url
-from waypost.trust.signing import PrivateKey, sign_announcement
+from waypost.trust.keys.private_key import PrivateKey, sign_announcement
+from waypost.trust.signing_input import canonicalize, canonicalize_legacy
 
 PEM = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"
 VECTOR: JsonObject = {
@@ -43,7 +43,7 @@ def with_signature(message: JsonObject, signature: bytes) -> JsonObject:
 
 @pytest.mark.req("ANN-10", "ANN-11")
 def test_the_vector_has_its_canonical_bytes_its_digest_and_its_signature() -> None:
-    covered = canonical(VECTOR["agent"])
+    covered = canonicalize(VECTOR["agent"])
     assert len(covered) == 350
     assert hashlib.sha256(covered).hexdigest() == "1286e784cc2f12ac935a11f61658f40365c12eae5b2d8f862022d13778577300"
     signed = sign_announcement(VECTOR["agent"], seed_key())
@@ -110,9 +110,9 @@ def test_of_several_bound_keys_the_one_in_the_message_must_have_signed() -> None
     one, two = key_of(number=1), key_of(number=2)
     assert verdict(sign_announcement(agent(), one), one, two).state == "passed"
     message = sign_announcement(agent(), one)
-    swapped = with_signature(message, two.sign(canonical(message["agent"])))
+    swapped = with_signature(message, two.sign(canonicalize(message["agent"])))
     assert verdict(swapped, one, two).state == "failed"
-    unnamed = with_signature({"agent": agent()}, two.sign(canonical(agent())))
+    unnamed = with_signature({"agent": agent()}, two.sign(canonicalize(agent())))
     assert verdict(unnamed, one, two).state == "passed"
 
 
@@ -143,7 +143,7 @@ def test_ecdsa_is_read_raw_and_over_sha_256(kind: str) -> None:
     key = key_of(kind)
     assert isinstance(key.native, ec.EllipticCurvePrivateKey)
     message = sign_announcement(agent(), key)
-    covered = canonical(message["agent"])
+    covered = canonicalize(message["agent"])
     raw = verdict(with_signature(message, key.sign_jose(covered)), key)
     assert str(raw.evidence["algorithm"]).endswith("-raw")
     shorter = verdict(with_signature(message, key.native.sign(covered, ec.ECDSA(SHA256()))), key)
@@ -159,7 +159,7 @@ def test_rsa_is_read_with_any_salt_and_in_its_older_form(salt: int) -> None:
     key = key_of("rsa")
     assert isinstance(key.native, rsa.RSAPrivateKey)
     message = sign_announcement(agent(), key)
-    covered = canonical(message["agent"])
+    covered = canonicalize(message["agent"])
     pss = key.native.sign(covered, padding.PSS(padding.MGF1(SHA256()), salt), SHA256())
     assert verdict(with_signature(message, pss), key).evidence["algorithm"] == "rsa-pss-sha256"
     older = key.native.sign(covered, padding.PKCS1v15(), SHA256())
@@ -200,7 +200,7 @@ def test_a_signature_is_read_in_every_alphabet_that_is_allowed_and_in_no_other_f
         ["x"],
     ):
         with pytest.raises(InvalidDocument) as refused:
-            read_announced({**VECTOR, "signature": wrong})
+            parse_signed_announcement({**VECTOR, "signature": wrong})
         assert refused.value.path == "$.signature"
         assert verdict({**VECTOR, "signature": wrong}, seed_key()).state == "failed"
     assert verdict({**VECTOR, "signature": raw.hex()}, seed_key()).state == "failed"
@@ -217,7 +217,7 @@ def test_a_key_of_small_order_signs_for_nobody() -> None:
 
 @pytest.mark.req("ANN-10")
 def test_the_older_canonical_form_counts_only_where_it_is_allowed() -> None:
-    older = legacy_canonical(VECTOR["agent"])
+    older = canonicalize_legacy(VECTOR["agent"])
     assert len(older) == 356
     assert hashlib.sha256(older).hexdigest() == "3a92601e807664012f1f557ccac214b3c0f4f3434b1c56c767fe4055f7532b5d"
     message = with_signature(VECTOR, seed_key().sign(older))

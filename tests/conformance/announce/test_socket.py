@@ -19,8 +19,8 @@ from support.sockets import Session, SocketBench, socket_service
 from support.transports import eventually
 from waypost import limits
 from waypost.net.clock import SystemClock
-from waypost.server.bounded_socket import BoundedSocket
-from waypost.trust.canonical import canonical
+from waypost.server.http.bounded_websocket import BoundedWebSocket
+from waypost.trust.signing_input import canonicalize
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
 SECOND_ID = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
@@ -59,9 +59,9 @@ async def test_agents_announce_and_a_query_streams_exactly_those_that_fit(tmp_pa
             assert told["expires_at"] == "2026-05-28T20:28:40Z"
         answers, ended = await carol.query("metrics", query_id="q1")
         assert ended == {"protocol_version": "v1.0", "status": "done", "query_id": "q1", "count": 2}
-        assert {canonical(each["agent"]) for each in answers} == {
-            canonical(first["agent"]),
-            canonical(second["agent"]),
+        assert {canonicalize(each["agent"]) for each in answers} == {
+            canonicalize(first["agent"]),
+            canonicalize(second["agent"]),
         }
         assert all(each["matched"] is True and each["query_id"] == "q1" for each in answers)
         assert said(next(each for each in answers if each["agent"]["agent_id"] == AGENT_ID)) == first
@@ -282,7 +282,7 @@ async def test_agents_of_other_dialects_are_told_of_as_well(tmp_path: Path) -> N
 # --- Life of a session ----------------------------------------------------------------------------
 
 
-class Hurried(BoundedSocket):
+class Hurried(BoundedWebSocket):
     ping_seconds = 0.3
     silence_seconds = 3.0
 

@@ -15,8 +15,8 @@ from support.outside import outside
 from support.service import NOW, profile
 from support.sockets import SocketBench, socket_service
 from waypost.errors import BadSignature
-from waypost.server.lan import Lan
-from waypost.transports.port import Heard
+from waypost.server.api.announce.lan import LanBridge
+from waypost.transports.port import MessageContext
 
 EVIL = {"evil": "1"}
 RECORD_ID = f"urn:uuid:{AGENT_ID}"
@@ -48,10 +48,10 @@ async def by_http(client: httpx.AsyncClient) -> None:
     assert (await client.post("/api/v1/agents:batch", content=line)).json()["error"]["code"] == "unauthorized"
 
 
-async def on_the_lan(lan: Lan) -> None:
+async def on_the_lan(lan: LanBridge) -> None:
     """For an agent that was heard there, and a goodbye of one that came elsewhere: what else is said of that is not heard."""
     for carrier in ("mdns", "udp", "bus"):
-        how = Heard(transport=carrier, source="10.0.0.9")
+        how = MessageContext(transport=carrier, source="10.0.0.9")
         await lan.hear(announcement(key("n"), seq=1, at=NOW, agent_id=NEIGHBOUR_ID), how)
         await lan.hear(stripped(), how)
         for message in (stripped(agent_id=NEIGHBOUR_ID), stripped(metadata={"__state": "shutdown"})):
@@ -70,7 +70,7 @@ async def test_a_pinned_id_without_its_signature_is_refused_by_every_way_in_and_
             await by_http(client)
         told = await (await bench.session("relay")).announce(stripped())
         assert told["code"] == "ErrAuth"
-        await on_the_lan(Lan(bench.bench.registry, bench.bench.application.renderer, []))
+        await on_the_lan(LanBridge(bench.bench.registry, bench.bench.application.renderer, []))
         site.json("/agent.json", stripped())
         url = f"http://127.0.0.1:{site.port}/agent.json"
         for client in (owner, relay):

@@ -8,13 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.a2a import A2A
-from waypost.dialects.ard import ARD
-from waypost.dialects.ard_catalog import catalog, catalog_schema, host_entry, read_catalog, registry_entry
-from waypost.dialects.mcp import MCP
-from waypost.dialects.profile import PROFILE
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
+from waypost.protocols.a2a.codec import A2A
+from waypost.protocols.ard.catalog import build_catalog, catalog_schema, host_entry, read_catalog, registry_entry
+from waypost.protocols.ard.codec import ARD
+from waypost.protocols.mcp.codec import MCP
+from waypost.protocols.profile.codec import PROFILE
 
 ASSISTANT, REGISTRY, TRUSTED, INLINE = ARD.examples()
 TESTER_URN = re.compile(r"^urn:air:([a-zA-Z0-9.-]+)(?::([a-zA-Z0-9._:-]+))?:([a-zA-Z0-9._-]+)$")
@@ -39,7 +39,7 @@ def written_catalog() -> JsonObject:
         for codec, documents in sources
         for document in documents
     ]
-    return catalog([*entries, registry_entry(ENCODE.base_url, ENCODE.host)], host_entry("Registry", ENCODE.host))
+    return build_catalog([*entries, registry_entry(ENCODE.base_url, ENCODE.host)], host_entry("Registry", ENCODE.host))
 
 
 @pytest.mark.req("ARD-1")
@@ -60,7 +60,7 @@ def test_any_catalog_of_major_version_1_is_read_and_a_higher_one_is_refused() ->
 
 @pytest.mark.req("ARD-2")
 def test_an_empty_catalog_is_written_and_read() -> None:
-    document = catalog([], None)
+    document = build_catalog([], None)
     assert document == {"specVersion": "1.0", "entries": []}
     assert read_catalog(document) == []
 
@@ -120,7 +120,7 @@ def test_media_type_is_read_as_type_and_type_wins() -> None:
 
 @pytest.mark.req("ARD-7")
 def test_identifier_and_version_are_unique() -> None:
-    assert len(catalog([ASSISTANT, ASSISTANT, ASSISTANT | {"version": "2"}], None)["entries"]) == 2
+    assert len(build_catalog([ASSISTANT, ASSISTANT, ASSISTANT | {"version": "2"}], None)["entries"]) == 2
     with pytest.raises(InvalidDocument):
         read_catalog({"specVersion": "1.0", "entries": [ASSISTANT, ASSISTANT]})
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.ard import ARD
-from waypost.dialects.ard_names import mint_urn, parse_urn
 from waypost.errors import InvalidDocument
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.ard.codec import ARD, mint_urn, parse_urn
 
 ENTRY = ARD.examples()[0]
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from support.service import Bench, profile, service
-from waypost.server.ard_shapes import ARD_ROUTES
+from waypost.server.api.ard.api import ARD_ROUTES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

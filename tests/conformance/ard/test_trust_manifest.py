@@ -8,15 +8,15 @@ import pytest
 
 from support.records import DECODE, ENCODE
 from support.signing import NOW, key_of
-from waypost.dialects.ard import ARD
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
-from waypost.trust.checks.ard import MISMATCH, check_entry
-from waypost.trust.checks.bound import BoundKey
-from waypost.trust.covered import ard_payload
+from waypost.protocols.ard.codec import ARD
+from waypost.trust.checks.ard import MISMATCH, check_ard_entry
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.signing import PrivateKey, sign_manifest
+from waypost.trust.keys.private_key import PrivateKey, sign_manifest
+from waypost.trust.signing_input import ard_payload
 
 URN = "urn:air:acme.com:agent:invoices"
 MANIFEST: JsonObject = {
@@ -39,7 +39,7 @@ def entry(manifest: Any, **members: Any) -> JsonObject:
 
 
 def verdict(document: JsonObject, *keys: PrivateKey) -> Verdict:
-    [found] = check_entry(document, [BoundKey(key.public, "domain:acme.com") for key in keys], NOW)
+    [found] = check_ard_entry(document, [BoundKey(key.public, "domain:acme.com") for key in keys], NOW)
     return found
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from support.resolving import Bench
 from support.zones import states
-from waypost.trust.aid_proof import parse_pka
+from waypost.trust.checks.aid import parse_aid2_key
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -59,7 +59,7 @@ def publish(bench: Bench, sign: Any, *, record: str = "") -> None:
 
 @pytest.mark.req("AIDTXT-5")
 def test_the_key_is_known_by_its_thumbprint() -> None:
-    assert parse_pka(X).thumbprint() == KEYID
+    assert parse_aid2_key(X).thumbprint() == KEYID
 
 
 @pytest.mark.req("AIDTXT-5")

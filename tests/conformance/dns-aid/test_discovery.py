@@ -10,9 +10,9 @@ import pytest
 
 from support.resolving import Bench
 from support.zones import states
-from waypost.domains.resolving import ResolveOptions
-from waypost.net.fetching import BOUNDS
-from waypost.wire.svcb import BAP, make_params
+from waypost.domains.resolver import ResolveOptions
+from waypost.net.fetcher import FETCH_LIMITS
+from waypost.protocols.dns_aid.svcb import BAP, encode_params
 
 CARD: dict[str, Any] = {
     "name": "Booking",
@@ -197,7 +197,7 @@ async def test_a_chain_is_as_secure_as_its_weakest_link(bench: Bench) -> None:
 
 @pytest.mark.req("AID-13", "AID-18")
 def test_values_go_by_number_and_cannot_carry_more_than_themselves() -> None:
-    assert make_params({BAP: "mcp"}) == {65402: b"mcp"}
+    assert encode_params({BAP: "mcp"}) == {65402: b"mcp"}
 
 
 @pytest.mark.req("AID-22")
@@ -363,7 +363,7 @@ async def test_a_hostile_document_is_refused_in_words_of_our_own(bench: Bench, b
 
 @pytest.mark.req("AID-26")
 def test_a_slow_document_or_index_is_waited_for_twelve_seconds() -> None:
-    assert [BOUNDS[purpose].total_seconds for purpose in ("descriptor", "index")] == [12.0, 12.0]
+    assert [FETCH_LIMITS[purpose].total_seconds for purpose in ("descriptor", "index")] == [12.0, 12.0]
 
 
 @pytest.mark.req("AID-26")

@@ -8,7 +8,7 @@ import pytest
 
 from support.resolving import Bench
 from waypost import limits
-from waypost.domains.organisation import OrganisationReader
+from waypost.domains.organisation_index import OrganisationReader
 from waypost.errors import InvalidParameter
 from waypost.net.clock import SystemClock
 

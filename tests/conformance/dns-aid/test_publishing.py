@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from support.written_zones import params_of, plan, read_zone, zone_of
-from waypost.domains.zone import Further, IndexEntry, make_zone
-from waypost.domains.zone_text import zone_text
+from waypost.domains.zone import ExtraProtocol, ZoneIndexEntry, format_zone, make_zone
 from waypost.errors import InvalidParameter
 
 INDEX = (
-    IndexEntry(domain="alice.example.com", protocol="a2a"),
-    IndexEntry(domain="bob.example.com", protocol="a2a"),
-    IndexEntry(domain="x.deep.example.com", protocol="a2a"),
+    ZoneIndexEntry(domain="alice.example.com", protocol="a2a"),
+    ZoneIndexEntry(domain="bob.example.com", protocol="a2a"),
+    ZoneIndexEntry(domain="x.deep.example.com", protocol="a2a"),
 )
 
 
@@ -53,7 +52,7 @@ def test_a_target_that_no_certificate_can_name_is_refused(host: str) -> None:
 
 @pytest.mark.req("AID-8", "AID-9")
 def test_each_protocol_has_a_record_of_its_own() -> None:
-    further = (Further(protocol="mcp", host="mcp.example.com", port=8443),)
+    further = (ExtraProtocol(protocol="mcp", host="mcp.example.com", port=8443),)
     first, second = sorted(
         read_zone(zone_of(further=further))["alice.example.com", "SVCB"], key=lambda one: one.priority
     )
@@ -71,7 +70,7 @@ def test_a_record_set_that_no_datagram_carries_is_told() -> None:
 
 @pytest.mark.req("AID-13")
 def test_keys_without_a_number_of_iana_are_written_by_their_private_number() -> None:
-    text = zone_text(zone_of(), "bind")
+    text = format_zone(zone_of(), "bind")
     assert 'key65400="https://' in text
     for name in ("cap=", "cap-sha256=", 'bap="', "well-known="):
         assert f" {name}" not in text

@@ -9,7 +9,7 @@ import pytest
 
 from support.dns_aid_signing import JWKS, KEY, ORG, OTHER, Key, UsualPort, claims, jwk, sign
 from support.resolving import Bench
-from waypost.domains.organisation import OrganisationReader
+from waypost.domains.organisation_index import OrganisationReader
 from waypost.net.clock import SystemClock
 
 CATALOGUE = "/.well-known/ai-catalog.json"

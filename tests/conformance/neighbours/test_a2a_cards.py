@@ -8,11 +8,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.a2a import A2A
-from waypost.dialects.profile import PROFILE
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.a2a.codec import A2A
+from waypost.protocols.profile.codec import PROFILE
 
 FULL, SMALLEST = A2A.examples()
 REQUIRED = (

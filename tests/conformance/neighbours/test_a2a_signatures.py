@@ -10,12 +10,11 @@ from support.signing import KINDS, NOW, card, key_of
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
-from waypost.trust.canonical import canonical
 from waypost.trust.checks.a2a import check_card
-from waypost.trust.checks.bound import BoundKey
-from waypost.trust.covered import a2a_payload
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.signing import PrivateKey, sign_card
+from waypost.trust.keys.private_key import PrivateKey, sign_card
+from waypost.trust.signing_input import a2a_payload, canonicalize
 
 
 def verdict(document: JsonObject, *keys: PrivateKey, kid: str | None = None) -> Verdict:
@@ -134,9 +133,9 @@ def test_defaults_inside_security_are_left_out_at_every_depth() -> None:
 def test_cards_are_read_that_dropped_every_empty_value_or_none_before_they_were_signed() -> None:
     document = card(capabilities={}, securityRequirements=[], description="")
     without_empty = {name: value for name, value in document.items() if value}
-    sdk = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonical(without_empty))
+    sdk = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonicalize(without_empty))
     assert verdict(sdk, key_of(), kid="k").evidence["canon"] == "a2a-sdk"
-    verbatim = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonical(document))
+    verbatim = signed_by_hand(document, {"alg": "EdDSA", "kid": "k"}, canonicalize(document))
     assert verdict(verbatim, key_of(), kid="k").evidence["canon"] == "jcs"
 
 

@@ -8,11 +8,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.mcp import MCP
-from waypost.dialects.profile import PROFILE
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
+from waypost.protocols.mcp.codec import MCP
+from waypost.protocols.profile.codec import PROFILE
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 

@@ -6,11 +6,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.oasf import OASF
-from waypost.dialects.profile import PROFILE
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
+from waypost.protocols.oasf.codec import OASF
+from waypost.protocols.profile.codec import PROFILE
 
 KITCHEN, SMALLEST = OASF.examples()
 REQUIRED = ("name", "version", "schema_version", "description", "authors", "created_at", "skills")

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from support.service import NOW, profile, service
-from waypost.dialects import CODECS
 from waypost.model.times import to_rfc3339
+from waypost.protocols.dialects import CODECS
 
 
 @pytest.mark.req("A2A-1")

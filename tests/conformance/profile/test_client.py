@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from waypost.client.results import Found
+from waypost.client.results import SearchResult
 
 
 @pytest.mark.req("PRO-6")
 def test_the_client_reads_answers_of_services_of_lower_levels() -> None:
     bare = {"candidates": [{"id": "a"}, {"id": "b", "score": 0.5, "score_components": {"novel": 1}, "extra": True}]}
-    found = msgspec.convert(bare, Found)
+    found = msgspec.convert(bare, SearchResult)
     assert [candidate.id for candidate in found.candidates] == ["a", "b"]

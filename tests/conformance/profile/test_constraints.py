@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.shapes import DISCOVERY_RESPONSE
+from waypost.server.response_schemas import DISCOVERY_RESPONSE
 
 AGENTS = (
     profile("silent", name="Ledger", description="Checks an invoice and books it in the ledger.", tags=["invoice"]),

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.shapes import DISCOVERY_RESPONSE, PROBLEM
+from waypost.server.response_schemas import DISCOVERY_RESPONSE, PROBLEM
 
 HR = profile(
     "https://agents.example.net/id/hr-core-automator",

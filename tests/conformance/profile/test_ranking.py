@@ -95,7 +95,7 @@ async def test_without_its_sentence_model_a_service_answers_in_part_and_says_so(
     folder = write_model(tmp_path / "model")
     (folder / "model.onnx").write_bytes(b"damaged")
     async with service(tmp_path / "data", embedder=f"onnx:{folder}") as bench:
-        bench.application.answering()
+        bench.application.warm_up()
         async with asyncio.timeout(30):
             while not bench.application.models.choice.failures:
                 await asyncio.sleep(0.01)

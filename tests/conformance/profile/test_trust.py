@@ -11,7 +11,7 @@ import pytest
 from support.service import Bench, profile, service
 from support.signing import card, key_of
 from waypost.model.json import JsonObject
-from waypost.trust.signing import PrivateKey, adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.keys.private_key import PrivateKey, sign_adp_public_key, sign_card, sign_manifest, sign_profile
 
 ID = "https://agents.example.net/id/minimal"
 SEGMENT = ID.replace("/", "%2F").replace(":", "%3A")
@@ -148,7 +148,7 @@ async def test_cards_adp_documents_and_manifests_are_judged_too(tmp_path: Path) 
             "id": f"agent:{domain}",
             "domain": domain,
             "name": "Alice",
-            "publicKey": adp_public_key(KEY, domain),
+            "publicKey": sign_adp_public_key(KEY, domain),
         },
         "endpoints": {"wellKnown": f"https://{domain}/.well-known/agent.json", "chat": f"wss://{domain}/chat"},
         "capabilities": [{"id": "chat", "name": "Chat", "description": "Talks."}],
@@ -249,7 +249,7 @@ async def test_what_a_publisher_says_in_our_place_stands_apart(tmp_path: Path) -
             assert found["self_asserted"] == {
                 name: claims[name] for name in ("score", "credential_refs", "redacted", "trust")
             }
-        entry = bench.registry.catalogue.find(receipt["id"])
+        entry = bench.registry.catalog.find(receipt["id"])
     assert entry is not None
     assert entry.owner == "alice"
     assert receipt["trust"]["level"] == "self_asserted"

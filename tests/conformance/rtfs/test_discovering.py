@@ -11,8 +11,8 @@ from support.service import NOW, Bench, service
 from waypost.errors import RateLimited
 from waypost.model.principal import ANONYMOUS
 from waypost.model.times import to_rfc3339
-from waypost.server.rtfs_methods import Caller, RtfsMethods
-from waypost.server.rtfs_search import Budget
+from waypost.server.api.rtfs.api import RtfsCaller, RtfsMethods
+from waypost.server.api.rtfs.search import CardBudget
 
 TRANSLATOR = card(
     "translator",
@@ -90,7 +90,7 @@ async def test_a_search_needs_a_criterion(rpc: Rpc, params: dict[str, Any]) -> N
 @pytest.mark.req("RTFS-47")
 async def test_a_registry_may_be_set_to_be_browsed(bench: Bench) -> None:
     browsable = RtfsMethods(bench.registry, anonymous_read=True, list_all=True)
-    caller = Caller(principal=ANONYMOUS, budget=Budget())
+    caller = RtfsCaller(principal=ANONYMOUS, budget=CardBudget())
     result = await browsable.method("rtfs.registry.discover")({"limit": 2}, caller)
     assert [agent["agent_id"] for agent in result["agents"]] == ["plain", "resizer"]
     assert result["total"] == 3
@@ -99,7 +99,7 @@ async def test_a_registry_may_be_set_to_be_browsed(bench: Bench) -> None:
 @pytest.mark.req("RTFS-51")
 async def test_one_request_looks_at_a_bounded_number_of_cards(bench: Bench) -> None:
     methods = RtfsMethods(bench.registry, anonymous_read=True, list_all=True)
-    caller = Caller(principal=ANONYMOUS, budget=Budget(cards=5))
+    caller = RtfsCaller(principal=ANONYMOUS, budget=CardBudget(cards=5))
     await methods.method("rtfs.registry.discover")({}, caller)
     with pytest.raises(RateLimited, match="looks at no more"):
         await methods.method("rtfs.registry.discover")({}, caller)

@@ -6,19 +6,17 @@ from typing import Any
 import pytest
 
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Form, Keyword, Map, Vector
-from waypost.model.sexpr_print import print_form, print_line
-from waypost.model.sexpr_read import read_form
-from waypost.wire.rtfs_form import (
+from waypost.protocols.rtfs.discover_form import (
     TIMEOUT,
-    Options,
+    DiscoverOptions,
     answer_form,
     error_form,
+    parse_discover,
     print_discover,
-    read_discover,
     refused_form,
     result_form,
 )
+from waypost.protocols.rtfs.sexpr import Form, Keyword, Map, Vector, parse_form, print_form, print_line
 
 CRITERIA = ':capability-id "vendor/translate" :discovery-tags [:nlp "french"] :limit 5'
 PARAMS = {"capability_id": "vendor/translate", "discovery_tags": ["nlp", "french"], "limit": 5}
@@ -36,21 +34,21 @@ PARAMS = {"capability_id": "vendor/translate", "discovery_tags": ["nlp", "french
     ],
 )
 def test_all_shapes_give_the_same_call(text: str) -> None:
-    form = read_discover(text)
+    form = parse_discover(text)
     assert form.params == PARAMS
-    assert form.options == Options(timeout_ms=5000)
+    assert form.options == DiscoverOptions(timeout_ms=5000)
     assert json.loads(form.request("7")) == {
         "jsonrpc": "2.0",
         "method": "rtfs.registry.discover",
         "params": PARAMS,
         "id": "7",
     }
-    assert read_discover(print_discover(form)) == form
+    assert parse_discover(print_discover(form)) == form
 
 
 @pytest.mark.req("RTFS-60")
 def test_queries_and_constraints_convert() -> None:
-    form = read_discover(
+    form = parse_discover(
         """(discover-agents {:version ">=1.0 <2.0"
              :discovery-query {:text-search "images" :max-price 3 "metadata.owner" :acme :nested {:a-b [1 nil]}}
              :capability-constraints {:type :task}})"""
@@ -65,20 +63,20 @@ def test_queries_and_constraints_convert() -> None:
             "capabilities.type": "task",
         },
     }
-    assert read_discover(print_discover(form)).params == form.params
+    assert parse_discover(print_discover(form)).params == form.params
 
 
 @pytest.mark.req("RTFS-61")
 def test_options_stay_with_the_caller() -> None:
-    form = read_discover(
+    form = parse_discover(
         """(discover-agents {:agent-id "a" :colour :red}
              {:registry-uri "https://r.example/rtfs" :cache-policy :refresh-cache :retries 3})"""
     )
     assert form.params == {"agent_id": "a"}
-    assert form.options == Options("https://r.example/rtfs", 10_000, "refresh-cache")
+    assert form.options == DiscoverOptions("https://r.example/rtfs", 10_000, "refresh-cache")
     assert [warning.split(":")[1] for warning in form.warnings] == ["colour", "retries"]
-    assert read_discover('(discover-agents {:agent-id "a"})').options == Options(None, 10_000, "use-cache")
-    assert read_discover(print_discover(form)).options == form.options
+    assert parse_discover('(discover-agents {:agent-id "a"})').options == DiscoverOptions(None, 10_000, "use-cache")
+    assert parse_discover(print_discover(form)).options == form.options
 
 
 @pytest.mark.req("RTFS-61", "RTFS-62")
@@ -111,7 +109,7 @@ def test_options_stay_with_the_caller() -> None:
 )
 def test_what_is_not_literal_data_fails_before_anything_is_sent(rest: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
-        read_discover(f"(discover-agents {rest})")
+        parse_discover(f"(discover-agents {rest})")
     failure = refused_form(refused.value)
     assert failure.items[0] == Keyword("error")
     assert kind(failure) == "error/discovery.query-failed"
@@ -136,7 +134,7 @@ def test_cards_become_maps_with_their_json_names_as_keywords() -> None:
     value = answer_form(200, body, "7")
     assert print_form(value) == '[{:agent_id "a" :discovery_tags ["x y"] :metadata {:"odd key" nil}}]'
     assert answer_form(200, answer(result={"agents": []}), "7") == Vector() == result_form([])
-    assert read_form(print_form(value)) == value
+    assert parse_form(print_form(value)) == value
 
 
 @pytest.mark.req("RTFS-63")

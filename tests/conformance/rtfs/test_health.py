@@ -14,7 +14,7 @@ from support.probes import ROUND, check, make_checks, serve
 from support.rtfs import Rpc, card
 from support.service import NOW, Bench, service
 from waypost.model.times import to_rfc3339
-from waypost.registry.health import HealthChecks
+from waypost.registry.jobs.health_checks import HealthChecks
 from waypost.registry.ports import AuditQuery
 
 DAY = 86_400.0

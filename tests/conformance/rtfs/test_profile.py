@@ -7,40 +7,38 @@ import pytest
 from support.older import RTFS_E
 from support.records import DECODE, ENCODE
 from support.rtfs import REPORT_PROFILE, WEATHER_CARD, WEATHER_PROFILE, card
-from waypost.dialects import decode_document
-from waypost.dialects.rtfs import RTFS, decode_text
-from waypost.dialects.rtfs_derive import derive_card
-from waypost.dialects.rtfs_export import export_profile
-from waypost.dialects.rtfs_profile import read_profile, read_profiles
-from waypost.dialects.rtfs_schema import schema_of
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr_read import read_form
+from waypost.protocols.dialects import decode_document
+from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile, parse_profiles
+from waypost.protocols.rtfs.card_derivation import derive_card, type_to_schema
+from waypost.protocols.rtfs.codec import RTFS, decode_text
+from waypost.protocols.rtfs.sexpr import parse_form
 
 
 def derived(text: str, **options: Any) -> dict[str, Any]:
-    return derive_card(read_profile(text), **options)[0]
+    return derive_card(parse_profile(text), **options)[0]
 
 
 @pytest.mark.req("RTFS-7")
 def test_properties_are_pairs_or_one_map_and_each_is_given_once() -> None:
-    inline = read_profile('(agent-profile :id "a" :metadata {:name "A"})')
-    mapped = read_profile('(agent-profile {:id "a" :metadata {:name "A"}})')
+    inline = parse_profile('(agent-profile :id "a" :metadata {:name "A"})')
+    mapped = parse_profile('(agent-profile {:id "a" :metadata {:name "A"}})')
     assert inline.properties == mapped.properties
     with pytest.raises(InvalidDocument, match="twice"):
-        read_profile('(agent-profile :id "a" :id "b")')
+        parse_profile('(agent-profile :id "a" :id "b")')
 
 
 @pytest.mark.req("RTFS-7")
 def test_other_forms_are_passed_over_and_two_profiles_are_a_list_only_when_asked_for() -> None:
-    profile = read_profile('(task :id "t") (agent-profile :id "a")')
+    profile = parse_profile('(task :id "t") (agent-profile :id "a")')
     assert profile.id == "a"
     assert "(task" in profile.warnings[0]
     two = '(agent-profile :id "a") (agent-profile :id "b")'
     with pytest.raises(InvalidDocument, match="2 agent profiles"):
-        read_profile(two)
-    assert [found.id for found in read_profiles(two)] == ["a", "b"]
+        parse_profile(two)
+    assert [found.id for found in parse_profiles(two)] == ["a", "b"]
     with pytest.raises(InvalidDocument, match="no \\(agent-profile"):
-        read_profile("(task)")
+        parse_profile("(task)")
 
 
 @pytest.mark.req("RTFS-8")
@@ -66,13 +64,13 @@ def test_other_forms_are_passed_over_and_two_profiles_are_a_list_only_when_asked
 )
 def test_what_breaks_a_rule_is_refused_with_its_place(properties: str, path: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
-        read_profile(f"(agent-profile {properties})")
+        parse_profile(f"(agent-profile {properties})")
     assert refused.value.path == path
 
 
 @pytest.mark.req("RTFS-8")
 def test_what_can_be_read_past_is_a_warning() -> None:
-    warnings = read_profile(REPORT_PROFILE).warnings
+    warnings = parse_profile(REPORT_PROFILE).warnings
     assert any("'ghost'" in warning for warning in warnings)
     assert any(":x-house-style" in warning for warning in warnings)
 
@@ -164,12 +162,12 @@ def test_a_profile_without_an_endpoint_is_valid_but_cannot_be_registered() -> No
     ],
 )  # fmt: skip
 def test_a_type_becomes_json_schema_and_never_fails(expression: str, schema: Any) -> None:
-    assert schema_of(read_form(expression)) == schema
+    assert type_to_schema(parse_form(expression)) == schema
 
 
 @pytest.mark.req("RTFS-10", "RTFS-14")
 def test_the_weather_profile_gives_the_stated_card() -> None:
-    made, warnings = derive_card(read_profile(WEATHER_PROFILE))
+    made, warnings = derive_card(parse_profile(WEATHER_PROFILE))
     assert made == WEATHER_CARD
     assert any("httpsis:" in warning for warning in warnings)
     assert any("registration-id" in warning for warning in warnings)
@@ -232,7 +230,7 @@ def test_the_report_profile_gives_its_card() -> None:
 
 @pytest.mark.req("RTFS-10", "RTFS-14")
 def test_a_relative_well_known_address_belongs_to_the_base_then_the_endpoint_url_then_the_first_endpoint() -> None:
-    profile = read_profile(REPORT_PROFILE)
+    profile = parse_profile(REPORT_PROFILE)
 
     def uri(**options: Any) -> str:
         found: str = derive_card(profile, **options)[0]["agent_profile_uri"]
@@ -293,7 +291,7 @@ def test_the_other_names_of_a_card_are_read_and_todays_are_written() -> None:
 def test_values_and_keys_convert_to_json() -> None:
     text = """(agent-profile :id "a" :metadata {:a-b :key, "c-d" sym, 7 nil, :ns/k :ns/v,
               :list [1 2.5 {:x-y true}], :big 9007199254740993, :edge 9007199254740991})"""
-    made, warnings = derive_card(read_profile(text))
+    made, warnings = derive_card(parse_profile(text))
     assert made["metadata"] == {
         "a_b": "key",
         "c-d": "sym",

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from support.records import DECODE
-from waypost.dialects.profile import PROFILE
+from waypost.protocols.profile.codec import PROFILE
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from bench.search.report import DOCUMENT, PLOT, RESULTS, documented, drawn
 from bench.sets import document, haystack
 
 from support.records import DECODE
-from waypost.dialects.profile import PROFILE
+from waypost.protocols.profile.codec import PROFILE
 
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:

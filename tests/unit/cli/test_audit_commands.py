@@ -17,8 +17,8 @@ from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
 from support.website import website
-from waypost.trust.checkpoint import Checkpoint, VerifierKey, sign_checkpoint
-from waypost.trust.merkle import EMPTY_ROOT
+from waypost.trust.audit.checkpoint import Checkpoint, VerifierKey, sign_checkpoint
+from waypost.trust.audit.merkle import EMPTY_ROOT
 
 Document = dict[str, Any]
 

@@ -18,7 +18,7 @@ from support.server import RunningServer
 from support.shell import Shell
 from support.website import website
 from waypost import SyncClient
-from waypost.dialects import CODECS
+from waypost.protocols.dialects import CODECS
 
 Document = dict[str, Any]
 

@@ -7,7 +7,7 @@ import logging
 import sys
 
 from support.server import running_server
-from waypost.cli.log_lines import JsonLines, TextLines
+from waypost.cli.commands.service.serve import JsonFormatter, TextFormatter
 
 FORGED = "x\nINFO forged\r\x1b[31m\u2028INFO\x00\x85 forged"
 
@@ -25,14 +25,14 @@ def record(message: str, *args: object, broken: bool = False) -> logging.LogReco
 
 
 def test_a_line_of_text_is_one_line_without_controls() -> None:
-    line = TextLines().format(record("agent %s came", FORGED))
+    line = TextFormatter().format(record("agent %s came", FORGED))
     assert len(line.splitlines()) == 1
     assert all(character.isprintable() for character in line)
     assert line.endswith(r"WARNING waypost.test: agent x\nINFO forged\r\x1b[31m\u2028INFO\x00\x85 forged came")
 
 
 def test_a_line_of_json_has_every_part_in_its_member() -> None:
-    line = JsonLines().format(record("agent %s came", FORGED))
+    line = JsonFormatter().format(record("agent %s came", FORGED))
     assert "\n" not in line
     told = json.loads(line)
     assert told.pop("process") is not None
@@ -42,10 +42,10 @@ def test_a_line_of_json_has_every_part_in_its_member() -> None:
 
 
 def test_a_traceback_is_a_member_too() -> None:
-    told = json.loads(JsonLines().format(record("it broke", broken=True)))
+    told = json.loads(JsonFormatter().format(record("it broke", broken=True)))
     assert told["message"] == "it broke"
     assert "ValueError: two" in told["traceback"]
-    assert "Traceback" in TextLines().format(record("it broke", broken=True))
+    assert "Traceback" in TextFormatter().format(record("it broke", broken=True))
 
 
 def test_a_service_writes_json_where_it_is_told_to() -> None:

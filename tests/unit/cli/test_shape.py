@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from support.shell import Shell
 from waypost.cli.main import COMMANDS, cli
-from waypost.errors import CODES
+from waypost.errors import ERROR_CODES
 
 RUNNER = CliRunner()
 
@@ -117,7 +117,7 @@ def test_settings_that_cannot_be_used_end_with_78(lonely_shell: Shell) -> None:
 
 
 def test_every_exit_code_is_one_that_is_promised() -> None:
-    assert {codes.exit for codes in CODES.values()} <= {1, 64, 69, 75, 77, 78}
+    assert {codes.exit for codes in ERROR_CODES.values()} <= {1, 64, 69, 75, 77, 78}
 
 
 def test_the_version_is_told_in_every_format(lonely_shell: Shell) -> None:

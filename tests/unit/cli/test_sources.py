@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from waypost import limits
-from waypost.cli.sources import Piece, read_sources
+from waypost.cli.commands.agents.bulk import ImportDocument, read_sources
 
 
-def read(folder: Path, name: str, content: bytes) -> list[Piece]:
+def read(folder: Path, name: str, content: bytes) -> list[ImportDocument]:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content)
     return list(read_sources([str(folder / name)]))

@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.cli.evidence import bar
-from waypost.cli.text import clean, short
+from waypost.cli.output import sanitize, truncate
+from waypost.cli.views import bar
 
 
 @given(st.text())
 def test_no_text_can_command_a_terminal(text: str) -> None:
     assert not any(
-        char < " " or char == "\x7f" or "\x80" <= char <= "\x9f" or char in "\u202e\u2066" for char in clean(text)
+        char < " " or char == "\x7f" or "\x80" <= char <= "\x9f" or char in "\u202e\u2066" for char in sanitize(text)
     )
 
 
 def test_scripts_and_composed_emoji_stay_whole() -> None:
-    assert clean("Übersetzer 翻訳 👩\u200d🚀") == "Übersetzer 翻訳 👩\u200d🚀"
-    assert clean("a\x1b[31mred\nb") == "a�[31mred b"
+    assert sanitize("Übersetzer 翻訳 👩\u200d🚀") == "Übersetzer 翻訳 👩\u200d🚀"
+    assert sanitize("a\x1b[31mred\nb") == "a�[31mred b"
 
 
 def test_a_long_text_is_cut_with_a_mark() -> None:
-    assert short("one two three", 8) == "one two…"
-    assert short("one", 8) == "one"
+    assert truncate("one two three", 8) == "one two…"
+    assert truncate("one", 8) == "one"
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ import pytest
 from support.announce import AGENT_ID, agent, key
 from support.transports import Watched, eventually
 from waypost import Announcer, Finder, limits
-from waypost.client.identity import CountedSequence, SequenceFile, load_identity
-from waypost.client.signed import SignedAgent
+from waypost.client.announcer import AnnouncementSigner
+from waypost.client.identity import MemorySequence, SequenceFile, load_identity
 from waypost.errors import InvalidKey, Unavailable
 from waypost.model.json import JsonObject, dump_json
-from waypost.testing import ManualClock, MemoryNetwork
-from waypost.transports.port import QUERY_SECONDS, Ack, Answer, Hear, OnSighting
-from waypost.wire.announce import AgentQuery
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.transports.memory import MemoryNetwork
+from waypost.transports.port import QUERY_SECONDS, Ack, MessageHandler, QueryHandler, SightingCallback
 
 NOW = 1_780_000_000.0
 
@@ -70,10 +71,10 @@ class Registry:
             raise Unavailable("The registry is down.")
         return self.messages[-1:]
 
-    async def subscribe(self, callback: OnSighting, query: AgentQuery | None = None) -> Any:
+    async def subscribe(self, callback: SightingCallback, query: AgentQuery | None = None) -> Any:
         raise Unavailable("Nothing to subscribe to.")
 
-    def serve(self, answer: Answer | None, heard: Hear | None) -> None:
+    def serve(self, answer: QueryHandler | None, heard: MessageHandler | None) -> None:
         return
 
 
@@ -284,7 +285,7 @@ def test_an_agent_that_names_another_key_is_refused(tmp_path: Path) -> None:
 
 def test_carriers_with_little_room_hear_the_same_and_people_find_its_name_in_it() -> None:
     large = agent(metadata={"description": "Plans. " * 100, "org.waypost.record": "x" * 2000})
-    signed = SignedAgent(large, key("a"), CountedSequence(), previous=None, carriers=["mdns", "udp", "http"])
+    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, carriers=["mdns", "udp", "http"])
     whole, lan = signed.message("http", NOW), signed.message("mdns", NOW)
     assert whole["agent"]["metadata"]["description"] == "Plans. " * 100
     assert signed.message("udp", NOW + 40) is lan
@@ -296,7 +297,7 @@ def test_carriers_with_little_room_hear_the_same_and_people_find_its_name_in_it(
 @pytest.mark.req("ANN-31")
 def test_an_agent_that_only_datagrams_carry_fits_into_one() -> None:
     large = agent(metadata={"description": "Plans. " * 100})
-    signed = SignedAgent(large, key("a"), CountedSequence(), previous=None, carriers=["udp"])
+    signed = AnnouncementSigner(large, key("a"), MemorySequence(), previous=None, carriers=["udp"])
     assert len(dump_json(signed.message("udp", NOW))) <= 512
 
 
@@ -325,7 +326,7 @@ async def test_a_finder_asks_everybody_once_and_merges_by_agent() -> None:
 @pytest.mark.req("ANN-40")
 async def test_answers_are_used_again_until_their_ttl_and_then_only_as_stale() -> None:
     clock, registry = ManualClock(NOW), Registry()
-    async with Announcer(agent(), key("a"), [registry], clock=clock, sequence=CountedSequence()):
+    async with Announcer(agent(), key("a"), [registry], clock=clock, sequence=MemorySequence()):
         await eventually(lambda: registry.messages)
         async with Finder([registry], clock=clock) as finder:
             assert [each.is_stale for each in await finder.find("metrics")] == [False]

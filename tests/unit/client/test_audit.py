@@ -11,8 +11,8 @@ import pytest
 from support.server import RunningServer, running_server
 from support.service import profile
 from waypost import Client, errors
-from waypost.trust.checkpoint import parse_verifier_key, verify_checkpoint
-from waypost.trust.merkle import is_consistent, is_included
+from waypost.trust.audit.checkpoint import parse_verifier_key, verify_checkpoint
+from waypost.trust.audit.merkle import verify_consistency, verify_inclusion
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ async def test_the_trail_is_read_and_proved(server: RunningServer) -> None:
         assert page.next_after == before.size + 3
         for number, leaf in page.leaves().items():
             proof = await client.audit_proof(entry=number, size=now.size)
-            assert is_included(leaf, number - 1, now.size, proof.hashes, now.root)
+            assert verify_inclusion(leaf, number - 1, now.size, proof.hashes, now.root)
         grown = await client.audit_proof(from_=before.size)
-        assert is_consistent(before.size, now.size, grown.hashes, before.root, now.root)
+        assert verify_consistency(before.size, now.size, grown.hashes, before.root, now.root)
         filtered = await client.audit(object="urn:trail:4", action="register", subject="admin")
         assert [entry.outcome for entry in filtered.entries] == ["created"]
         with pytest.raises(errors.InvalidRequest):

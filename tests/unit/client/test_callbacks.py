@@ -10,10 +10,10 @@ import pytest
 
 from support.agp import ALICE, BOB, CAROL, key_of
 from waypost import LiveAgent
-from waypost.client.callbacks import Posted
 from waypost.client.contacts import Contact
-from waypost.meeting.peers import PeerKey
-from waypost.meeting.signatures import sign_result
+from waypost.client.tasks import ReceivedCallback
+from waypost.messaging.peers import PeerIdentity
+from waypost.messaging.request_signatures import sign_result
 from waypost.net.clock import SystemClock
 
 NEWS = {"messageId": "m-1", "swarmId": "s-1", "from": CAROL, "content": "half is done", "contentType": "text/plain"}
@@ -26,7 +26,7 @@ class Known:
         if agent not in (ALICE, CAROL):
             return None
         public = key_of(agent).public
-        key = PeerKey(agent=agent, fingerprint=public.fingerprint() or "", by="given", key=public)
+        key = PeerIdentity(agent=agent, fingerprint=public.fingerprint() or "", by="given", key=public)
         return Contact(agent=agent, url="wss://nowhere.invalid", key=key)
 
 
@@ -34,10 +34,10 @@ class Desk:
     """Bob's program: it writes down what is posted, unless it cannot."""
 
     def __init__(self) -> None:
-        self.taken: list[Posted] = []
+        self.taken: list[ReceivedCallback] = []
         self.is_closed = False
 
-    async def take(self, posted: Posted) -> None:
+    async def take(self, posted: ReceivedCallback) -> None:
         if self.is_closed:
             raise OSError("the desk is closed")
         self.taken.append(posted)

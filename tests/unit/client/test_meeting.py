@@ -14,8 +14,8 @@ from support.service import Bench, profile, service
 from support.signing import key_of
 from waypost.client.agent_signer import AgentSigner
 from waypost.client.aio.client import Client
-from waypost.client.meetings import Work
-from waypost.client.worker import serve_tasks
+from waypost.client.results import LeasedTask
+from waypost.client.tasks import serve_tasks
 from waypost.errors import BadSignature, Conflict, InvalidParameter, NotFound, Timeout, Unauthorized
 
 AGENT = "https://agents.example.net/id/minimal"
@@ -54,10 +54,10 @@ async def test_a_task_is_sent_waited_for_and_cancelled(bench: Bench) -> None:
 
 
 async def test_a_worker_does_the_tasks_of_its_agent(bench: Bench) -> None:
-    async def double(work: Work) -> Any:
+    async def double(work: LeasedTask) -> Any:
         return work.input * 2
 
-    async def fail(work: Work) -> Any:
+    async def fail(work: LeasedTask) -> Any:
         raise ValueError(work.input)
 
     async with client(bench, "alice") as alice, client(bench, "bob") as bob:

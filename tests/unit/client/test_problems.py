@@ -6,19 +6,19 @@ import httpx
 import pytest
 
 from waypost import errors
-from waypost.client.problems import error_of_answer, error_of_line, error_of_transport, may_have_been_done
-from waypost.errors import CODES, ConfigurationError, WaypostError
-from waypost.server.problems import problem_headers, problem_response
+from waypost.client.http import error_from_batch_line, error_from_response, error_from_transport, may_have_been_applied
+from waypost.errors import ERROR_CODES, ConfigurationError, WaypostError
+from waypost.server.http.problems import problem_headers, problem_response
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in CODES if kind is not ConfigurationError], ids=lambda kind: kind.__name__
+    "kind", [kind for kind in ERROR_CODES if kind is not ConfigurationError], ids=lambda kind: kind.__name__
 )
 def test_every_leaf_survives_the_wire(kind: type[WaypostError]) -> None:
     raised = kind("What happened.", path="$.name", hint="Do this.", retry_after=7)
     answer = problem_response(raised, instance="/x", correlation_id="c-1")
     headers = {name.decode(): value.decode() for name, value in problem_headers(raised)}
-    error = error_of_answer(answer.status, headers, answer.body)
+    error = error_from_response(answer.status, headers, answer.body)
     assert type(error) is kind
     assert (error.message, error.path, error.hint) == ("What happened.", "$.name", "Do this.")
     assert error.retry_after == 7
@@ -40,31 +40,31 @@ def test_every_leaf_survives_the_wire(kind: type[WaypostError]) -> None:
     ],
 )
 def test_an_answer_without_a_problem_document_is_judged_by_its_status(status: int, kind: type[WaypostError]) -> None:
-    error = error_of_answer(status, {"retry-after": "3"}, b"<html>proxy</html>")
+    error = error_from_response(status, {"retry-after": "3"}, b"<html>proxy</html>")
     assert type(error) is kind
     assert str(status) in error.message
     assert error.retry_after == 3
 
 
 def test_a_retry_after_that_is_a_date_is_not_read() -> None:
-    assert error_of_answer(503, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, b"").retry_after is None
+    assert error_from_response(503, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, b"").retry_after is None
 
 
 def test_a_line_of_a_batch_carries_its_error() -> None:
-    error = error_of_line({"code": "conflict", "message": "Held.", "path": "$.id"})
+    error = error_from_batch_line({"code": "conflict", "message": "Held.", "path": "$.id"})
     assert isinstance(error, errors.Conflict)
     assert (error.message, error.path) == ("Held.", "$.id")
 
 
 def test_a_connection_that_was_refused_has_done_nothing() -> None:
-    error = error_of_transport(httpx.ConnectError("refused"), "http://x")
+    error = error_from_transport(httpx.ConnectError("refused"), "http://x")
     assert isinstance(error, errors.Unavailable)
-    assert not may_have_been_done(error)
+    assert not may_have_been_applied(error)
     assert "http://x" in error.message
 
 
 def test_a_connection_that_broke_may_have_done_something() -> None:
-    assert may_have_been_done(error_of_transport(httpx.ReadError("reset"), "http://x"))
-    late = error_of_transport(httpx.ReadTimeout("late"), "http://x")
+    assert may_have_been_applied(error_from_transport(httpx.ReadError("reset"), "http://x"))
+    late = error_from_transport(httpx.ReadTimeout("late"), "http://x")
     assert isinstance(late, errors.Timeout)
-    assert may_have_been_done(late)
+    assert may_have_been_applied(late)

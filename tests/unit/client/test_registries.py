@@ -10,15 +10,14 @@ import pytest
 
 from support.announce import AGENT_ID, announcement, key
 from support.server import running_server
-from waypost.client.pointers import follower, pointer_to
-from waypost.client.registries import plain_address, registry
-from waypost.client.trust_file import TrustFile
+from waypost.client.identity import TrustFile
+from waypost.client.registry_transport import http_address, pointer_fetcher, pointer_url, registry_transport
 from waypost.errors import Unavailable
 from waypost.model.json import parse_object
-from waypost.settings import load_connection
+from waypost.settings import load_connection_settings
 from waypost.transports.http import HttpTransport
 from waypost.transports.websocket import WebSocketTransport
-from waypost.trust.pins import Pin, PinnedKey
+from waypost.trust.announce.key_pins import AgentPin, PinnedKey
 
 
 @pytest.mark.parametrize(
@@ -32,11 +31,11 @@ from waypost.trust.pins import Pin, PinnedKey
     ],
 )
 def test_an_address_says_how_a_registry_is_used(given: str | None, plain: str | None, is_socket: bool) -> None:
-    assert plain_address(given) == (plain, is_socket)
+    assert http_address(given) == (plain, is_socket)
 
 
 async def test_a_registry_is_used_over_http_or_a_websocket_as_its_address_says() -> None:
-    plain, socket = registry("http://127.0.0.1:1"), registry("ws://127.0.0.1:1")
+    plain, socket = registry_transport("http://127.0.0.1:1"), registry_transport("ws://127.0.0.1:1")
     assert isinstance(plain, HttpTransport)
     assert isinstance(socket, WebSocketTransport)
     assert (plain.source, socket.source) == ("http://127.0.0.1:1", "ws://127.0.0.1:1/ws")
@@ -46,8 +45,8 @@ async def test_a_registry_is_used_over_http_or_a_websocket_as_its_address_says()
 
 async def test_a_pointer_is_followed_to_a_registry_that_was_named_and_to_no_other() -> None:
     with running_server("--store", "memory", "--trust-mode", "tofu") as server:
-        address = load_connection({"server": server.url, "token": server.admin_token})
-        held = registry(server.url, server.admin_token)
+        address = load_connection_settings({"server": server.url, "token": server.admin_token})
+        held = registry_transport(server.url, server.admin_token)
         sent = announcement(key("a"), seq=1, at=time.time())
         assert (await held.announce(sent, 60)).accepted
         await held.close()
@@ -57,24 +56,24 @@ async def test_a_pointer_is_followed_to_a_registry_that_was_named_and_to_no_othe
             asked.append(url)
             raise Unavailable("No.")
 
-        fetch = follower([address], elsewhere)
-        found = parse_object(await fetch(pointer_to(address)(AGENT_ID)))
+        fetch = pointer_fetcher([address], elsewhere)
+        found = parse_object(await fetch(pointer_url(address)(AGENT_ID)))
         assert found["signature"] == sent["signature"]
         for url in ("https://a.example/agents/x", f"{server.url}.example/agents/x", f"{server.url}/metrics"):
             with pytest.raises(Unavailable):
                 await fetch(url)
         assert len(asked) == 3, "the token goes nowhere else"
         with pytest.raises(Unavailable):
-            await fetch(pointer_to(address)("7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"))
+            await fetch(pointer_url(address)("7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"))
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(follower([])("https://a.example/agents/x"), 60)
+        await asyncio.wait_for(pointer_fetcher([])("https://a.example/agents/x"), 60)
 
 
 def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Path) -> None:
     bound = PinnedKey(
         key_id="k", kind="ed25519", spki=b"x", state="active", first_seen=1.0, via="tofu", seq=9, digest="d"
     )
-    pin = Pin(agent_id=AGENT_ID, keys=(bound,), digest="d")
+    pin = AgentPin(agent_id=AGENT_ID, keys=(bound,), digest="d")
     first = TrustFile(tmp_path / "trust.json")
     first.take(pin)
     assert not (tmp_path / "trust.json").exists()
@@ -89,7 +88,7 @@ def test_what_a_listener_bound_is_kept_without_how_far_it_has_come(tmp_path: Pat
 
 def test_a_trust_file_forgets_the_oldest_of_those_that_nobody_vouched_for() -> None:
     kept = TrustFile(most=3)
-    kept.take(Pin(agent_id="named", provisioned=True))
+    kept.take(AgentPin(agent_id="named", provisioned=True))
     for number in range(4):
-        kept.take(Pin(agent_id=str(number)))
+        kept.take(AgentPin(agent_id=str(number)))
     assert [kept.pin_of(name) is not None for name in ("named", "0", "1", "2", "3")] == [True, False, False, True, True]

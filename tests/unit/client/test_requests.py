@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from waypost import Agent, Client, Failure, Receipt, Retry, SyncClient, errors, limits
-from waypost.server.problems import problem_of
+from waypost.server.http.problems import problem_json
 
 RECEIPT = {"id": "a", "outcome": "created", "etag": "e1", "dialect": "profile", "trust": {"level": "self_asserted"}}
 QUICK = Retry(base_seconds=0.0)
@@ -30,7 +30,7 @@ class Script:
         if isinstance(answer, httpx.TransportError):
             raise answer
         if isinstance(answer, errors.WaypostError):
-            problem = problem_of(answer, instance="/x", correlation_id="c")
+            problem = problem_json(answer, instance="/x", correlation_id="c")
             return httpx.Response(problem["status"], json=problem | {"retry_after": 0})  # no test waits
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost import limits
-from waypost.client.retry import Retry
+from waypost.client.http import Retry
 from waypost.errors import InvalidDocument, NotFound, QuotaExceeded, RateLimited, StorageFull, Timeout, Unavailable
 
 RETRY = Retry(attempts=4, base_seconds=0.1, most_seconds=1.0)

@@ -12,7 +12,7 @@ import pytest
 from support.server import RunningServer, running_server, start_server, stop_server
 from support.website import website
 from waypost import Agent, Client, Receipt, SyncClient, errors
-from waypost.client.results import FoundAgent
+from waypost.client.results import FetchedAgent
 from waypost.model.json import dump_json
 
 
@@ -183,12 +183,12 @@ async def test_what_is_at_an_address_is_looked_at_and_then_saved(tmp_path: Path)
     with website(tmp_path) as site, running_server("--store", "memory", "--allow-cidrs", "127.0.0.1/32") as server:
         async with Client(server.url, server.admin_token) as client:
             (found,) = (looked := await client.fetch(f"{site}/agent.json")).agents
-            assert isinstance(found, FoundAgent)
+            assert isinstance(found, FetchedAgent)
             assert (found.id, found.outcome, found.receipt) == (agent.id, "found", None)
             with pytest.raises(errors.PreconditionFailed):
                 await client.fetch(f"{site}/agent.json", save=True, digest="0" * 64)
             (saved,) = (await client.fetch(f"{site}/agent.json", save=True, digest=looked.digest)).agents
-            assert isinstance(saved, FoundAgent)
+            assert isinstance(saved, FetchedAgent)
             assert saved.receipt is not None
             assert saved.receipt.outcome == "created"
             with pytest.raises(errors.AddressDenied, match="allow_cidrs"):

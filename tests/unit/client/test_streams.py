@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost import limits
-from waypost.client.streams import Events, Lines, ServerEvent
+from waypost.client.http import EventStreamDecoder, LineDecoder, ServerEvent
 from waypost.errors import TooLarge
 
 STREAM = (
@@ -28,20 +28,20 @@ EVENTS = [
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
 def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     places = sorted({0, len(STREAM), *cuts})
-    events = Events()
+    events = EventStreamDecoder()
     found = [event for start, end in pairwise(places) for event in events.feed(STREAM[start:end])]
     assert found == EVENTS
 
 
 def test_a_line_ends_at_lf_alone() -> None:
-    lines = Lines()
+    lines = LineDecoder()
     text = '{"a":"one\u2028two\u0085three"}'.encode()
     assert list(lines.feed(text + b"\nrest")) == [text]
     assert lines.rest() == b"rest"
 
 
 def test_a_line_without_end_is_cut_off() -> None:
-    lines = Lines()
+    lines = LineDecoder()
     assert list(lines.feed(b"x" * limits.CLIENT_LINE_BYTES)) == []
     with pytest.raises(TooLarge):
         list(lines.feed(b"x"))

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from support.older import A2A_0_2, A2A_0_3, A2A_SNAKE
 from support.records import DECODE, ENCODE, NOW
-from waypost.dialects.a2a import A2A, EXTENSION
-from waypost.dialects.codec import DecodeContext
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
+from waypost.protocols.a2a.codec import A2A, EXTENSION
+from waypost.protocols.codec import DecodeContext
 
 FULL, SMALLEST = A2A.examples()
 

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from support.records import BASE, DECODE, ENCODE, NOW
-from waypost.dialects.af import AF, AGENTS_PATH, MEMBERS, summary_of, to_summary
-from waypost.dialects.af_text import summarise
-from waypost.dialects.codec import DERIVED, DecodeContext, EncodeContext
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.names import slug
 from waypost.model.record import AgentRecord, Binding, Example
+from waypost.protocols.agent_framework.codec import AF, AGENTS_PATH, MEMBERS, summarize, summary_from_record, to_summary
+from waypost.protocols.codec import DERIVED, DecodeContext, EncodeContext
 
 FULL, SUMMARY = AF.examples()
 NOWHERE = DecodeContext(now=NOW)
@@ -253,12 +252,12 @@ def test_internal_keys_of_metadata_are_not_served() -> None:
     ],
 )
 def test_a_summary_is_the_first_sentence(description: str, summary: str) -> None:
-    assert summarise(description) == summary
+    assert summarize(description) == summary
     assert written(description=description)["summary"] == summary
 
 
 def test_a_long_sentence_is_cut_on_a_word() -> None:
-    summary = summarise("word " * 100)
+    summary = summarize("word " * 100)
     assert len(summary) <= 200
     assert summary.endswith("word…")
 
@@ -266,7 +265,7 @@ def test_a_long_sentence_is_cut_on_a_word() -> None:
 @pytest.mark.parametrize("document", [FULL, SUMMARY, {**FULL, "summary": "Own words.", "name": "a\tb"}])
 def test_the_quick_summary_equals_that_of_the_full_view(document: JsonObject) -> None:
     record = AF.decode(document, DECODE).record
-    assert summary_of(record) == to_summary(AF.encode(record, ENCODE).document)
+    assert summary_from_record(record) == to_summary(AF.encode(record, ENCODE).document)
 
 
 def test_metadata_may_ask_for_visibility() -> None:

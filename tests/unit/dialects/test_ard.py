@@ -11,22 +11,21 @@ from msgspec.structs import replace
 
 from support.older import ARD_AIC
 from support.records import DECODE, ENCODE
-from waypost.dialects.a2a import A2A
-from waypost.dialects.ard import ARD, ID, MINTED
-from waypost.dialects.ard_catalog import (
-    catalog,
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, Binding, Example
+from waypost.protocols.a2a.codec import A2A
+from waypost.protocols.ard.catalog import (
+    build_catalog,
     catalog_schema,
     host_entry,
     is_listed,
     read_catalog,
     registry_entry,
 )
-from waypost.dialects.ard_names import Urn, mint_urn, parse_urn
-from waypost.dialects.codec import CARRY
-from waypost.dialects.mcp import MCP
-from waypost.errors import InvalidDocument
-from waypost.model.json import JsonObject
-from waypost.model.record import AgentRecord, Binding, Example
+from waypost.protocols.ard.codec import ARD, ID, MINTED, Urn, mint_urn, parse_urn
+from waypost.protocols.codec import CARRY
+from waypost.protocols.mcp.codec import MCP
 
 ASSISTANT, REGISTRY, TRUSTED, INLINE = ARD.examples()
 
@@ -296,7 +295,7 @@ def test_a_bad_entry_is_refused_with_the_place_and_the_reason(change: JsonObject
 
 def test_a_catalog_is_valid_small_and_lists_each_entry_once() -> None:
     entries = [ARD.encode(a_record(f"https://h.example/{n % 3}"), ENCODE).document for n in range(6)]
-    document = catalog(
+    document = build_catalog(
         [*entries, registry_entry(ENCODE.base_url, ENCODE.host)], host_entry("Example registry", ENCODE.host)
     )
     Draft202012Validator.check_schema(catalog_schema())
@@ -309,8 +308,8 @@ def test_a_catalog_is_valid_small_and_lists_each_entry_once() -> None:
 
 
 def test_a_catalog_lists_an_odd_entry_in_the_form_that_its_schema_takes() -> None:
-    (listed,) = catalog([ARD_AIC | {"version": None}], None)["entries"]
-    Draft202012Validator(catalog_schema()).validate(catalog([ARD_AIC], None))
+    (listed,) = build_catalog([ARD_AIC | {"version": None}], None)["entries"]
+    Draft202012Validator(catalog_schema()).validate(build_catalog([ARD_AIC], None))
     assert (listed["identifier"], listed["type"]) == ("urn:air:example.com:agent:reader", ARD_AIC["mediaType"])
     assert listed["metadata"] == {"plain": 1}
     assert listed["trustManifest"] == ARD_AIC["trustManifest"]

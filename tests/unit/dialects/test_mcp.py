@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from support.older import MCP_2025_07, MCP_LISTED
 from support.records import DECODE, ENCODE, NOW
-from waypost.dialects.codec import DecodeContext
-from waypost.dialects.mcp import CARRY, MCP, server_name
-from waypost.dialects.purl import from_purl, to_purl
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.mcp.codec import CARRY, MCP, from_purl, server_name, to_purl
 
 WEATHER, SMALLEST, LISTED = MCP.examples()
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from support.records import DECODE, ENCODE
-from waypost.dialects.codec import CARRY
-from waypost.dialects.oasf import OASF, PROTOCOL
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
+from waypost.protocols.codec import CARRY
+from waypost.protocols.oasf.codec import OASF, PROTOCOL
 
 KITCHEN, SMALLEST = OASF.examples()
 

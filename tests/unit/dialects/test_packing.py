@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from waypost.dialects.packing import unpack
+from waypost.protocols.dialects import unpack_documents
 
 
 @pytest.mark.parametrize(
@@ -19,17 +19,17 @@ from waypost.dialects.packing import unpack
     ],
 )
 def test_an_array_a_catalogue_and_a_page_are_taken_apart(content: bytes) -> None:
-    assert unpack(content) == [b'{"a": 1.0}', b'{"b":2}']
+    assert unpack_documents(content) == [b'{"a": 1.0}', b'{"b":2}']
 
 
 @pytest.mark.parametrize(
     "content", [b'{"id": "x", "agents": [1]}', b"{}", b'"text"', b"7", b"null", b'{"entries": 7, "specVersion": "1.0"}']
 )
 def test_anything_else_is_one_document(content: bytes) -> None:
-    assert unpack(content) is None
+    assert unpack_documents(content) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"<html>"])
 def test_what_is_no_json_is_told(content: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        unpack(content)
+        unpack_documents(content)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from waypost import limits
-from waypost.dialects import profile_reader
-from waypost.dialects.profile import PROFILE
-from waypost.dialects.profile_shape import fits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
+from waypost.protocols import record_reader
+from waypost.protocols.profile.codec import PROFILE
+from waypost.protocols.record_reader import is_valid_record
 
 FULL = PROFILE.examples()[0] | {
     "auth": {"type": "none"},
@@ -39,7 +39,7 @@ VALUES: tuple[Any, ...] = (
 
 def _reader_accepts(document: JsonObject) -> bool:
     try:
-        profile_reader._check_members(document, "$")
+        record_reader._check_members(document, "$")
     except InvalidDocument:
         return False
     return True
@@ -53,14 +53,14 @@ def test_what_passes_the_quick_look_passes_the_reader(place: tuple[Any, ...]) ->
         for step in place[:-1]:
             target = target[step]
         target[place[-1]] = value
-        assert not fits(document) or _reader_accepts(document), f"{place}: {value!r:.40}"
+        assert not is_valid_record(document) or _reader_accepts(document), f"{place}: {value!r:.40}"
 
 
 def test_the_usual_document_passes_the_quick_look() -> None:
-    assert fits(FULL)
-    assert all(fits(example) for example in PROFILE.examples())
+    assert is_valid_record(FULL)
+    assert all(is_valid_record(example) for example in PROFILE.examples())
 
 
 @pytest.mark.parametrize("name", ["id", "name", "description"])
 def test_what_is_missing_does_not_pass(name: str) -> None:
-    assert not fits({key: value for key, value in FULL.items() if key != name})
+    assert not is_valid_record({key: value for key, value in FULL.items() if key != name})

@@ -6,9 +6,9 @@ import pytest
 
 from support.older import RTFS_E
 from support.records import DECODE
-from waypost.dialects import CODECS, codec, decode_document, recognise
 from waypost.errors import InvalidDocument, MalformedJson, UnknownDialect
 from waypost.model.json import JsonObject, dump_json
+from waypost.protocols.dialects import CODECS, decode_document, detect_dialect, get_codec
 
 EVERY_EXAMPLE = [
     pytest.param(name, example, id=f"{name}-{index}")
@@ -90,18 +90,18 @@ NO_AGENT: dict[str, tuple[JsonObject, str]] = {
 
 @pytest.mark.parametrize(("name", "example"), EVERY_EXAMPLE)
 def test_every_example_is_recognised_as_itself(name: str, example: JsonObject) -> None:
-    assert recognise(example) == name
+    assert detect_dialect(example) == name
 
 
 @pytest.mark.parametrize(("name", "document"), LOOK_ALIKES.values(), ids=LOOK_ALIKES)
 def test_look_alikes_are_told_apart(name: str, document: JsonObject) -> None:
-    assert recognise(document) == name
+    assert detect_dialect(document) == name
 
 
 @pytest.mark.parametrize(("document", "path"), NO_AGENT.values(), ids=NO_AGENT)
 def test_what_is_not_one_agent_is_refused_with_the_way_to_go(document: JsonObject, path: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
-        recognise(document)
+        detect_dialect(document)
     assert refused.value.path == path
     assert refused.value.hint
 
@@ -109,7 +109,7 @@ def test_what_is_not_one_agent_is_refused_with_the_way_to_go(document: JsonObjec
 @pytest.mark.parametrize("document", [{}, {"name": "x"}, {"hello": "world"}, {"type": "object", "properties": {}}])
 def test_an_unknown_document_is_answered_with_what_each_dialect_looks_like(document: JsonObject) -> None:
     with pytest.raises(UnknownDialect) as refused:
-        recognise(document)
+        detect_dialect(document)
     assert refused.value.hint
     assert all(f"{name}: " in refused.value.hint for name in CODECS)
 
@@ -146,9 +146,9 @@ def test_a_text_of_rtfs_may_start_with_a_mark_a_comment_or_what_is_discarded() -
 
 def test_a_wrong_name_of_a_dialect_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownDialect, match="Did you mean 'announce'"):
-        codec("anounce")
+        get_codec("anounce")
     with pytest.raises(UnknownDialect, match="Known: profile, af"):
-        codec("zzz")
+        get_codec("zzz")
 
 
 def test_a_wrong_name_is_told_before_the_document_is_read() -> None:

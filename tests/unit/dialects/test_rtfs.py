@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from support.records import DECODE, ENCODE
 from support.rtfs import WEATHER_CARD, card
 from waypost import limits
-from waypost.dialects.codec import CARRY, residue_name
-from waypost.dialects.rtfs import RTFS
 from waypost.errors import InvalidCapability, InvalidDocument
 from waypost.model.json import dump_json
 from waypost.model.record import AgentRecord, Binding, Example, record_to_json
+from waypost.protocols.codec import CARRY, residue_name
+from waypost.protocols.rtfs.codec import RTFS
 
 RESIDUE = residue_name("rtfs")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from support.resolving import Bench
 from support.zones import Loopback
-from waypost.domains.resolving import DomainResolver
-from waypost.net.addresses import AddressPolicy
+from waypost.domains.resolver import DomainResolver
+from waypost.net.address_policy import AddressPolicy
 from waypost.net.clock import SystemClock
-from waypost.net.fetching import SafeFetcher
+from waypost.net.fetcher import SafeFetcher
 
 
 async def test_hints_are_told_and_never_connected_to(bench: Bench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.domains.naming import find_path, is_domain, is_same_organisation, parse_asked
+from waypost.domains.target import find_well_known_path, is_domain, is_same_organisation, parse_target
 from waypost.errors import InvalidParameter
 
 
@@ -25,7 +25,7 @@ from waypost.errors import InvalidParameter
     ],
 )
 def test_a_domain_an_agent_uri_and_an_address_are_read(text: str, domain: str, url: str) -> None:
-    asked = parse_asked(text)
+    asked = parse_target(text)
     assert (asked.domain, asked.url) == (domain, url)
 
 
@@ -69,7 +69,7 @@ def test_a_domain_an_agent_uri_and_an_address_are_read(text: str, domain: str, u
 )
 def test_what_is_no_name_of_an_agent_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter):
-        parse_asked(text)
+        parse_target(text)
     assert not is_domain(text)
 
 
@@ -96,7 +96,7 @@ def test_what_is_no_name_of_an_agent_is_refused(text: str) -> None:
     ],
 )
 def test_a_path_stays_on_its_host(value: str, path: str | None) -> None:
-    assert find_path(value) == path
+    assert find_well_known_path(value) == path
 
 
 @pytest.mark.parametrize(

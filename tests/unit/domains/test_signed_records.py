@@ -10,8 +10,8 @@ import pytest
 
 from support.dns_aid_signing import JWKS, KEY, ORG, OTHER, UsualPort, claims, jwk, plain, sign
 from support.resolving import Bench
-from waypost.domains.resolving import DomainResolver
-from waypost.domains.zone_keys import places_of, zones_of
+from waypost.domains.resolver import DomainResolver
+from waypost.domains.zone_signatures import candidate_zones, jwks_urls
 from waypost.model.resolution import SIGNATURE, Resolution
 from waypost.net.clock import SystemClock
 
@@ -106,7 +106,7 @@ async def test_the_cheapest_layer_judges_no_signature(bench: Bench) -> None:
 
 
 def test_keys_are_looked_for_in_the_zone_alone() -> None:
-    assert zones_of("a.b.example.com") == ["b.example.com", "example.com"]
-    assert zones_of("example.com") == ["example.com"]
-    assert zones_of("alice.github.io") == ["alice.github.io"]
-    assert places_of(ORG) == [f"https://dns-aid.example.com{JWKS}", f"https://example.com{JWKS}"]
+    assert candidate_zones("a.b.example.com") == ["b.example.com", "example.com"]
+    assert candidate_zones("example.com") == ["example.com"]
+    assert candidate_zones("alice.github.io") == ["alice.github.io"]
+    assert jwks_urls(ORG) == [f"https://dns-aid.example.com{JWKS}", f"https://example.com{JWKS}"]

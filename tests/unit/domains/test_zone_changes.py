@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.domains.zone_changes import RecordSet, judge, merged, plan_changes, plan_withdrawal
+from waypost.domains.zone import RecordSet, compare_record_sets, merge_record_sets, plan_changes, plan_withdrawal
 
 
 def held(name: str, kind: str, *data: str, ttl: int = 60) -> RecordSet:
@@ -35,8 +35,8 @@ def test_another_ttl_is_a_change() -> None:
 
 def test_a_text_of_aid_beside_ours_stays() -> None:
     wanted = held("_agent.a.example", "TXT", ADP)
-    assert merged(wanted, held("_agent.a.example", "TXT", OLD, AID)).data == tuple(sorted((ADP, AID)))
-    assert judge(wanted, held("_agent.a.example", "TXT", ADP, AID)) == "same"
+    assert merge_record_sets(wanted, held("_agent.a.example", "TXT", OLD, AID)).data == tuple(sorted((ADP, AID)))
+    assert compare_record_sets(wanted, held("_agent.a.example", "TXT", ADP, AID)) == "same"
     (change,) = plan_withdrawal([wanted], {wanted.key: held("_agent.a.example", "TXT", ADP, AID)}, "a.example")
     assert change.after is not None
     assert change.after.data == (AID,)
@@ -44,10 +44,13 @@ def test_a_text_of_aid_beside_ours_stays() -> None:
 
 def test_the_other_agents_of_an_organisation_stay_in_its_lists() -> None:
     aliases = held("_agents.example", "SVCB", "0 a.example.")
-    assert merged(aliases, held("_agents.example", "SVCB", "0 b.example.")).data == ("0 a.example.", "0 b.example.")
+    assert merge_record_sets(aliases, held("_agents.example", "SVCB", "0 b.example.")).data == (
+        "0 a.example.",
+        "0 b.example.",
+    )
     index = held("_index._agents.example", "TXT", '"agents=a:a2a"')
     live = held("_index._agents.example", "TXT", '"agents=a:mcp,b:mcp"', '"something else"')
-    assert merged(index, live).data == ('"agents=a:a2a,b:mcp"', '"something else"')
+    assert merge_record_sets(index, live).data == ('"agents=a:a2a,b:mcp"', '"something else"')
 
 
 def test_who_is_withdrawn_leaves_the_others_and_the_host_of_its_provider() -> None:
@@ -73,7 +76,7 @@ def test_who_is_withdrawn_leaves_the_others_and_the_host_of_its_provider() -> No
 def test_a_long_list_is_written_in_strings_that_fit() -> None:
     names = ",".join(f"agent{number:03d}:a2a" for number in range(40))
     index = held("_index._agents.example", "TXT", '"agents=zed:a2a"')
-    (data,) = merged(index, held("_index._agents.example", "TXT", f'"agents={names}"')).data
+    (data,) = merge_record_sets(index, held("_index._agents.example", "TXT", f'"agents={names}"')).data
     strings = data[1:-1].split('" "')
     assert len(strings) == 3
     assert all(len(text) <= 255 for text in strings)
@@ -98,4 +101,4 @@ def test_what_an_earlier_update_left_is_removed() -> None:
     ],
 )
 def test_a_set_is_judged_by_its_data(live: RecordSet | None, state: str) -> None:
-    assert judge(held("a.example", "A", "192.0.2.1"), live) == state
+    assert compare_record_sets(held("a.example", "A", "192.0.2.1"), live) == state

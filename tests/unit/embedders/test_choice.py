@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from waypost import limits
-from waypost.embedders.choice import NO_MODEL, choose
-from waypost.embedders.loading import LazyEmbedder, Loading
-from waypost.embedders.remembering import Remembering
+from waypost.embedders.choice import NO_MODEL, choose_embedder
+from waypost.embedders.lazy_embedder import CachingEmbedder, LazyEmbedder, ModelLoader
 from waypost.errors import ConfigurationError, Unavailable
-from waypost.search.embedding import Vectors
+from waypost.search.vectors.embedding import Vectors
 
 
 class Counting:
@@ -29,7 +28,7 @@ class Counting:
 
 
 def lazy(model: Counting) -> LazyEmbedder:
-    return LazyEmbedder("counting", 2, Loading(lambda: {"model": model}), "model")
+    return LazyEmbedder("counting", 2, ModelLoader(lambda: {"model": model}), "model")
 
 
 # --- Choosing -------------------------------------------------------------------------------------
@@ -37,7 +36,7 @@ def lazy(model: Counting) -> LazyEmbedder:
 
 @pytest.mark.parametrize("setting", ["auto", "use"])
 def test_the_default_is_a_slow_space_and_a_quick_one_of_one_model(setting: str) -> None:
-    chosen = choose(setting, None)
+    chosen = choose_embedder(setting, None)
     assert [(space.embedder.dims, space.is_quick) for space in chosen.spaces] == [(256, False), (256, True)]
     assert len({space.name for space in chosen.spaces}) == 2
     assert chosen.warnings == ()
@@ -46,12 +45,12 @@ def test_the_default_is_a_slow_space_and_a_quick_one_of_one_model(setting: str) 
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
-    chosen = choose("auto", None)
+    chosen = choose_embedder("auto", None)
     assert not any(loading.is_ready for loading in chosen.loadings)
 
 
 def test_loading_goes_on_in_the_background() -> None:
-    chosen = choose("auto", None)
+    chosen = choose_embedder("auto", None)
     chosen.load()
     chosen.spaces[0].embedder.encode(["waits for it"])
     assert all(loading.is_ready for loading in chosen.loadings)
@@ -59,20 +58,20 @@ def test_loading_goes_on_in_the_background() -> None:
 
 
 def test_none_means_none_and_no_warning() -> None:
-    assert choose("none", None) == ((), (), ())
+    assert choose_embedder("none", None) == ((), (), ())
 
 
 def test_without_the_package_there_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert choose("auto", None) == ((), (NO_MODEL,), ())
+    assert choose_embedder("auto", None) == ((), (NO_MODEL,), ())
     with pytest.raises(ConfigurationError, match="not installed"):
-        choose("use", None)
+        choose_embedder("use", None)
 
 
 @pytest.mark.parametrize("setting", ["", "USE", "minilm", "onnx"])
 def test_what_is_not_known_is_refused_with_what_is(setting: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        choose(setting, None)
+        choose_embedder(setting, None)
     assert refused.value.path == "embedder"
     assert "onnx:FOLDER" in (refused.value.hint or "")
 
@@ -88,7 +87,7 @@ def test_a_model_is_loaded_once_whoever_asks() -> None:
         assert gate.wait(120)
         return {"model": Counting()}
 
-    loading = Loading(load)
+    loading = ModelLoader(load)
     embedder = LazyEmbedder("slow", 2, loading, "model")
     got: list[Vectors] = []
     loading.start()
@@ -108,7 +107,7 @@ def test_a_model_that_cannot_be_loaded_says_why_each_time(caplog: pytest.LogCapt
     def load() -> dict[str, Counting]:
         raise Unavailable("The disk is gone.", hint="Find it.")
 
-    loading = Loading(load)
+    loading = ModelLoader(load)
     embedder = LazyEmbedder("broken", 2, loading, "model")
     for _ in range(2):
         with pytest.raises(Unavailable, match="The disk is gone"):
@@ -123,7 +122,7 @@ def test_a_model_that_cannot_be_loaded_says_why_each_time(caplog: pytest.LogCapt
 
 def test_a_question_is_embedded_once() -> None:
     model = Counting()
-    embedder = Remembering(lazy(model))
+    embedder = CachingEmbedder(lazy(model))
     for _ in range(2):
         assert embedder.encode(["whole"]).tolist() == [[5, 1]]
         assert embedder.encode_parts("whole", ["a clause", "b"]).tolist() == [[5, 1], [8, 1], [1, 1]]
@@ -131,14 +130,14 @@ def test_a_question_is_embedded_once() -> None:
 
 
 def test_what_is_remembered_cannot_be_changed_from_outside() -> None:
-    embedder = Remembering(lazy(Counting()))
+    embedder = CachingEmbedder(lazy(Counting()))
     embedder.encode(["abc"])[:] = 0
     assert embedder.encode(["abc"]).tolist() == [[3, 1]]
 
 
 def test_the_longest_unused_is_forgotten() -> None:
     model = Counting()
-    embedder = Remembering(lazy(model), size=2)
+    embedder = CachingEmbedder(lazy(model), size=2)
     for text in ("a", "b", "a", "c"):
         embedder.encode([text])
     assert len(embedder) == 2
@@ -148,7 +147,7 @@ def test_the_longest_unused_is_forgotten() -> None:
 
 
 def test_texts_of_agents_are_not_remembered() -> None:
-    embedder = Remembering(lazy(Counting()))
+    embedder = CachingEmbedder(lazy(Counting()))
     embedder.encode(["what it is", "an example"])
     embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_QUESTION_TEXTS)])
     assert len(embedder) == 0

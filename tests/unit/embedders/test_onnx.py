@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from support.onnx_folder import write_model
-from waypost.embedders.choice import choose
-from waypost.embedders.onnx import OnnxEncoder, open_folder
+from waypost.embedders.choice import choose_embedder
+from waypost.embedders.onnx import OnnxEncoder, open_onnx_folder
 from waypost.errors import ConfigurationError, Unavailable
 
 HALF = 0.5**0.5
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_text_is_the_mean_of_its_tokens_without_the_padding(folder: Path) -> None:
-    encode = OnnxEncoder(open_folder(folder))
+    encode = OnnxEncoder(open_onnx_folder(folder))
     made = encode(["north east up up", "north", "", "north east"])
     assert made[1] == pytest.approx([1, 0, 0])
     assert made[3] == pytest.approx([HALF, HALF, 0])
@@ -35,52 +35,52 @@ def test_a_text_is_the_mean_of_its_tokens_without_the_padding(folder: Path) -> N
 
 def test_many_texts_come_back_in_their_order(folder: Path) -> None:
     texts = ["north", "east east", "up up up"] * 20
-    made = OnnxEncoder(open_folder(folder))(texts)
+    made = OnnxEncoder(open_onnx_folder(folder))(texts)
     assert made.argmax(axis=1).tolist() == [0, 1, 2] * 20
 
 
 def test_the_first_token_may_stand_for_the_text(folder: Path) -> None:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    assert OnnxEncoder(open_folder(folder))(["east up"])[0] == pytest.approx([0, 1, 0])
+    assert OnnxEncoder(open_onnx_folder(folder))(["east up"])[0] == pytest.approx([0, 1, 0])
 
 
 def test_a_graph_that_pools_by_itself_is_taken_at_its_word(tmp_path: Path) -> None:
-    encode = OnnxEncoder(open_folder(write_model(tmp_path / "pooling", pools=True)))
+    encode = OnnxEncoder(open_onnx_folder(write_model(tmp_path / "pooling", pools=True)))
     assert encode(["north up"])[0] == pytest.approx([HALF, 0, HALF])
 
 
 def test_our_own_file_says_prefix_bound_and_pooling(folder: Path) -> None:
     (folder / "waypost.json").write_text(json.dumps({"prefix": "up ", "max_tokens": 2}))
-    assert OnnxEncoder(open_folder(folder))(["east north north"])[0] == pytest.approx([0, HALF, HALF])
+    assert OnnxEncoder(open_onnx_folder(folder))(["east north north"])[0] == pytest.approx([0, HALF, HALF])
 
 
 def test_it_takes_the_place_of_the_network_and_its_name_tells_what_it_is(folder: Path) -> None:
-    chosen = choose(f"onnx:{folder}", None)
+    chosen = choose_embedder(f"onnx:{folder}", None)
     slow, quick = chosen.spaces
     assert (slow.embedder.dims, slow.is_quick, slow.landmarks.lists) == (3, False, 1)
     assert (quick.embedder.dims, quick.is_quick) == (256, True)
     assert slow.embedder.encode(["up"])[0] == pytest.approx([0, 0, 1])
     (folder / "waypost.json").write_text(json.dumps({"prefix": "up "}))
-    assert choose(f"onnx:{folder}", None).spaces[0].name != slow.name
+    assert choose_embedder(f"onnx:{folder}", None).spaces[0].name != slow.name
 
 
 def test_landmarks_in_the_folder_are_used(folder: Path) -> None:
     np.save(folder / "landmarks.npy", np.eye(3, dtype=np.int8))
-    assert choose(f"onnx:{folder}", None).spaces[0].landmarks.lists == 3
+    assert choose_embedder(f"onnx:{folder}", None).spaces[0].landmarks.lists == 3
     np.save(folder / "landmarks.npy", np.eye(4, dtype=np.int8))
     with pytest.raises(ConfigurationError, match=r"landmarks\.npy"):
-        choose(f"onnx:{folder}", None)
+        choose_embedder(f"onnx:{folder}", None)
     (folder / "landmarks.npy").write_bytes(b"nonsense")
     with pytest.raises(ConfigurationError, match=r"landmarks\.npy"):
-        choose(f"onnx:{folder}", None)
+        choose_embedder(f"onnx:{folder}", None)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
 def test_what_is_missing_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ConfigurationError, match=name) as refused:
-        choose(f"onnx:{folder}", None)
+        choose_embedder(f"onnx:{folder}", None)
     assert refused.value.path == "embedder"
 
 
@@ -91,13 +91,13 @@ def test_what_is_missing_is_named(folder: Path, name: str) -> None:
 def test_a_folder_that_does_not_say_how_is_refused(folder: Path, file: str, content: str) -> None:
     (folder / file).write_text(content)
     with pytest.raises(ConfigurationError):
-        choose(f"onnx:{folder}", None)
+        choose_embedder(f"onnx:{folder}", None)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
 def test_a_damaged_file_leaves_the_service_without_its_vectors(folder: Path, name: str) -> None:
     (folder / name).write_bytes(b"nonsense")
-    chosen = choose(f"onnx:{folder}", None)
+    chosen = choose_embedder(f"onnx:{folder}", None)
     with pytest.raises(Unavailable, match="cannot be used"):
         chosen.spaces[0].embedder.encode(["up"])
     assert len(chosen.failures) == 1
@@ -106,12 +106,12 @@ def test_a_damaged_file_leaves_the_service_without_its_vectors(folder: Path, nam
 def test_another_length_than_stated_is_noticed(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"hidden_size": 4}))
     with pytest.raises(Unavailable, match="3 numbers, not of 4"):
-        OnnxEncoder(open_folder(folder))
+        OnnxEncoder(open_onnx_folder(folder))
 
 
 def test_missing_packages_are_named_with_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     monkeypatch.delitem(__import__("sys").modules, "tokenizers")
     with pytest.raises(ConfigurationError, match="tokenizers") as refused:
-        open_folder(folder)
+        open_onnx_folder(folder)
     assert "waypost[onnx]" in (refused.value.hint or "")

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from support.vectors import model
-from waypost.embedders import fitted, plain_means, plain_network, whole
-from waypost.embedders.copies import Arrays
+from waypost.embedders import network_fallback, projections, use_model
+from waypost.embedders.mmap_cache import Arrays
 
-network = pytest.importorskip("waypost.compiled.network")
+network = pytest.importorskip("waypost.search.kernels.network")
 
 _KEPT = 60  # rows: few, so that some make room for others
 
 
 @cache
 def layers() -> Arrays:
-    return whole.layers_of(model(), fitted.projection(fitted.NETWORK))
+    return use_model.quantize_layers(model(), projections.load_projection(projections.NETWORK))
 
 
 def made(kind: Any, arrays: Arrays | None = None) -> Any:
-    rows = np.zeros((_KEPT + 1, whole.ROW), np.int16)
+    rows = np.zeros((_KEPT + 1, use_model.ROW), np.int16)
     return kind.Layers(layers() if arrays is None else arrays, model().table, model().scale, model().low, rows)
 
 
@@ -51,7 +51,7 @@ def products(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("products")
 def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
-    quick, plain = made(network), made(plain_network)
+    quick, plain = made(network), made(network_fallback)
     for seed in range(25):
         numbers, sizes = lines(seed, 3)
         line, wanted_line = quick.line(numbers, sizes), plain.line(numbers, sizes)
@@ -65,13 +65,13 @@ def test_every_stage_of_a_pass_has_the_digits_of_its_twin() -> None:
 @pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("size", range(1, 15))
 def test_texts_of_any_length_have_the_digits_of_the_twin(size: int) -> None:
-    line = np.random.default_rng(size).normal(size=(size, whole.HIDDEN)).astype(np.float32)
-    assert np.array_equal(made(network).hidden(line, [size]), made(plain_network).hidden(line, [size]))
+    line = np.random.default_rng(size).normal(size=(size, use_model.HIDDEN)).astype(np.float32)
+    assert np.array_equal(made(network).hidden(line, [size]), made(network_fallback).hidden(line, [size]))
 
 
 @pytest.mark.usefixtures("products")
 def test_rows_have_the_digits_of_the_twin_whatever_is_pushed_out_meanwhile() -> None:
-    quick, plain, fresh = made(network), made(plain_network), made(network)
+    quick, plain, fresh = made(network), made(network_fallback), made(network)
     numbers, sizes = np.array([1, 77, 900, 900, 12, 5, 2]), [3, 4]
     wanted = fresh.line(numbers, sizes)
     for each in (quick, plain):
@@ -86,8 +86,8 @@ def test_rows_have_the_digits_of_the_twin_whatever_is_pushed_out_meanwhile() -> 
 
 def test_a_network_without_a_projection_has_the_digits_of_its_twin() -> None:
     arrays = {name: array for name, array in layers().items() if not name.startswith("carry.")}
-    quick, plain = made(network, arrays), made(plain_network, arrays)
-    hidden = np.random.default_rng(1).normal(size=(5, whole.HIDDEN)).astype(np.float32)
+    quick, plain = made(network, arrays), made(network_fallback, arrays)
+    hidden = np.random.default_rng(1).normal(size=(5, use_model.HIDDEN)).astype(np.float32)
     given = np.arange(5, 10), hidden, [(0, 1, 4, 4), (0, 1, 2, 4)]
     assert np.array_equal(quick.vectors(*given), plain.vectors(*given))
     assert quick.dims == plain.dims == 512
@@ -95,31 +95,31 @@ def test_a_network_without_a_projection_has_the_digits_of_its_twin() -> None:
 
 def test_the_last_bend_is_the_hyperbolic_tangent() -> None:
     x = np.linspace(-12, 12, 100_001, dtype=np.float32)
-    assert np.abs(plain_network.tanh(x, layers()) - np.tanh(x.astype(np.float64))).max() < 5e-7
+    assert np.abs(network_fallback.tanh(x, layers()) - np.tanh(x.astype(np.float64))).max() < 5e-7
 
 
 def test_nothing_in_is_nothing_out() -> None:
     none = np.empty(0, np.int64)
-    for each in (made(network), made(plain_network)):
+    for each in (made(network), made(network_fallback)):
         hidden = each.hidden(each.line(none, [0]), [0])
-        assert each.vectors(none, hidden, []).shape == (0, fitted.DIMS)
+        assert each.vectors(none, hidden, []).shape == (0, projections.DIMS)
 
 
 def test_numbers_that_overflow_a_sum_do_not_exist() -> None:
     for name in layers():
         if name.endswith(".numbers"):
-            numbers = whole.layer(layers(), name.removesuffix(".numbers")).numbers.astype(np.int64)
-            most = whole.BYTE if name.startswith("project") else whole.MOST
+            numbers = use_model.quantized_layer(layers(), name.removesuffix(".numbers")).numbers.astype(np.int64)
+            most = use_model.BYTE if name.startswith("project") else use_model.MAX_INPUT
             assert np.abs(numbers).sum(1).max() * most < 2**31, name
 
 
 def test_packed_columns_are_found_again() -> None:
     numbers = np.arange(32 * 48, dtype=np.int16).reshape(32, 48)
-    arrays = {"some.numbers": whole.packed(numbers), "some.steps": np.ones(32, np.float32)}
-    assert np.array_equal(whole.layer(arrays, "some").numbers, numbers)
+    arrays = {"some.numbers": use_model.pack_panels(numbers), "some.steps": np.ones(32, np.float32)}
+    assert np.array_equal(use_model.quantized_layer(arrays, "some").numbers, numbers)
 
 
-@pytest.mark.parametrize("kind", [network, plain_network])
+@pytest.mark.parametrize("kind", [network, network_fallback])
 def test_a_piece_a_row_or_a_place_that_is_not_there_is_refused(kind: Any) -> None:
     each = made(kind)
     numbers = np.array([1, 5, 2])
@@ -154,7 +154,7 @@ def test_layers_of_another_shape_are_refused(name: str) -> None:
 def test_means_have_the_digits_of_their_twin_and_refuse_what_is_not_there() -> None:
     noise = np.random.default_rng(2)
     codes, scales = noise.integers(-127, 128, (128_000, 256), np.int8), noise.random(128_000, np.float32)
-    quick, plain = (kind.Means(codes, scales) for kind in (network, plain_means))
+    quick, plain = (kind.Means(codes, scales) for kind in (network, network_fallback))
     for seed in range(40):
         numbers, _ = lines(seed, 5)
         runs = [(0, len(numbers)), (0, 0), (1, 2), (len(numbers) // 2, len(numbers))]

@@ -9,24 +9,22 @@ import pytest
 
 from support.vectors import ODD, SENTENCES, encoders, model, tokenizer
 from waypost import limits
-from waypost.embedders import fitted
-from waypost.embedders.loading import Encode
-from waypost.embedders.pieces import PieceEncoder
-from waypost.embedders.static import Means, condense
-from waypost.embedders.use import Network
-from waypost.search.embedding import Vectors
+from waypost.embedders import projections
+from waypost.embedders.lazy_embedder import Encode
+from waypost.embedders.use_encoder import StaticEncoder, TokenEncoder, UseNetwork, condense_table
+from waypost.search.vectors.embedding import Vectors
 
 TEXTS = [*(text for texts in SENTENCES.values() for text in texts), *ODD]
 
 
-@pytest.fixture(params=[fitted.NETWORK, fitted.STATIC])
+@pytest.fixture(params=[projections.NETWORK, projections.STATIC])
 def encode(request: pytest.FixtureRequest) -> Encode:
     return encoders()[request.param]
 
 
 def test_vectors_are_of_unit_length(encode: Encode) -> None:
     made = encode(TEXTS)
-    assert made.shape == (len(TEXTS), fitted.DIMS)
+    assert made.shape == (len(TEXTS), projections.DIMS)
     assert made.dtype == np.float32
     assert np.linalg.norm(made, axis=1) == pytest.approx(1, abs=1e-5)
 
@@ -44,17 +42,17 @@ def test_a_text_that_says_nothing_has_no_direction(encode: Encode) -> None:
     assert not made[0].any()
     assert not made[2].any()
     assert made[1] == pytest.approx(encode(["find a flight"])[0], abs=1e-5)
-    assert encode([]).shape == (0, fitted.DIMS)
+    assert encode([]).shape == (0, projections.DIMS)
 
 
 def test_what_is_past_the_bound_has_no_say(encode: Encode) -> None:
-    long = "agent " * (limits.EMBEDDER_PIECES + 10)
+    long = "agent " * (limits.EMBEDDER_TOKENS + 10)
     assert np.array_equal(encode([long]), encode([long + "and something else"]))
 
 
 @pytest.mark.parametrize("language", ["zh", "es", "de"])
 def test_a_sentence_is_nearest_to_its_own_translation(language: str) -> None:
-    encode = encoders()[fitted.NETWORK]
+    encode = encoders()[projections.NETWORK]
     nearness = encode(SENTENCES[language]) @ encode(SENTENCES["en"]).T
     assert nearness.argmax(axis=1).tolist() == list(range(6))
     assert nearness.argmax(axis=0).tolist() == list(range(6))
@@ -66,20 +64,22 @@ def test_like_sentences_are_nearer_than_others(encode: Encode) -> None:
 
 
 def test_the_projection_keeps_who_is_near() -> None:
-    whole = PieceEncoder(tokenizer(), Network(model()).encode, 512)(TEXTS)
-    carried = encoders()[fitted.NETWORK](TEXTS)
+    whole = TokenEncoder(tokenizer(), UseNetwork(model()).encode, 512)(TEXTS)
+    carried = encoders()[projections.NETWORK](TEXTS)
     assert np.corrcoef(_angles(whole), _angles(carried))[0, 1] > 0.95
 
 
 def test_the_table_of_means_is_as_good_as_the_vectors_it_was_made_of() -> None:
-    whole = PieceEncoder(tokenizer(), Means(condense(model(), np.eye(512, dtype=np.float32))).encode, 512)(TEXTS)
-    carried = whole @ fitted.projection(fitted.STATIC)
+    whole = TokenEncoder(
+        tokenizer(), StaticEncoder(condense_table(model(), np.eye(512, dtype=np.float32))).encode, 512
+    )(TEXTS)
+    carried = whole @ projections.load_projection(projections.STATIC)
     carried /= np.linalg.norm(carried, axis=1, keepdims=True)
-    assert (carried * encoders()[fitted.STATIC](TEXTS)).sum(axis=1).min() > 0.99
+    assert (carried * encoders()[projections.STATIC](TEXTS)).sum(axis=1).min() > 0.99
 
 
 def test_many_threads_get_the_same_as_one() -> None:
-    network = Network(model())
+    network = UseNetwork(model())
     pieces = [tokenizer().encode(text, 256) for text in TEXTS]
     wanted = network.encode(pieces)
     got: list[Vectors] = []
@@ -93,7 +93,7 @@ def test_many_threads_get_the_same_as_one() -> None:
 
 
 def test_more_pieces_than_are_kept_are_no_harm() -> None:
-    network = Network(model())
+    network = UseNetwork(model())
     wanted = network.encode([[5, 6, 7]])
     distinct = np.arange(10, 10 + limits.EMBEDDER_ROWS + 500)
     for start in range(0, len(distinct), 250):
@@ -101,10 +101,10 @@ def test_more_pieces_than_are_kept_are_no_harm() -> None:
     assert network.encode([[5, 6, 7]]) == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("part", [fitted.NETWORK, fitted.STATIC])
+@pytest.mark.parametrize("part", [projections.NETWORK, projections.STATIC])
 def test_landmarks_belong_to_their_space(part: str) -> None:
-    landmarks = fitted.landmarks(part)
-    assert (landmarks.lists, landmarks.dims) == (2048, fitted.DIMS)
+    landmarks = projections.load_quantizer(part)
+    assert (landmarks.lists, landmarks.dims) == (2048, projections.DIMS)
     made = encoders()[part]([text for texts in SENTENCES.values() for text in texts])
     assert np.median((made @ landmarks.centres.T).max(axis=1)) > 0.4
     assert len(np.unique(landmarks.lists_of(made)[:, 0])) > len(made) / 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.vectors import ODD, SENTENCES, installed, tokenizer
-from waypost.embedders.pieces import _run_of
 from waypost.embedders.tokenizer import BEGIN, END, Tokenizer
+from waypost.embedders.use_encoder import _run_of
 
 UNKNOWN = 0
 

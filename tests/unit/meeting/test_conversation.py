@@ -28,20 +28,20 @@ from support.agp import (
 )
 from waypost import limits
 from waypost.errors import BadSignature, HandshakeTimeout, Timeout, Unavailable
-from waypost.meeting.conversation import Conversation, Timing
-from waypost.meeting.correspondent import Asked, Correspondent, answer_id
-from waypost.meeting.mail import OUT, Keeping, Letter
+from waypost.messaging.connection import AgpConnection, AgpTimeouts
+from waypost.messaging.endpoint import AgpEndpoint, PendingAnswer, reply_id
+from waypost.messaging.message_store import OUTBOX_KIND, AgentMessage, RetentionPolicy
 from waypost.net.clock import ManualClock
-from waypost.registry.keeping import Write
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.wire.agp import Content
-from waypost.wire.agp_session import AgpSession
+from waypost.protocols.adp.agp.messages import MessageContent
+from waypost.protocols.adp.agp.session import AgpSession
+from waypost.registry.ports import KeyValueWrite
+from waypost.stores.memory import MemoryKeyValueStore
 
 
 async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=echo)
     async with Meeting(alice, bob):
-        answer = await text_of(alice.ask(alice.letter(BOB, Content(text="hello"))))
+        answer = await text_of(alice.ask(alice.letter(BOB, MessageContent(text="hello"))))
         assert answer == "echo: hello"
         for side, peer in ((alice, BOB), (bob, ALICE)):
             verdict = side.conversations[peer].verdict()
@@ -53,54 +53,54 @@ async def test_a_question_is_answered_and_both_sides_are_verified() -> None:
 async def test_the_result_of_a_task_is_a_task_as_its_request_was() -> None:
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, task=echo)
     async with Meeting(alice, bob):
-        [answer] = [part async for part in alice.ask(alice.letter(BOB, Content(text="{}"), kind="task"))]
+        [answer] = [part async for part in alice.ask(alice.letter(BOB, MessageContent(text="{}"), kind="task"))]
         assert (answer.kind, answer.content.text) == ("task", "echo: {}")
 
 
 async def test_an_answer_comes_in_parts() -> None:
-    async def count(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def count(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         for number in range(3):
-            yield Content(text=str(number), more=True)
-        yield Content()
+            yield MessageContent(text=str(number), more=True)
+        yield MessageContent()
 
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=count)
     async with Meeting(alice, bob):
-        parts = [part.content.text async for part in alice.ask(alice.letter(BOB, Content(text="count")))]
+        parts = [part.content.text async for part in alice.ask(alice.letter(BOB, MessageContent(text="count")))]
         assert parts == ["0", "1", "2", ""]
 
 
 async def test_what_was_said_while_nobody_was_there_is_delivered_once_on_the_next_line() -> None:
     heard: list[str] = []
 
-    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         heard.append(letter.content.text)
-        yield Content(text="ok")
+        yield MessageContent(text="ok")
 
-    kept = MemoryKeeper(), MemoryKeeper()
+    kept = MemoryKeyValueStore(), MemoryKeyValueStore()
     alice = await correspondent(ALICE, BOB, keeper=kept[0])
     bob = await correspondent(BOB, ALICE, keeper=kept[1], chat=note)
     for number in range(5):
-        await alice.send(alice.letter(BOB, Content(text=f"early {number}")))
+        await alice.send(alice.letter(BOB, MessageContent(text=f"early {number}")))
     for line in range(3):
         async with Meeting(alice, bob):
-            assert await text_of(alice.ask(alice.letter(BOB, Content(text=f"line {line}")))) == "ok"
+            assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text=f"line {line}")))) == "ok"
     assert heard == [*(f"early {number}" for number in range(5)), "line 0", "line 1", "line 2"]
 
 
-class Hesitant(MemoryKeeper):
+class Hesitant(MemoryKeyValueStore):
     """A keeper that is slow to forget."""
 
     def __init__(self) -> None:
         super().__init__()
         self.may_forget = asyncio.Event()
 
-    async def commit(self, writes: Sequence[Write], now: float) -> bool:
-        if any(write.kind == OUT and write.value is None for write in writes):
+    async def commit(self, writes: Sequence[KeyValueWrite], now: float) -> bool:
+        if any(write.kind == OUTBOX_KIND and write.value is None for write in writes):
             await self.may_forget.wait()
         return await super().commit(writes, now)
 
 
-async def called(bob: Correspondent, now: float) -> tuple[MemoryLink, asyncio.Task[None]]:
+async def called(bob: AgpEndpoint, now: float) -> tuple[MemoryLink, asyncio.Task[None]]:
     """A line of alice to bob, by hand: she acknowledges nothing that he says."""
     near, far = pair()
     task = asyncio.create_task(bob.converse(far))
@@ -124,7 +124,7 @@ async def heard(near: MemoryLink, now: float, text: str) -> list[str]:
 
 async def test_who_left_in_order_and_is_back_at_once_is_not_told_again_what_it_was_told_last() -> None:
     keeper, clock = Hesitant(), ManualClock()
-    bob = await correspondent(BOB, ALICE, chat=echo, keeper=keeper, clock=clock, keeping=Keeping(only_cut=True))
+    bob = await correspondent(BOB, ALICE, chat=echo, keeper=keeper, clock=clock, keeping=RetentionPolicy(only_cut=True))
     near, first = await called(bob, clock.now())
     assert await heard(near, clock.now(), "one") == ["echo: one"]
     await near.close(1000, "")
@@ -142,19 +142,19 @@ async def test_who_left_in_order_and_is_back_at_once_is_not_told_again_what_it_w
 async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() -> None:
     heard: list[str] = []
 
-    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         heard.append(letter.content.text)
-        yield Content(text="ok")
+        yield MessageContent(text="ok")
 
     late: list[str] = []
 
-    async def take_late(letter: Letter) -> None:
+    async def take_late(letter: AgentMessage) -> None:
         late.append(letter.content.reply_to or "")
 
     clock = ManualClock()
     alice = await correspondent(ALICE, BOB, answered=take_late, clock=clock)
     bob = await correspondent(BOB, ALICE, chat=note, clock=clock)
-    letters = [alice.letter(BOB, Content(text=str(number))) for number in range(75)]
+    letters = [alice.letter(BOB, MessageContent(text=str(number))) for number in range(75)]
     sent = 0
     for turn in range(15):
         async with Meeting(alice, bob) as meeting:
@@ -176,7 +176,7 @@ async def test_a_line_that_is_cut_again_and_again_loses_and_repeats_nothing() ->
 
 
 async def test_a_handshake_that_takes_too_long_ends_with_its_code() -> None:
-    bob = await correspondent(BOB, ALICE, timing=Timing(handshake_seconds=0.02))
+    bob = await correspondent(BOB, ALICE, timing=AgpTimeouts(handshake_seconds=0.02))
     near, far = pair()
     with pytest.raises(HandshakeTimeout):
         await bob.converse(far)
@@ -185,12 +185,12 @@ async def test_a_handshake_that_takes_too_long_ends_with_its_code() -> None:
 
 
 async def test_a_peer_that_takes_nothing_loses_the_session_and_none_of_its_messages() -> None:
-    timing = Timing(heartbeat_seconds=0.03, stall_seconds=0.02)
+    timing = AgpTimeouts(heartbeat_seconds=0.03, stall_seconds=0.02)
     alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE)
     near, far = pair(most=2)
     opened = asyncio.Event()
 
-    async def told(_: Conversation) -> None:
+    async def told(_: AgpConnection) -> None:
         opened.set()
 
     calling = asyncio.create_task(alice.converse(near, peer=BOB, opened=told))
@@ -198,7 +198,7 @@ async def test_a_peer_that_takes_nothing_loses_the_session_and_none_of_its_messa
     await asyncio.wait_for(opened.wait(), WAIT_SECONDS)
     answering.cancel()  # from now on nobody reads
     for number in range(20):
-        await alice.send(alice.letter(BOB, Content(text=str(number))))
+        await alice.send(alice.letter(BOB, MessageContent(text=str(number))))
     with pytest.raises(Unavailable):
         await asyncio.wait_for(calling, WAIT_SECONDS)
     assert len(await alice.mail.waiting(BOB)) == 20
@@ -209,9 +209,9 @@ async def test_a_flood_waits_on_the_side_of_the_sender() -> None:
     """A handler that is stuck stops the reading: what waits here has a bound."""
     stuck = asyncio.Event()
 
-    async def wait(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def wait(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         await stuck.wait()
-        yield Content(text="ok")
+        yield MessageContent(text="ok")
 
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=wait)
     count = 4 * limits.AGP_QUEUE
@@ -235,7 +235,7 @@ async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_
 ):
     heard: list[str] = []
 
-    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         heard.append(letter.content.text)
         return
         yield
@@ -268,19 +268,19 @@ async def test_of_messages_that_came_together_none_behind_a_forged_one_is_heard_
     assert len(heard) <= 30
 
 
-async def _send_all(sender: Correspondent, count: int) -> None:
+async def _send_all(sender: AgpEndpoint, count: int) -> None:
     for number in range(count):
-        await sender.send(sender.letter(BOB, Content(text=str(number))))
+        await sender.send(sender.letter(BOB, MessageContent(text=str(number))))
 
 
 async def test_silence_is_broken_by_heartbeats_and_ends_without_them() -> None:
-    timing = Timing(heartbeat_seconds=0.03, silence_seconds=60)
+    timing = AgpTimeouts(heartbeat_seconds=0.03, silence_seconds=60)
     alice, bob = await correspondent(ALICE, BOB, timing=timing), await correspondent(BOB, ALICE, timing=timing)
     async with Meeting(alice, bob) as meeting:
         await _until(lambda: sum('"heartbeat' in frame.replace("\\", "") for frame in meeting.ends[0].sent) > 2)
         assert bob.conversations[ALICE].is_open
     near, far = pair()
-    bob = await correspondent(BOB, ALICE, timing=Timing(heartbeat_seconds=0.03, silence_seconds=2.0))
+    bob = await correspondent(BOB, ALICE, timing=AgpTimeouts(heartbeat_seconds=0.03, silence_seconds=2.0))
     calling = asyncio.create_task(alice.converse(near, peer=BOB))
     answering = asyncio.create_task(bob.converse(far))
     await _until(lambda: BOB in alice.conversations)
@@ -297,42 +297,44 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_a_handler_that_fails_costs_its_answer_and_nothing_else() -> None:
-    async def fail(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def fail(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         if letter.content.text == "fail":
             raise ValueError("a fault of a handler")
-        yield Content(text="fine")
+        yield MessageContent(text="fine")
 
     alice, bob = await correspondent(ALICE, BOB), await correspondent(BOB, ALICE, chat=fail)
     async with Meeting(alice, bob):
-        assert "could not be answered" in await text_of(alice.ask(alice.letter(BOB, Content(text="fail"))))
-        assert await text_of(alice.ask(alice.letter(BOB, Content(text="go on")))) == "fine"
+        assert "could not be answered" in await text_of(alice.ask(alice.letter(BOB, MessageContent(text="fail"))))
+        assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text="go on")))) == "fine"
 
 
 async def test_a_handler_may_ask_back_in_the_same_conversation() -> None:
-    async def ask_back(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
-        yield Content(text="bob heard " + await text_of(bob.ask(bob.letter(ALICE, Content(text="what?")))))
+    async def ask_back(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
+        yield MessageContent(
+            text="bob heard " + await text_of(bob.ask(bob.letter(ALICE, MessageContent(text="what?"))))
+        )
 
     alice = await correspondent(ALICE, BOB, chat=echo)
     bob = await correspondent(BOB, ALICE, chat=ask_back)
     async with Meeting(alice, bob):
-        assert await text_of(alice.ask(alice.letter(BOB, Content(text="hello")))) == "bob heard echo: what?"
+        assert await text_of(alice.ask(alice.letter(BOB, MessageContent(text="hello")))) == "bob heard echo: what?"
 
 
 async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_says_so() -> None:
-    keeper, heard = MemoryKeeper(), []
+    keeper, heard = MemoryKeyValueStore(), []
 
-    async def never(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def never(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         await asyncio.Event().wait()
-        yield Content()
+        yield MessageContent()
 
-    async def note(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def note(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         heard.append((letter.content.text, letter.again))
-        yield Content(text="at last")
+        yield MessageContent(text="at last")
 
     clock = ManualClock()
     alice = await correspondent(ALICE, BOB, clock=clock)
     bob = await correspondent(BOB, ALICE, keeper=keeper, chat=never, clock=clock)
-    question = alice.letter(BOB, Content(text="are you there?"))
+    question = alice.letter(BOB, MessageContent(text="are you there?"))
     async with Meeting(alice, bob):
         await alice.send(question)
         async with asyncio.timeout(WAIT_SECONDS):
@@ -341,7 +343,7 @@ async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_s
     await bob.close()
     late: list[str] = []
 
-    async def take(letter: Letter) -> None:
+    async def take(letter: AgentMessage) -> None:
         late.append(letter.content.text)
 
     clock.advance(2)
@@ -358,27 +360,31 @@ async def test_what_was_not_finished_before_a_restart_is_handed_over_again_and_s
 async def test_a_relay_cannot_pass_an_answer_off_as_one_to_another_question() -> None:
     """`replyTo` is not signed; the id of an answer follows from its question, and is."""
     first, second = "question one", "question two"
-    letter = Letter(id="q1", peer=BOB, content=Content(text=first))
-    asked = Asked(letter)
-    right = Letter(id=answer_id("q1", 0, last=False), peer=BOB, content=Content(text="a", reply_to="q1", more=True))
+    letter = AgentMessage(id="q1", peer=BOB, content=MessageContent(text=first))
+    asked = PendingAnswer(letter)
+    right = AgentMessage(
+        id=reply_id("q1", 0, last=False), peer=BOB, content=MessageContent(text="a", reply_to="q1", more=True)
+    )
     assert asked.take(right)
-    other = Letter(id=answer_id("q2", 1, last=True), peer=BOB, content=Content(text=second, reply_to="q1"))
+    other = AgentMessage(id=reply_id("q2", 1, last=True), peer=BOB, content=MessageContent(text=second, reply_to="q1"))
     assert not asked.take(other)
-    assert not Asked(letter).take(Letter(id="x", peer=ALICE, content=Content(text="", reply_to="q1")))
+    assert not PendingAnswer(letter).take(
+        AgentMessage(id="x", peer=ALICE, content=MessageContent(text="", reply_to="q1"))
+    )
 
 
 async def test_a_question_that_is_not_answered_in_time_says_so_and_its_answer_comes_later() -> None:
     gate = asyncio.Event()
-    late: asyncio.Queue[Letter] = asyncio.Queue()
+    late: asyncio.Queue[AgentMessage] = asyncio.Queue()
 
-    async def slow(letter: Letter, conversation: Conversation | None) -> AsyncIterator[Content]:
+    async def slow(letter: AgentMessage, conversation: AgpConnection | None) -> AsyncIterator[MessageContent]:
         await gate.wait()
-        yield Content(text="late")
+        yield MessageContent(text="late")
 
     alice, bob = await correspondent(ALICE, BOB, answered=late.put), await correspondent(BOB, ALICE, chat=slow)
     async with Meeting(alice, bob):
         with pytest.raises(Timeout):
-            await alice.answer(alice.letter(BOB, Content(text="?")), seconds=0.01)
+            await alice.answer(alice.letter(BOB, MessageContent(text="?")), seconds=0.01)
         gate.set()
         async with asyncio.timeout(WAIT_SECONDS):
             assert (await late.get()).content.text == "late"

@@ -8,20 +8,20 @@ import pytest
 from support.agp import ALICE, BOB, signed
 from waypost import limits
 from waypost.errors import QuotaExceeded
-from waypost.meeting.mail import OUT, Letter, Mail
-from waypost.meeting.mailbox import Mailboxes
+from waypost.messaging.message_store import OUTBOX_KIND, AgentMessage, MessageStore
+from waypost.messaging.relay import Mailboxes
 from waypost.net.clock import ManualClock
-from waypost.registry.keeping import Write
-from waypost.stores.keeper_memory import MemoryKeeper
-from waypost.wire.agp import Content, parse_message
+from waypost.protocols.adp.agp.messages import MessageContent, parse_message
+from waypost.registry.ports import KeyValueWrite
+from waypost.stores.memory import MemoryKeyValueStore
 
 
 async def frames(made: Mailboxes) -> list[str]:
     return [frame for _, frame in await made.frames(BOB)]
 
 
-async def boxes() -> tuple[Mailboxes, ManualClock, MemoryKeeper]:
-    keeper, clock = MemoryKeeper(), ManualClock()
+async def boxes() -> tuple[Mailboxes, ManualClock, MemoryKeyValueStore]:
+    keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
     return Mailboxes(keeper, clock), clock, keeper
 
@@ -76,13 +76,13 @@ async def test_a_mailbox_has_a_size() -> None:
 
 
 async def test_letters_that_wait_are_counted_and_kept_in_order() -> None:
-    keeper, clock = MemoryKeeper(), ManualClock()
+    keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
-    mail = Mail(ALICE, keeper, clock)
-    letters = [Letter(id=str(number), peer=BOB, content=Content(text=str(number))) for number in range(5)]
+    mail = MessageStore(ALICE, keeper, clock)
+    letters = [AgentMessage(id=str(number), peer=BOB, content=MessageContent(text=str(number))) for number in range(5)]
     await mail.post(letters)
-    assert await Mail(ALICE, keeper, clock).waiting(BOB) == letters
-    assert await Mail(BOB, keeper, clock).waiting(ALICE) == []
+    assert await MessageStore(ALICE, keeper, clock).waiting(BOB) == letters
+    assert await MessageStore(BOB, keeper, clock).waiting(ALICE) == []
     assert await mail.peers() == [BOB]
     await mail.acknowledged(["1", "3", "unknown"])
     assert [letter.id for letter in await mail.waiting(BOB)] == ["0", "2", "4"]
@@ -91,41 +91,41 @@ async def test_letters_that_wait_are_counted_and_kept_in_order() -> None:
 
 
 async def test_an_outbox_has_a_bound() -> None:
-    keeper, clock = MemoryKeeper(), ManualClock()
+    keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
-    mail = Mail(ALICE, keeper, clock)
+    mail = MessageStore(ALICE, keeper, clock)
     most = limits.AGP_OUTBOX_OF_PEER
-    await mail.post([Letter(id=str(number), peer=BOB, content=Content()) for number in range(most)])
+    await mail.post([AgentMessage(id=str(number), peer=BOB, content=MessageContent()) for number in range(most)])
     with pytest.raises(QuotaExceeded):
-        await mail.post([Letter(id="more", peer=BOB, content=Content())])
-    await mail.post([Letter(id="other", peer="agent:carol.example.com", content=Content())])
+        await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])
+    await mail.post([AgentMessage(id="other", peer="agent:carol.example.com", content=MessageContent())])
     await mail.acknowledged(["0"])
-    await mail.post([Letter(id="more", peer=BOB, content=Content())])
+    await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])
     clock.advance(limits.AGP_OUTBOX_SECONDS + 1)  # what nobody took is given up
-    await mail.post([Letter(id=f"later {number}", peer=BOB, content=Content()) for number in range(most)])
+    await mail.post([AgentMessage(id=f"later {number}", peer=BOB, content=MessageContent()) for number in range(most)])
 
 
 async def test_a_letter_that_leaves_again_is_signed_with_a_later_time() -> None:
-    keeper, clock = MemoryKeeper(), ManualClock()
+    keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
-    mail = Mail(ALICE, keeper, clock)
-    letter = Letter(id="1", peer=BOB, content=Content(), at=clock.now())
+    mail = MessageStore(ALICE, keeper, clock)
+    letter = AgentMessage(id="1", peer=BOB, content=MessageContent(), at=clock.now())
     await mail.post([letter])
     first = mail.signing_time(letter, clock.now())
     assert mail.signing_time(letter, clock.now()) == first + 1
-    restarted = Mail(ALICE, keeper, clock)
+    restarted = MessageStore(ALICE, keeper, clock)
     [kept] = await restarted.waiting(BOB)
     assert restarted.signing_time(kept, clock.now()) > first
 
 
 async def test_letters_of_earlier_versions_are_read() -> None:
     """They were kept as JSON."""
-    keeper, clock = MemoryKeeper(), ManualClock()
+    keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
-    letter = Letter(id="1", peer=BOB, content=Content(text='a "quoted" word\n'), at=clock.now())
-    older = Write(kind=OUT, key=f"{ALICE} {BOB} {0:020d} 1", value=msgspec.json.encode(letter))
+    letter = AgentMessage(id="1", peer=BOB, content=MessageContent(text='a "quoted" word\n'), at=clock.now())
+    older = KeyValueWrite(kind=OUTBOX_KIND, key=f"{ALICE} {BOB} {0:020d} 1", value=msgspec.json.encode(letter))
     await keeper.commit([older], clock.now())
-    mail = Mail(ALICE, keeper, clock)
+    mail = MessageStore(ALICE, keeper, clock)
     newer = msgspec.structs.replace(letter, id="2")
     await mail.post([newer])
     assert await mail.waiting(BOB) == [letter, newer]

@@ -9,20 +9,20 @@ import pytest
 from support.agp import ALICE, BOB, key_of
 from support.service import service
 from waypost.errors import FingerprintMismatch, UnknownPeer
-from waypost.meeting.lifting import Lifting
-from waypost.meeting.peers import (
-    GivenKeys,
-    PeerKey,
-    PeerKeysInOrder,
+from waypost.messaging.peers import (
+    PeerIdentity,
+    PeerKeyChain,
+    PeerVerification,
     PinnedKeys,
     RegisteredKeys,
+    StaticKeys,
     peer_verdict,
 )
 from waypost.model.resolution import AgentKey, Resolution
 from waypost.model.verdict import Verdict
-from waypost.server.auth import ADMIN
-from waypost.server.domain_keys import DomainKeys
-from waypost.trust.signing import adp_public_key
+from waypost.server.api.adp.domain_lookup import DomainKeys
+from waypost.server.auth.authenticator import ADMIN
+from waypost.trust.keys.private_key import sign_adp_public_key
 
 
 class Told:
@@ -45,7 +45,7 @@ def published(agent: str) -> AgentKey:
 
 def document(agent: str) -> dict[str, object]:
     domain = agent.removeprefix("agent:")
-    public = adp_public_key(key_of(agent), domain)
+    public = sign_adp_public_key(key_of(agent), domain)
     return {
         "protocol": "ADP/1.1",
         "identity": {"id": agent, "domain": domain, "name": domain, "publicKey": public},
@@ -59,11 +59,11 @@ async def test_the_domain_is_believed_before_a_pin_a_pin_before_a_document_and_t
 ) -> None:
     async with service(tmp_path) as bench:
         registry, admin = bench.registry, bench.admin()
-        invited = GivenKeys({ALICE: "ed25519:" + "i" * 43}, by="invitation")
+        invited = StaticKeys({ALICE: "ed25519:" + "i" * 43}, by="invitation")
         rest = (PinnedKeys(registry), RegisteredKeys(registry, ADMIN), invited)
 
         async def by(*first: object) -> str:
-            found = await PeerKeysInOrder((*first, *rest)).key_of(ALICE)  # type: ignore[arg-type]
+            found = await PeerKeyChain((*first, *rest)).key_of(ALICE)  # type: ignore[arg-type]
             assert found is not None
             return peer_verdict(found, verified=True, now=bench.clock.now()).evidence["key_by"]
 
@@ -77,7 +77,7 @@ async def test_the_domain_is_believed_before_a_pin_a_pin_before_a_document_and_t
         assert await by() == "pin"
         assert await RegisteredKeys(registry, ADMIN).key_of(ALICE) is not None  # the pin verified the document
         assert await by(DomainKeys(Told(key=published(ALICE)))) == "domain"
-        assert await PeerKeysInOrder(rest).key_of(BOB) is None
+        assert await PeerKeyChain(rest).key_of(BOB) is None
 
 
 async def test_a_document_that_is_served_under_its_domain_tells_its_key_unless_it_contradicts_itself(
@@ -113,7 +113,7 @@ async def test_a_domain_that_says_two_things_or_cannot_be_believed_ends_the_sear
 
 def test_a_shown_key_counts_only_when_it_is_the_one_that_is_known() -> None:
     public = key_of(ALICE).public
-    known = PeerKey(agent=ALICE, fingerprint=public.fingerprint() or "", by="given")
+    known = PeerIdentity(agent=ALICE, fingerprint=public.fingerprint() or "", by="given")
     assert known.matched(public.raw).key_id == public.key_id
     with pytest.raises(UnknownPeer):
         known.matched(None)
@@ -123,10 +123,10 @@ def test_a_shown_key_counts_only_when_it_is_the_one_that_is_known() -> None:
 
 async def test_a_meeting_is_noted_on_the_record_once_a_day_and_falls_with_the_document(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        admin, lifting = bench.admin(), Lifting(bench.registry)
+        admin, lifting = bench.admin(), PeerVerification(bench.registry)
         pem = key_of(ALICE).public.pem()
         await admin.post("/api/v1/keys", json={"agent_id": ALICE, "public_key": pem})
-        known = PeerKey(agent=ALICE, fingerprint=key_of(ALICE).public.fingerprint() or "", by="pin")
+        known = PeerIdentity(agent=ALICE, fingerprint=key_of(ALICE).public.fingerprint() or "", by="pin")
 
         def met() -> Verdict:
             return peer_verdict(known, verified=True, now=bench.clock.now())

@@ -5,20 +5,20 @@ from __future__ import annotations
 import threading
 
 from waypost import limits
-from waypost.meeting.second_hand import SecondHand, Sharing
+from waypost.messaging.connection import SharedBatch, SignaturePool
 
 WAIT_SECONDS = 60.0
 
 
 def test_what_was_shared_comes_back_in_its_order() -> None:
-    hand = SecondHand()
+    hand = SignaturePool()
     for count in (0, 1, limits.AGP_SHARED_FROM, 200):
         assert hand.do(lambda job: job * job, range(count)) == [job * job for job in range(count)]
 
 
 def test_what_the_helper_has_done_is_not_done_again() -> None:
     done: list[int] = []
-    sharing = Sharing(done.append, range(5))
+    sharing = SharedBatch(done.append, range(5))
     sharing.help()
     assert sorted(done) == list(range(5))
     verified: list[int] = []
@@ -27,7 +27,7 @@ def test_what_the_helper_has_done_is_not_done_again() -> None:
         verified.append(job)
         return job != 3
 
-    shared = Sharing(verify, range(5))
+    shared = SharedBatch(verify, range(5))
     shared.help()
     assert shared.finish() == [True, True, True, False, True]
     assert sorted(verified) == list(range(5))
@@ -42,7 +42,7 @@ def test_nobody_waits_for_a_helper_that_is_held_up() -> None:
             free.wait(WAIT_SECONDS)
         return -job
 
-    sharing = Sharing(job_of, range(8))
+    sharing = SharedBatch(job_of, range(8))
     helper = threading.Thread(target=sharing.help)
     helper.start()
     try:

@@ -9,19 +9,18 @@ import pytest
 
 from waypost import limits
 from waypost.errors import Conflict, NotFound, RateLimited
-from waypost.meeting.deliveries import DELIVERY
-from waypost.meeting.swarms import Joining, Swarms
-from waypost.meeting.task import NewTask, Outcome
-from waypost.meeting.tasks import Tasks
+from waypost.messaging.callbacks import DELIVERY_KIND
+from waypost.messaging.swarms import JoinRequest, SwarmStore
+from waypost.messaging.tasks import NewTask, TaskOutcome, TaskStore
 from waypost.net.clock import ManualClock
-from waypost.stores.keeper_memory import MemoryKeeper
+from waypost.stores.memory import MemoryKeyValueStore
 
 CLOCK = ManualClock(1_780_000_000.0)
 
 
 @pytest.fixture
-async def keeper() -> AsyncIterator[MemoryKeeper]:
-    made = MemoryKeeper()
+async def keeper() -> AsyncIterator[MemoryKeyValueStore]:
+    made = MemoryKeyValueStore()
     await made.open()
     yield made
     await made.close()
@@ -31,8 +30,8 @@ def new(caller: str = "subject alice", **members: object) -> NewTask:
     return NewTask(**{"agent": "agent:a.test", "where": "kept", "name": "t", "input": 1, "caller": caller} | members)  # type: ignore[arg-type]
 
 
-async def test_an_agent_has_only_so_many_tasks_that_wait(keeper: MemoryKeeper) -> None:
-    tasks = Tasks(keeper, CLOCK.now)
+async def test_an_agent_has_only_so_many_tasks_that_wait(keeper: MemoryKeyValueStore) -> None:
+    tasks = TaskStore(keeper, CLOCK.now)
     for number in range(limits.TASKS_PER_AGENT):
         await tasks.accept(new(f"subject {number // limits.TASKS_PER_CALLER}"))
     with pytest.raises(RateLimited) as refusal:
@@ -41,13 +40,13 @@ async def test_an_agent_has_only_so_many_tasks_that_wait(keeper: MemoryKeeper) -
     await tasks.accept(new("subject another", agent="agent:b.test"))
 
 
-async def test_the_results_of_one_caller_are_bounded_and_the_oldest_go_first(keeper: MemoryKeeper) -> None:
-    tasks = Tasks(keeper, CLOCK.now)
+async def test_the_results_of_one_caller_are_bounded_and_the_oldest_go_first(keeper: MemoryKeyValueStore) -> None:
+    tasks = TaskStore(keeper, CLOCK.now)
     ids = []
     for number in range(limits.TASKS_DONE_PER_CALLER + 2):
         CLOCK.advance(0.01)
         task, _ = await tasks.accept(new())
-        ids.append((await tasks.end(task.id, Outcome(status="succeeded", result=b"%d" % number))).id)
+        ids.append((await tasks.end(task.id, TaskOutcome(status="succeeded", result=b"%d" % number))).id)
     for gone in ids[:2]:
         with pytest.raises(NotFound):
             await tasks.get(gone)
@@ -55,23 +54,23 @@ async def test_the_results_of_one_caller_are_bounded_and_the_oldest_go_first(kee
     assert (await tasks.get(ids[-1])).input == b"null"
 
 
-async def test_a_task_ends_once_however_many_end_it(keeper: MemoryKeeper) -> None:
-    tasks = Tasks(keeper, CLOCK.now)
+async def test_a_task_ends_once_however_many_end_it(keeper: MemoryKeyValueStore) -> None:
+    tasks = TaskStore(keeper, CLOCK.now)
     task, is_new = await tasks.accept(new())
     assert is_new
-    outcomes = [Outcome(status="succeeded", result=b"%d" % number) for number in range(8)]
+    outcomes = [TaskOutcome(status="succeeded", result=b"%d" % number) for number in range(8)]
     ended = await asyncio.gather(*(tasks.end(task.id, each) for each in outcomes), return_exceptions=True)
     assert sum(isinstance(each, Conflict) for each in ended) == 7
     (won,) = [each for each in ended if not isinstance(each, BaseException)]
     assert (await tasks.get(task.id)).result == won.result
 
 
-async def test_a_caller_is_in_only_so_many_swarms(keeper: MemoryKeeper) -> None:
-    swarms = Swarms(keeper, CLOCK.now)
+async def test_a_caller_is_in_only_so_many_swarms(keeper: MemoryKeyValueStore) -> None:
+    swarms = SwarmStore(keeper, CLOCK.now)
 
     async def join(number: int, by: str = "subject alice") -> None:
         task = f"task {number}"
-        await swarms.join(Joining(host="agent:h.test", task=task, agent="agent:a.test", role="participant", by=by))
+        await swarms.join(JoinRequest(host="agent:h.test", task=task, agent="agent:a.test", role="participant", by=by))
 
     for number in range(limits.SWARMS_PER_CALLER):
         await join(number)
@@ -80,15 +79,15 @@ async def test_a_caller_is_in_only_so_many_swarms(keeper: MemoryKeeper) -> None:
     await join(limits.SWARMS_PER_CALLER, "subject bob")
 
 
-async def test_a_message_is_brought_to_each_address_once_and_to_few_on_one_server(keeper: MemoryKeeper) -> None:
+async def test_a_message_is_brought_to_each_address_once_and_to_few_on_one_server(keeper: MemoryKeyValueStore) -> None:
     """S8: many members that name one victim."""
-    swarms = Swarms(keeper, CLOCK.now)
+    swarms = SwarmStore(keeper, CLOCK.now)
     for number in range(limits.SWARM_TOLD_PER_HOST * 2):
         for callback in (f"https://victim.test/{number}", "https://same.test/x"):
             agent = f"agent:a{number}.{'v' if 'victim' in callback else 's'}.test"
-            joining = Joining(
+            joining = JoinRequest(
                 host="agent:h.test", task="t", agent=agent, role="participant", by="subject a", callback=callback
             )
             swarm = await swarms.join(joining)
     await swarms.broadcast(swarm.id, ("agent:a0.s.test", "subject a"), "hello", "text/plain")
-    assert await keeper.count(DELIVERY, CLOCK.now()) == limits.SWARM_TOLD_PER_HOST + 1
+    assert await keeper.count(DELIVERY_KIND, CLOCK.now()) == limits.SWARM_TOLD_PER_HOST + 1

@@ -7,10 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.model.audit import AuditRecord, leaf_bytes, read_leaf
+from waypost.model.events import AuditRecord, leaf_bytes, read_leaf
+from waypost.registry.audit_trail import audit_leaf
 from waypost.registry.ports import AuditEntry
-from waypost.registry.trail import leaf_of
-from waypost.trust.canonical import canonical
+from waypost.trust.signing_input import canonicalize
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 entries = st.builds(
@@ -30,8 +30,8 @@ entries = st.builds(
 
 @given(entry=entries, number=st.integers(1, 2**53 - 1))
 def test_a_leaf_is_canonical_json_and_comes_back_equal(entry: AuditEntry, number: int) -> None:
-    leaf = leaf_of(entry, number)
-    assert leaf == canonical(json.loads(leaf))
+    leaf = audit_leaf(entry, number)
+    assert leaf == canonicalize(json.loads(leaf))
     record = read_leaf(leaf)
     assert (record.number, record.subject, record.detail) == (number, entry.subject, entry.detail)
     assert leaf_bytes(record) == leaf

@@ -6,61 +6,61 @@ import pytest
 
 from waypost.model.health import (
     GONE,
+    EndpointHealth,
     Health,
-    Standing,
-    after_failure,
-    after_success,
     endpoint_to_check,
     failure_of,
-    standing_of,
+    health_after_failure,
+    health_after_success,
+    restore_endpoint_health,
 )
 from waypost.model.record import AgentRecord, Binding
 
-DEAD = Standing(state="unhealthy", since=5.0, reason="refused", failures=3)
+DEAD = EndpointHealth(state="unhealthy", since=5.0, reason="refused", failures=3)
 
 
-def failing(before: Standing, times: int, now: float = 9.0) -> Standing:
+def failing(before: EndpointHealth, times: int, now: float = 9.0) -> EndpointHealth:
     for _ in range(times):
-        before = after_failure(before, "refused", now)
+        before = health_after_failure(before, "refused", now)
     return before
 
 
 def test_a_first_answer_makes_healthy_and_a_first_failure_suspect() -> None:
-    assert after_success(Standing(), 1.0).health == Health("healthy", 1.0)
-    assert failing(Standing(), 1).health == Health("suspect", 9.0, "refused")
+    assert health_after_success(EndpointHealth(), 1.0).health == Health("healthy", 1.0)
+    assert failing(EndpointHealth(), 1).health == Health("suspect", 9.0, "refused")
 
 
 def test_three_failures_in_a_row_make_unhealthy_and_fewer_do_not() -> None:
-    assert failing(Standing(), 2).state == "suspect"
-    assert failing(Standing(), 3).state == "unhealthy"
-    between = after_success(failing(Standing(), 2), 1.0)
+    assert failing(EndpointHealth(), 2).state == "suspect"
+    assert failing(EndpointHealth(), 3).state == "unhealthy"
+    between = health_after_success(failing(EndpointHealth(), 2), 1.0)
     assert failing(between, 2).state == "suspect"
 
 
 def test_two_answers_in_a_row_make_healthy_again_and_one_does_not() -> None:
-    once = after_success(DEAD, 6.0)
+    once = health_after_success(DEAD, 6.0)
     assert (once.state, once.since) == ("unhealthy", 5.0)
-    assert after_success(failing(once, 1), 7.0).state == "unhealthy"
-    assert after_success(once, 7.0).health == Health("healthy", 7.0)
+    assert health_after_success(failing(once, 1), 7.0).state == "unhealthy"
+    assert health_after_success(once, 7.0).health == Health("healthy", 7.0)
 
 
 def test_a_state_that_stays_keeps_its_time() -> None:
-    assert after_success(after_success(Standing(), 1.0), 2.0).since == 1.0
+    assert health_after_success(health_after_success(EndpointHealth(), 1.0), 2.0).since == 1.0
     assert failing(DEAD, 1).since == 5.0
 
 
 def test_a_state_that_was_kept_is_taken_up_where_it_was() -> None:
-    assert failing(standing_of(Health("suspect", 1.0)), 2).state == "unhealthy"
-    assert after_success(standing_of(Health("unhealthy", 1.0)), 2.0).state == "unhealthy"
-    assert standing_of(None) == Standing()
+    assert failing(restore_endpoint_health(Health("suspect", 1.0)), 2).state == "unhealthy"
+    assert health_after_success(restore_endpoint_health(Health("unhealthy", 1.0)), 2.0).state == "unhealthy"
+    assert restore_endpoint_health(None) == EndpointHealth()
 
 
 def test_whoever_says_that_it_is_gone_is_believed_at_once() -> None:
-    assert after_failure(Standing(), GONE, 1.0).state == "unhealthy"
+    assert health_after_failure(EndpointHealth(), GONE, 1.0).state == "unhealthy"
 
 
 def test_while_it_may_be_us_nobody_falls() -> None:
-    assert after_failure(failing(Standing(), 2), "refused", 1.0, hold=True).state == "suspect"
+    assert health_after_failure(failing(EndpointHealth(), 2), "refused", 1.0, hold=True).state == "suspect"
 
 
 @pytest.mark.parametrize(

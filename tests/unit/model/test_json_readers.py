@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from waypost import limits
-from waypost.dialects import CODECS
 from waypost.errors import WaypostError
 from waypost.model.json import parse_json
+from waypost.protocols.dialects import CODECS
 
 _EXAMPLES = [example for codec in CODECS.values() for example in codec.examples()]
 _TEXTS = [

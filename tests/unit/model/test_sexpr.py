@@ -4,9 +4,20 @@ import pytest
 
 from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.model.sexpr import Context, Form, Keyword, List, Map, Quote, Symbol, Vector
-from waypost.model.sexpr_print import LINE, print_form
-from waypost.model.sexpr_read import read_form, read_forms
+from waypost.protocols.rtfs.sexpr import (
+    LINE,
+    Context,
+    Form,
+    Keyword,
+    List,
+    Map,
+    Quote,
+    Symbol,
+    Vector,
+    parse_form,
+    parse_forms,
+    print_form,
+)
 
 K = Keyword
 S = Symbol
@@ -66,9 +77,9 @@ S = Symbol
     ],
 )
 def test_a_form_is_read(text: str, form: Form) -> None:
-    assert read_form(text) == form
-    assert read_form(text.encode()) == form
-    assert read_form(print_form(form)) == form
+    assert parse_form(text) == form
+    assert parse_form(text.encode()) == form
+    assert parse_form(print_form(form)) == form
 
 
 @pytest.mark.parametrize(
@@ -122,65 +133,65 @@ def test_a_form_is_read(text: str, form: Form) -> None:
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
-        read_form(text)
+        parse_form(text)
     assert refused.value.path == f"line {line}, column {column}"
     assert message in refused.value.message
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_their_place() -> None:
     with pytest.raises(InvalidDocument) as refused:
-        read_forms(b"[1]\n\xff")
+        parse_forms(b"[1]\n\xff")
     assert refused.value.path == "line 2, column 1"
 
 
 def test_half_a_surrogate_in_a_text_is_refused() -> None:
     with pytest.raises(InvalidDocument, match="surrogate"):
-        read_forms('"\ud800"')
+        parse_forms('"\ud800"')
 
 
 def test_the_lenient_reader_takes_json_colons_and_tagged_strings() -> None:
     text = '{"a":1 "b" :c "d":true :at #inst "2024-01-01T00:00:00Z" :id #uuid"x"}'
-    assert read_form(text, lenient=True) == Map(
+    assert parse_form(text, lenient=True) == Map(
         (("a", 1), ("b", K("c")), ("d", True), (K("at"), "2024-01-01T00:00:00Z"), (K("id"), "x"))
     )
     with pytest.raises(InvalidDocument, match="#uuid"):
-        read_form("#uuid x", lenient=True)
+        parse_form("#uuid x", lenient=True)
 
 
 def test_nesting_is_bounded_for_every_way_to_nest() -> None:
-    read_form("[" * 64 + "]" * 64)
+    parse_form("[" * 64 + "]" * 64)
     for text in ("[" * 65 + "]" * 65, "'" * 65 + "a", "#_" * 65 + "a " * 65, "{1 " * 65 + "1" + "}" * 65):
         with pytest.raises(InvalidDocument, match="64"):
-            read_forms(text)
+            parse_forms(text)
 
 
 def test_the_number_of_forms_is_bounded() -> None:
-    assert len(read_forms(("1 " * 100_000).ljust(2**20))) == 100_000
+    assert len(parse_forms(("1 " * 100_000).ljust(2**20))) == 100_000
     with pytest.raises(InvalidDocument, match="100000 forms") as refused:
-        read_forms(("1 " * 100_001).ljust(2**20))
+        parse_forms(("1 " * 100_001).ljust(2**20))
     assert refused.value.path == "line 1, column 200001"
 
 
 def test_a_short_text_has_so_many_forms_and_a_longer_one_a_form_in_ten_characters() -> None:
     short, length = limits.RTFS_FORMS_SHORT, limits.RTFS_FORM_CHARS
-    assert len(read_forms("a " * short)) == short
-    assert len(read_forms("[a]" * (short // 2))) == short // 2
+    assert len(parse_forms("a " * short)) == short
+    assert len(parse_forms("[a]" * (short // 2))) == short // 2
     longer = short + 100
-    assert len(read_forms(("a " * longer).ljust(longer * length))) == longer
+    assert len(parse_forms(("a " * longer).ljust(longer * length))) == longer
     for text in ("a " * (short + 1), "'a " * (short // 2 + 1), ("a " * (longer + 1)).ljust(longer * length)):
         with pytest.raises(InvalidDocument, match="forms") as refused:
-            read_forms(text)
+            parse_forms(text)
         assert str(short) in str(refused.value.hint)
 
 
 def test_the_size_of_a_text_is_bounded() -> None:
-    read_forms(";" + " " * (2**20 - 1))
+    parse_forms(";" + " " * (2**20 - 1))
     with pytest.raises(InvalidDocument, match="1048576"):
-        read_forms(";" + " " * 2**20)
+        parse_forms(";" + " " * 2**20)
 
 
 def test_an_integer_of_40_digits_is_read() -> None:
-    assert read_form("9" * 40) == int("9" * 40)
+    assert parse_form("9" * 40) == int("9" * 40)
 
 
 def test_long_forms_are_broken_with_two_spaces_and_keep_their_order() -> None:
@@ -198,4 +209,4 @@ def test_what_has_no_text_is_not_printed(form: Form) -> None:
 
 @pytest.mark.parametrize("value", [1e16, 1e-7, 1.5e300, -0.0, 5e-324])
 def test_floats_are_printed_so_that_they_are_read_again(value: float) -> None:
-    assert read_form(print_form(value)) == value
+    assert parse_form(print_form(value)) == value

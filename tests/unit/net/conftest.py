@@ -9,19 +9,19 @@ import pytest
 from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
 from support.outside import Outside, outside
-from waypost.net.addresses import AddressPolicy
-from waypost.net.fetching import BOUNDS, SafeFetcher
-from waypost.net.resolution import Resolver
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.fetcher import FETCH_LIMITS, SafeFetcher
 
 # Far above the product's own, for what is answered: a busy machine takes its time.
 PATIENT = {
     purpose: msgspec.structs.replace(bounds, connect_seconds=30.0, total_seconds=60.0)
-    for purpose, bounds in BOUNDS.items()
+    for purpose, bounds in FETCH_LIMITS.items()
 }
 # Far below, so that a test of what takes too long does not.
 SMALL = {
     purpose: msgspec.structs.replace(bounds, connect_seconds=0.5, total_seconds=0.6)
-    for purpose, bounds in BOUNDS.items()
+    for purpose, bounds in FETCH_LIMITS.items()
 }
 MakeFetcher = Callable[..., SafeFetcher]
 
@@ -48,7 +48,7 @@ def make_fetcher(names: DnsServer) -> MakeFetcher:
     """A fetcher of this deployment; without a word, one that may go to 127.0.0.1 and nowhere else inside."""
 
     def make(allow: tuple[str, ...] = ("127.0.0.1/32",), *, hurried: bool = False, **how: object) -> SafeFetcher:
-        resolver = Resolver(names.address, timeout_seconds=0.4 if hurried else 20.0)
+        resolver = StubResolver(names.address, timeout_seconds=0.4 if hurried else 20.0)
         bounds = SMALL if hurried else PATIENT
         return SafeFetcher(AddressPolicy(allow), resolver, bounds=bounds, **how)  # type: ignore[arg-type]
 

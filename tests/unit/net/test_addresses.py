@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from waypost.errors import AddressDenied
-from waypost.net.addresses import AddressPolicy
+from waypost.net.address_policy import AddressPolicy
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
 DENIED = [text for text in VECTORS["deny_ips"] if "%" not in text]  # a zone is no address; the URL parser refuses it

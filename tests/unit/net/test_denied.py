@@ -15,10 +15,10 @@ from support.dns_server import DnsServer
 from support.outside import Outside, answer, outside
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
-from waypost.net.addresses import AddressPolicy
-from waypost.net.fetching import SafeFetcher
-from waypost.net.resolution import Resolver
-from waypost.net.urls import origin_of
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.fetcher import SafeFetcher
+from waypost.net.url import origin_of
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
 ADDRESSES = [text for text in VECTORS["deny_ips"] if "%" not in text]
@@ -154,7 +154,7 @@ async def test_the_service_itself_is_not_asked(canary: Outside, names: DnsServer
     """S10."""
     names.set("me.test", "A", ["127.0.0.1"])
     policy = AddressPolicy(["127.0.0.0/8"], own=[("0.0.0.0", canary.port)])
-    fetcher = SafeFetcher(policy, Resolver(names.address))
+    fetcher = SafeFetcher(policy, StubResolver(names.address))
     for host in ("127.0.0.1", "127.0.0.9", "me.test", "localhost"):
         with pytest.raises(AddressDenied):
             await fetcher.fetch(f"http://{host}:{canary.port}/", "card")

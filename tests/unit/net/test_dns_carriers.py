@@ -17,20 +17,22 @@ import pytest
 from support.authority import Authority
 from support.raw_dns import Asked, RawDns, raw_dns, truncated
 from waypost import limits
-from waypost.net.dns.packet import DnsFailure, Message, Question
-from waypost.net.dns.upstreams import Upstreams
+from waypost.net.dns.message import DnsFailure, DnsMessage, DnsQuery
+from waypost.net.dns.upstreams import UpstreamResolvers
 
-QUESTION = Question(name=dns.name.from_text("agent.test"), type=dns.rdatatype.TXT)
+QUESTION = DnsQuery(name=dns.name.from_text("agent.test"), type=dns.rdatatype.TXT)
 SHORT = 0.3
 
 
-def told(message: Message) -> list[bytes]:
+def told(message: DnsMessage) -> list[bytes]:
     return [row.to_wire() or b"" for rrset in message.answer for row in rrset]
 
 
 @asynccontextmanager
-async def asking(*servers: str, ca_file: Path | None = None, try_seconds: float = 20) -> AsyncIterator[Upstreams]:
-    upstreams = Upstreams(",".join(servers), ca_file=ca_file, try_seconds=try_seconds)
+async def asking(
+    *servers: str, ca_file: Path | None = None, try_seconds: float = 20
+) -> AsyncIterator[UpstreamResolvers]:
+    upstreams = UpstreamResolvers(",".join(servers), ca_file=ca_file, try_seconds=try_seconds)
     try:
         yield upstreams
     finally:
@@ -199,7 +201,7 @@ async def test_many_questions_share_one_connection_over_tls_whatever_the_order_o
             for one in reversed(waiting):
                 one.answer(one.message.question[0].name.labels[0].decode())
 
-    questions = [Question(name=dns.name.from_text(f"a{number}.test"), type=dns.rdatatype.TXT) for number in range(10)]
+    questions = [DnsQuery(name=dns.name.from_text(f"a{number}.test"), type=dns.rdatatype.TXT) for number in range(10)]
     async with (
         raw_dns(behave, secured.server_context("dns.test")) as server,
         asking(over_tls(server), ca_file=secured.file) as upstreams,

@@ -13,9 +13,9 @@ from support.signed_zones import DAY, NOW, SignedZone, key, new_key, tampered
 from support.zone_book import ZoneBook
 from waypost import limits
 from waypost.net.clock import ManualClock
-from waypost.net.dns.memory import Memory
-from waypost.net.dns.packet import Message, Question
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.message import DnsMessage, DnsQuery
+from waypost.net.dns.query_cache import TtlCache
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors, parse_domains
 
 AGENT = SignedZone("agent.test.", 'www TXT "hello"\nalias CNAME www\n_agents TXT "a"\n', [key(13, "agent")])
@@ -34,10 +34,10 @@ def resolver(
     anchored: bool = True,
     root: bool = False,
     trust_ad: bool = False,
-) -> ValidatingDns:
+) -> ValidatingResolver:
     records = parse_anchors("\n".join(f"test. DS {line}" for line in top().ds_lines())) if anchored else ()
     now = (clock or ManualClock(NOW)).now
-    return ValidatingDns(book, TrustAnchors(records, root=root), clock=now, trust_ad=trust_ad)
+    return ValidatingResolver(book, TrustAnchors(records, root=root), clock=now, trust_ad=trust_ad)
 
 
 # --- Cost -----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_an_answer_is_kept_for_its_time_to_live_but_never_less_than_five_seconds
     ttl: int, kept: int
 ) -> None:
     clock = ManualClock(NOW)
-    memory: Memory[str, int] = Memory(clock.now)
+    memory: TtlCache[str, int] = TtlCache(clock.now)
     assert memory.keep("name", 1, ttl) == kept
     clock.advance(kept - 1)
     assert memory.find("name") == (1, 1)
@@ -86,7 +86,7 @@ def test_an_answer_is_kept_for_its_time_to_live_but_never_less_than_five_seconds
 
 
 def test_memory_has_a_bound_and_the_least_used_goes_first() -> None:
-    memory: Memory[int, int] = Memory(ManualClock(NOW).now, most=3)
+    memory: TtlCache[int, int] = TtlCache(ManualClock(NOW).now, most=3)
     for number in range(3):
         memory.keep(number, number, 60)
     assert memory.find(0) is not None
@@ -205,13 +205,13 @@ async def test_whoever_holds_an_answer_of_the_chain_back_makes_nothing_insecure(
 
 async def test_a_look_up_ends_in_time_however_long_the_chain_takes() -> None:
     class Slow(ZoneBook):
-        async def ask(self, question: Question) -> Message:
+        async def ask(self, question: DnsQuery) -> DnsMessage:
             if question.type == dns.rdatatype.DNSKEY:
                 await asyncio.Event().wait()
             return await super().ask(question)
 
     anchors = TrustAnchors(parse_anchors(f"test. DS {top().ds_lines()[0]}"), root=False)
-    dns_ = ValidatingDns(Slow(top(AGENT), AGENT), anchors, clock=lambda: NOW, seconds=0.2)
+    dns_ = ValidatingResolver(Slow(top(AGENT), AGENT), anchors, clock=lambda: NOW, seconds=0.2)
     found = await dns_.lookup("www.agent.test", "TXT")
     assert (found.outcome, found.security, "too long" in found.reason) == ("failed", "indeterminate", True)
     await dns_.aclose()
@@ -236,7 +236,7 @@ async def test_a_domain_that_is_named_as_not_signed_is_used_without_proof() -> N
     assert (await resolver(book).lookup("www.corp.test", "TXT")).security == "bogus"
     records = parse_anchors(f"test. DS {top().ds_lines()[0]}")
     anchors = TrustAnchors(records, unsigned=parse_domains(["corp.test"], "insecure_domains"))
-    found = await ValidatingDns(book, anchors, clock=lambda: NOW).lookup("www.corp.test", "TXT")
+    found = await ValidatingResolver(book, anchors, clock=lambda: NOW).lookup("www.corp.test", "TXT")
     assert (found.outcome, found.security, found.queries) == ("found", "insecure", 1)
 
 
@@ -252,7 +252,7 @@ async def test_a_root_that_was_reached_once_must_be_reached_from_then_on() -> No
     root = SignedZone(".", AGENT.delegation() + "\n", [key(13, "root")])
     book = ZoneBook(root, AGENT)
     anchors = TrustAnchors(parse_anchors("\n".join(f". DS {line}" for line in root.ds_lines())))
-    dns_ = ValidatingDns(book, anchors, clock=clock.now)
+    dns_ = ValidatingResolver(book, anchors, clock=clock.now)
     assert (await dns_.lookup("www.agent.test", "TXT")).security == "secure"
     clock.advance(400)
     book.fail.add((".", "DNSKEY"))

@@ -8,7 +8,7 @@ import dns.rdatatype
 import pytest
 
 from support.replay import Script, know_old_algorithms, read_script
-from waypost.net.dns.validating import ValidatingDns
+from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "dnssec" / "unbound-rpl"
@@ -29,9 +29,9 @@ REASONS = {
 know_old_algorithms()
 
 
-def resolver(script: Script) -> ValidatingDns:
+def resolver(script: Script) -> ValidatingResolver:
     anchors = TrustAnchors(parse_anchors("\n".join(script.anchors)) if script.anchors else (), root=False)
-    return ValidatingDns(script, anchors, clock=lambda: script.date, rules=script.rules)
+    return ValidatingResolver(script, anchors, clock=lambda: script.date, rules=script.rules)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

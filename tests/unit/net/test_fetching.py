@@ -18,16 +18,16 @@ from support.ports import free_port
 from unit.net.conftest import MakeFetcher
 from waypost import limits
 from waypost.errors import ConfigurationError, FetchFailed, InvalidParameter, RateLimited
-from waypost.net.fetching import BOUNDS, SafeFetcher
-from waypost.net.pacing import Pace
-from waypost.registry.fetching import Purpose
+from waypost.net.fetcher import FETCH_LIMITS, SafeFetcher
+from waypost.net.ssrf import Cooldown
+from waypost.registry.ports import FetchPurpose
 
 
 def reason(refusal: pytest.ExceptionInfo[FetchFailed]) -> str:
     return str(refusal.value.details["reason"])
 
 
-async def failing(fetcher: SafeFetcher, url: str, purpose: Purpose = "card") -> str:
+async def failing(fetcher: SafeFetcher, url: str, purpose: FetchPurpose = "card") -> str:
     with pytest.raises(FetchFailed) as refusal:
         await fetcher.fetch(url, purpose)
     return reason(refusal)
@@ -119,7 +119,7 @@ async def test_a_compressed_answer_is_refused_unread(site: Outside, make_fetcher
     [("card", limits.FETCH_CARD_BYTES), ("health", limits.FETCH_SMALL_BYTES), ("peer", limits.FETCH_PAGE_BYTES)],
 )
 async def test_a_body_is_read_to_its_bound_and_not_past_it(
-    site: Outside, make_fetcher: MakeFetcher, purpose: Purpose, most: int
+    site: Outside, make_fetcher: MakeFetcher, purpose: FetchPurpose, most: int
 ) -> None:
     site.pages["/at"] = answer(b"x" * most)
     site.pages["/past"] = answer(b"x" * (most + 1))
@@ -301,7 +301,7 @@ async def test_so_many_may_wait_and_no_more(names: DnsServer, make_fetcher: Make
 
 def test_the_pace_of_the_last_targets_is_remembered() -> None:
     now, clock = movable_clock()
-    pace: Pace[int] = Pace(2, clock)
+    pace: Cooldown[int] = Cooldown(2, clock)
     for key in (1, 2, 3):
         pace.rest(key, 10)
     assert [pace.wait_seconds(key) for key in (1, 2, 3)] == [0.0, 10.0, 10.0]
@@ -365,7 +365,7 @@ def movable_clock() -> tuple[list[float], Callable[[], float]]:
 
 def test_every_purpose_keeps_within_five_seconds_but_for_what_the_dns_leads_to() -> None:
     longer = {"descriptor", "index"}  # AID-26
-    assert {bounds.total_seconds for purpose, bounds in BOUNDS.items() if purpose not in longer} == {5.0}
-    assert {BOUNDS[purpose].total_seconds for purpose in longer} == {12.0}  # type: ignore[index]
-    assert {bounds.connect_seconds for bounds in BOUNDS.values()} == {2.0}
-    assert msgspec.to_builtins(BOUNDS["health"])["redirects"] == 0
+    assert {bounds.total_seconds for purpose, bounds in FETCH_LIMITS.items() if purpose not in longer} == {5.0}
+    assert {FETCH_LIMITS[purpose].total_seconds for purpose in longer} == {12.0}  # type: ignore[index]
+    assert {bounds.connect_seconds for bounds in FETCH_LIMITS.values()} == {2.0}
+    assert msgspec.to_builtins(FETCH_LIMITS["health"])["redirects"] == 0

@@ -19,12 +19,10 @@ from support.nameserver import EXAMPLE, Running, nameserver
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidDocument, InvalidParameter
 from waypost.net.clock import SystemClock
-from waypost.net.dns.anchor_file import read_anchors
-from waypost.net.dns.upstreams import Upstreams
-from waypost.net.dns.validating import ValidatingDns
-from waypost.net.nameserver.folder import ZoneFolder
-from waypost.net.nameserver.key_files import parse_tsig
-from waypost.net.nameserver.zone import SIGNED_SECONDS
+from waypost.net.dns.key_files import parse_tsig
+from waypost.net.dns.upstreams import UpstreamResolvers
+from waypost.net.dns.validator import ValidatingResolver, load_trust_anchors
+from waypost.net.nameserver.signed_zone import SIGNED_SECONDS, ZoneFolder
 
 ALICE = "alice.example.test"
 NOW = 1_780_000_000.0
@@ -36,9 +34,12 @@ async def server(tmp_path: Path) -> AsyncIterator[Running]:
         yield running
 
 
-def _validator(server: Running) -> ValidatingDns:
-    return ValidatingDns(
-        Upstreams(server.address), read_anchors(server.folder.anchors), clock=SystemClock().now, trust_ad=False
+def _validator(server: Running) -> ValidatingResolver:
+    return ValidatingResolver(
+        UpstreamResolvers(server.address),
+        load_trust_anchors(server.folder.anchors),
+        clock=SystemClock().now,
+        trust_ad=False,
     )
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from support.dns_server import DnsServer
 from waypost.errors import ConfigurationError, FetchFailed
-from waypost.net.outgoing import Outgoing, OutgoingOptions
-from waypost.net.resolution import Resolver
-from waypost.net.servers import parse_servers
+from waypost.net.dns.resolver_config import parse_resolvers
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.outbound import OutboundClient, OutboundOptions
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from waypost.net.servers import parse_servers
     ],
 )
 def test_a_resolver_is_an_address_with_or_without_a_port(text: str) -> None:
-    Resolver(text)
+    StubResolver(text)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_a_resolver_is_an_address_with_or_without_a_port(text: str) -> None:
 )
 def test_anything_else_is_a_mistake_of_the_settings(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        Resolver(text)
+        StubResolver(text)
     assert refusal.value.path == "resolver"
 
 
 async def test_addresses_of_both_kinds_come_from_one_look_up(names: DnsServer) -> None:
     names.set("both.test", "A", ["8.8.8.8"])
     names.set("both.test", "AAAA", ["2606:4700::1111"])
-    resolver = Resolver(names.address)
+    resolver = StubResolver(names.address)
     assert set(map(str, await resolver.addresses("both.test"))) == {"8.8.8.8", "2606:4700::1111"}
     assert sorted(names.queries) == [("both.test", "A"), ("both.test", "AAAA")]
 
@@ -77,12 +77,12 @@ async def test_addresses_of_both_kinds_come_from_one_look_up(names: DnsServer) -
 async def test_a_name_is_never_completed(names: DnsServer) -> None:
     """A search list would make another name of it."""
     with pytest.raises(FetchFailed):
-        await Resolver(names.address).addresses("agents")
+        await StubResolver(names.address).addresses("agents")
     assert {name for name, _ in names.queries} == {"agents"}
 
 
 async def test_a_missing_text_is_an_answer_and_a_failing_resolver_is_not(names: DnsServer) -> None:
-    resolver = Resolver(names.address, timeout_seconds=20.0)
+    resolver = StubResolver(names.address, timeout_seconds=20.0)
     assert await resolver.texts("nothing.test") == []
     names.set("nothing.test", "A", ["8.8.8.8"])
     assert await resolver.texts("nothing.test") == []
@@ -94,13 +94,13 @@ async def test_a_missing_text_is_an_answer_and_a_failing_resolver_is_not(names: 
 async def test_the_strings_of_one_record_are_joined_and_records_are_not(names: DnsServer) -> None:
     """D11."""
     names.set("text.test", "TXT", ['"one " "two"', '"three"'])
-    assert sorted(await Resolver(names.address).texts("text.test")) == [b"one two", b"three"]
+    assert sorted(await StubResolver(names.address).texts("text.test")) == [b"one two", b"three"]
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServer) -> None:
     names.truncate = True
     names.set("long.test", "TXT", [f'"{"x" * 200}"'] * 1, [f'"{"y" * 200}"'])
-    assert await Resolver(names.address).texts("long.test") == [b"y" * 200]
+    assert await StubResolver(names.address).texts("long.test") == [b"y" * 200]
     assert names.count("long.test", "TXT") == 2
 
 
@@ -115,7 +115,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_over_tcp(names: DnsServe
     ],
 )
 def test_a_path_is_trusted_where_nobody_else_can_speak(text: str, shown: str, trusted: bool) -> None:
-    [server] = parse_servers(text) or ()
+    [server] = parse_resolvers(text) or ()
     assert (str(server), server.is_trusted_path) == (shown, trusted)
 
 
@@ -123,7 +123,7 @@ def test_a_path_is_trusted_where_nobody_else_can_speak(text: str, shown: str, tr
 def test_the_word_of_a_resolver_that_others_could_speak_for_is_never_taken(resolver: str) -> None:
     """D4."""
     with pytest.raises(ConfigurationError) as refusal:
-        Outgoing(OutgoingOptions(resolver=resolver, trust_ad=True))
+        OutboundClient(OutboundOptions(resolver=resolver, trust_ad=True))
     assert refusal.value.path == "trust_ad"
 
 
@@ -131,7 +131,7 @@ def test_the_word_of_a_resolver_that_others_could_speak_for_is_never_taken(resol
     "resolver", ["127.0.0.1:53", "[::1]:53", "tls://192.0.2.53#dns.test", "https://dns.test/dns-query"]
 )
 def test_the_word_of_a_resolver_on_a_trusted_path_may_be_taken(resolver: str) -> None:
-    Outgoing(OutgoingOptions(resolver=resolver, trust_ad=True))
+    OutboundClient(OutboundOptions(resolver=resolver, trust_ad=True))
 
 
 def test_anchors_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_anchors_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> No
         if data is not None:
             file.write_bytes(data)
         with pytest.raises(ConfigurationError) as refusal:
-            Outgoing(OutgoingOptions(trust_anchors=file))
+            OutboundClient(OutboundOptions(trust_anchors=file))
         assert refusal.value.path == "trust_anchors"
 
 
 async def test_a_name_of_several_aliases_has_the_addresses_at_their_end(names: DnsServer) -> None:
     names.set_alias("alias.test", "real.test", "A", ["8.8.8.8"])
-    assert list(map(str, await Resolver(names.address).addresses("alias.test"))) == ["8.8.8.8"]
+    assert list(map(str, await StubResolver(names.address).addresses("alias.test"))) == ["8.8.8.8"]
 
 
 def test_what_asks_nobody_loads_nothing_for_it() -> None:
@@ -160,4 +160,4 @@ def test_what_asks_nobody_loads_nothing_for_it() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     for options in ({"resolver": "nobody"}, {"ca_file": Path("/nowhere.pem")}):
         with pytest.raises(ConfigurationError):
-            Outgoing(OutgoingOptions(**options))
+            OutboundClient(OutboundOptions(**options))

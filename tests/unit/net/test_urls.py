@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from waypost import limits
 from waypost.errors import InvalidParameter
-from waypost.net.addresses import AddressPolicy
-from waypost.net.urls import DENIED_PORTS, is_same_site, join_url, parse_url
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.url import DENIED_PORTS, is_same_site, join_url, parse_url
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
 NAMES = ("localhost", "LOCALHOST", "foo.localhost", "ip6-localhost", "metadata.google.internal", "metadata")

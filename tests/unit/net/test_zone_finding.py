@@ -6,7 +6,7 @@ import pytest
 
 from support.zones import Zones
 from waypost.errors import FetchFailed
-from waypost.net.zone_finding import find_addresses, find_servers, find_zone
+from waypost.net.dns.zone_client import find_server_addresses, find_servers, find_zone
 
 SOA = "ns.example.com. hostmaster.example.com. 1 3600 600 86400 60"
 
@@ -28,7 +28,7 @@ async def test_the_zone_of_a_name_is_the_nearest_above_it() -> None:
 async def test_every_nameserver_is_asked_at_every_address() -> None:
     found = await find_servers(_names(), "example.com")
     assert [str(server) for server in found] == ["192.0.2.1:53", "[2001:db8::1]:53", "192.0.2.2:53"]
-    assert await find_addresses(_names(), "nobody.example.com") == []
+    assert await find_server_addresses(_names(), "nobody.example.com") == []
 
 
 async def test_a_name_without_a_zone_is_told() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from waypost import limits
 from waypost.model.credentials import Issuer
-from waypost.registry.doctor import Deployment, Finding, Machine, Running, examine
+from waypost.registry.doctor import Deployment, DoctorFinding, HostFacts, RuntimeFacts, examine
 from waypost.settings import SETTINGS, Settings
 
 NOW = 1_780_000_000.0
-SOUND = Machine(data_mode=0o700, admin_token_mode=0o600, key_modes=(("token.pem", 0o600),), free_bytes=10**12, cores=4)
+SOUND = HostFacts(
+    data_mode=0o700, admin_token_mode=0o600, key_modes=(("token.pem", 0o600),), free_bytes=10**12, cores=4
+)
 HARDENED: dict[str, Any] = {
     "host": "192.0.2.1",
     "tls_cert": Path("cert.pem"),
@@ -24,9 +26,12 @@ HARDENED: dict[str, Any] = {
 }
 
 
-def found(machine: Machine = SOUND, running: Running | None = None, **settings: Any) -> list[Finding]:
+def found(machine: HostFacts = SOUND, running: RuntimeFacts | None = None, **settings: Any) -> list[DoctorFinding]:
     deployment = Deployment(
-        settings=Settings(data=Path("/nowhere"), **settings), machine=machine, now=NOW, running=running or Running()
+        settings=Settings(data=Path("/nowhere"), **settings),
+        machine=machine,
+        now=NOW,
+        running=running or RuntimeFacts(),
     )
     return examine(deployment)
 
@@ -46,7 +51,7 @@ def test_a_start_on_loopback_misses_nothing_that_it_needs() -> None:
 
 
 def test_a_hardened_deployment_misses_nothing() -> None:
-    findings = found(running=Running(allow_rules=("key:sha256:00",)), **HARDENED)
+    findings = found(running=RuntimeFacts(allow_rules=("key:sha256:00",)), **HARDENED)
     assert [each for each in findings if each.severity != "ok"] == []
 
 
@@ -116,7 +121,9 @@ def test_a_certificate_that_ends_is_told_in_time(days: int, severity: str | None
 
 
 def test_what_runs_is_judged() -> None:
-    running = Running(allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, waiting=1)
+    running = RuntimeFacts(
+        allow_rules=("*",), silent_issuers=("https://id.example/keys",), agents=9, failed=2, waiting=1
+    )
     assert missing(SOUND, running) == {
         ("warning", "announcements", None),
         ("warning", "outside issuers", "jwks"),

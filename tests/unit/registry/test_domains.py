@@ -16,15 +16,14 @@ from support.outside import answer, outside
 from support.ports import free_port
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.dialects import CODECS
 from waypost.errors import ProofMissing, QuotaExceeded
 from waypost.model.json import dump_json, parse_object
 from waypost.model.principal import Principal
-from waypost.net.addresses import AddressPolicy
-from waypost.net.fetching import SafeFetcher
-from waypost.net.proofs import PublishedProofs
-from waypost.net.resolution import Resolver
-from waypost.registry.domains import DomainOptions, Domains
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.fetcher import DomainProofLookup, SafeFetcher
+from waypost.protocols.dialects import CODECS
+from waypost.registry.domain_claims import DomainClaimOptions, DomainClaims
 
 DAY = 86_400
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
@@ -43,17 +42,17 @@ async def bench(tmp_path: Path, names: DnsServer) -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-def domains(bench: Bench, names: DnsServer) -> Domains:
+def domains(bench: Bench, names: DnsServer) -> DomainClaims:
     """As the service has them, to be looked at again when the test says so."""
     return make_domains(bench, names.address)
 
 
-def make_domains(bench: Bench, resolver: str, **how: Any) -> Domains:
-    asked = Resolver(resolver, timeout_seconds=20.0)
+def make_domains(bench: Bench, resolver: str, **how: Any) -> DomainClaims:
+    asked = StubResolver(resolver, timeout_seconds=20.0)
     port, ca_file = how.get("port", 443), how.get("ca_file")
     fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), asked, ca_file=ca_file)
-    options = DomainOptions(service="registry.test", recheck_seconds=DAY, discreet_seconds=0.1)
-    return Domains(bench.registry, PublishedProofs(asked, fetcher, port=port), options, chance=lambda: 0.5)
+    options = DomainClaimOptions(service="registry.test", recheck_seconds=DAY, discreet_seconds=0.1)
+    return DomainClaims(bench.registry, DomainProofLookup(asked, fetcher, port=port), options, chance=lambda: 0.5)
 
 
 async def claim(client: httpx.AsyncClient, domain: str, method: str = "dns") -> dict[str, Any]:
@@ -206,7 +205,7 @@ async def test_writers_only(bench: Bench) -> None:
     assert (await bench.as_("alice", "discover:read").post("/api/v1/domains", json=body)).status_code == 403
 
 
-async def test_a_subject_claims_so_many_domains_and_no_more(bench: Bench, domains: Domains) -> None:
+async def test_a_subject_claims_so_many_domains_and_no_more(bench: Bench, domains: DomainClaims) -> None:
     for number in range(limits.PROOF_DOMAINS):
         await domains.prove(ALICE, f"d{number}.example.com", "dns")
     await domains.prove(ALICE, "d0.example.com", "dns")
@@ -297,7 +296,7 @@ async def test_an_update_by_an_admin_keeps_the_owners_proof(bench: Bench, names:
 
 
 async def test_a_proof_is_looked_at_again_and_ends_after_three_failures(
-    bench: Bench, names: DnsServer, domains: Domains
+    bench: Bench, names: DnsServer, domains: DomainClaims
 ) -> None:
     await prove(bench.as_("alice"), names, "example.com")
     await bench.as_("alice").post("/api/v1/agents", json=adp("example.com"))
@@ -320,7 +319,9 @@ async def test_a_proof_is_looked_at_again_and_ends_after_three_failures(
     assert "domain" not in await checks(bench, "agent:example.com")
 
 
-async def test_a_line_that_comes_back_in_time_ends_the_count(bench: Bench, names: DnsServer, domains: Domains) -> None:
+async def test_a_line_that_comes_back_in_time_ends_the_count(
+    bench: Bench, names: DnsServer, domains: DomainClaims
+) -> None:
     await prove(bench.as_("alice"), names, "example.com")
     (held,) = await domains.list(ALICE)
     names.remove("_waypost.example.com", "TXT")
@@ -333,7 +334,9 @@ async def test_a_line_that_comes_back_in_time_ends_the_count(bench: Bench, names
     assert (held.state, held.failures) == ("proven", 0)
 
 
-async def test_a_lapsed_proof_is_not_raised_by_its_old_line(bench: Bench, names: DnsServer, domains: Domains) -> None:
+async def test_a_lapsed_proof_is_not_raised_by_its_old_line(
+    bench: Bench, names: DnsServer, domains: DomainClaims
+) -> None:
     alice = bench.as_("alice")
     await prove(alice, names, "example.com")
     (held,) = await domains.list(ALICE)
@@ -348,7 +351,7 @@ async def test_a_lapsed_proof_is_not_raised_by_its_old_line(bench: Bench, names:
 
 
 async def test_our_own_resolver_failing_ends_no_proof_until_it_lasts(
-    bench: Bench, names: DnsServer, domains: Domains
+    bench: Bench, names: DnsServer, domains: DomainClaims
 ) -> None:
     await prove(bench.as_("alice"), names, "example.com")
     names.rcode = dns.rcode.SERVFAIL

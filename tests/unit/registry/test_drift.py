@@ -14,7 +14,7 @@ from waypost.errors import NotFound, NotOwner, PreconditionFailed
 from waypost.model.json import dump_json
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
 from waypost.model.verdict import Verdict
-from waypost.registry.publication import Publication, Receipt
+from waypost.registry.publication import Publication, PublicationReceipt
 
 OWNER = Principal(subject="alice", scopes=frozenset((SCOPE_READ, SCOPE_WRITE)), credential="jwt:1", address="192.0.2.1")
 OTHER = Principal(subject="mallory", scopes=frozenset((SCOPE_READ, SCOPE_WRITE)))
@@ -27,7 +27,7 @@ ELSEWHERE = [{"protocol": "https", "endpoint": "https://evil.example/invoke"}]
 
 async def publish(
     bench: Bench, *verdicts: Verdict, by: Principal = OWNER, agent_id: str = ID, **members: Any
-) -> Receipt:
+) -> PublicationReceipt:
     document = dump_json(profile(agent_id, **members))
     dialect, decoded = bench.registry.decode(document, dialect="profile")
     return await bench.registry.publish(
@@ -173,7 +173,7 @@ async def test_what_nobody_confirms_in_a_week_is_over(tmp_path: Path) -> None:
         bench.clock.advance(1)
         with pytest.raises(NotFound):
             await bench.registry.confirm(OWNER, ID, waiting.etag)
-        await bench.registry.forget_held()
+        await bench.registry.expire_pending()
         assert await bench.registry.store.notes("held:") == []
 
 

@@ -10,23 +10,23 @@ import pytest
 
 from waypost.model.principal import SCOPE_ADMIN, SCOPE_READ, Principal, audience
 from waypost.model.query import FACETS
-from waypost.model.registration import Entry
-from waypost.registry.catalogue import Catalogue
-from waypost.registry.facets import FacetCounter
+from waypost.model.registration import CatalogEntry
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.find.facets import FacetCounter
 
 ADMIN = Principal(subject="root", scopes=frozenset((SCOPE_ADMIN,)))
 ALICE = Principal(subject="alice", scopes=frozenset((SCOPE_READ,)))
 NOBODY = Principal()
 
 
-def entry(number: int, *, tags: Sequence[str], owner: str = "alice", visibility: str = "public") -> Entry:
-    return Entry(
+def entry(number: int, *, tags: Sequence[str], owner: str = "alice", visibility: str = "public") -> CatalogEntry:
+    return CatalogEntry(
         f"agent-{number}", f"Agent {number}", owner, visibility, "active", "e", number, 1.0, None, (), (),
         tuple(tags), ("https",),
     )  # fmt: skip
 
 
-def population(count: int, tags: int, seed: int = 1) -> list[Entry]:
+def population(count: int, tags: int, seed: int = 1) -> list[CatalogEntry]:
     chance = random.Random(seed)
     return [
         entry(
@@ -39,7 +39,7 @@ def population(count: int, tags: int, seed: int = 1) -> list[Entry]:
     ]
 
 
-def expected(entries: Sequence[Entry], kind: str) -> list[tuple[str, int]]:
+def expected(entries: Sequence[CatalogEntry], kind: str) -> list[tuple[str, int]]:
     values = (value for each in entries for value in (each.tags if kind == "tag" else (each.owner,)))
     return sorted(Counter(values).items(), key=lambda pair: (-pair[1], pair[0]))[:20]
 
@@ -47,7 +47,7 @@ def expected(entries: Sequence[Entry], kind: str) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(("agents", "tags"), [(300, 50), (6000, 300), (6000, 5000)])
 def test_the_most_frequent_values_are_counted_exactly(agents: int, tags: int) -> None:
     entries = population(agents, tags)
-    catalogue = Catalogue()
+    catalogue = Catalog()
     catalogue.load(entries)
     counter = FacetCounter(catalogue)
     for principal in (ADMIN, NOBODY):
@@ -61,7 +61,7 @@ def test_the_most_frequent_values_are_counted_exactly(agents: int, tags: int) ->
 
 def test_counts_stay_exact_while_agents_come_change_and_go() -> None:
     entries = {each.id: each for each in population(5000, 4000)}
-    catalogue = Catalogue()
+    catalogue = Catalog()
     catalogue.load(list(entries.values()))
     counter = FacetCounter(catalogue)
     chance = random.Random(3)
@@ -79,7 +79,7 @@ def test_counts_stay_exact_while_agents_come_change_and_go() -> None:
 
 
 def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
-    catalogue = Catalogue()
+    catalogue = Catalog()
     catalogue.load([entry(1, tags=["a"]), entry(2, tags=["a"], owner="bob"), entry(3, tags=["b"], owner="bob")])
     counter = FacetCounter(catalogue)
 
@@ -93,8 +93,8 @@ def test_a_subject_is_told_its_own_name_only_and_a_stranger_none() -> None:
 
 
 def test_every_facet_has_a_place_even_when_nothing_is_there() -> None:
-    counter = FacetCounter(Catalogue())
-    assert counter.count(FACETS, Catalogue().select(None), ADMIN) == dict.fromkeys(FACETS, ())
+    counter = FacetCounter(Catalog())
+    assert counter.count(FACETS, Catalog().select(None), ADMIN) == dict.fromkeys(FACETS, ())
 
 
 @pytest.mark.parametrize("principal", [NOBODY, ALICE])
@@ -107,7 +107,7 @@ def test_values_of_hidden_agents_neither_lead_nor_lengthen_the_way(principal: Pr
     ]
     told = []
     for entries in (visible, [*visible, *hidden]):
-        catalogue = Catalogue()
+        catalogue = Catalog()
         catalogue.load(entries)
         counter = FacetCounter(catalogue)
         for late in (3000, 3001):
@@ -122,7 +122,7 @@ def test_private_agents_of_the_caller_are_counted_with_the_rest() -> None:
     entries = [entry(number, tags=[f"t{number % 300}"]) for number in range(4000)]
     entries += [entry(number, tags=["mine", f"t{number % 300}"], visibility="private") for number in range(4000, 4100)]
     entries += [entry(number, tags=["theirs"], owner="bob", visibility="private") for number in range(5000, 5500)]
-    catalogue = Catalogue()
+    catalogue = Catalog()
     catalogue.load(entries)
     seen = [each for each in entries if each.owner == "alice"]
     found = FacetCounter(catalogue).count(("tag",), catalogue.select(audience(ALICE)), ALICE)["tag"]

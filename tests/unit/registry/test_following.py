@@ -12,18 +12,18 @@ import pytest
 from support.probes import DeadEndpoints, check, make_checks
 from support.service import Bench, profile, service
 from waypost.app import build
+from waypost.app.workers import WorkerTable
 from waypost.errors import StoreUnavailable
 from waypost.model.health import Health
 from waypost.model.principal import Principal
 from waypost.model.query import Query
-from waypost.registry.changes import CutOff, Seen
-from waypost.registry.following import FollowingRegistry
+from waypost.registry.change_log import WatchCutOff, WatchEvent
+from waypost.registry.follower import FollowerRegistry
 from waypost.registry.ports import Command
 from waypost.search.ranker import HybridRanker
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 from waypost.settings import Settings
-from waypost.stores.sqlite_following import SqliteFollower
-from waypost.workers.board import Board
+from waypost.stores.sqlite.store import SqliteFollowerStore
 
 READER = Principal(subject="reader", scopes=frozenset(("discover:read",)))
 
@@ -35,8 +35,8 @@ class Pair:
         self.bench = bench
         self.head = 0
         self.told: list[int] = []
-        self.follower = FollowingRegistry(
-            SqliteFollower(data),
+        self.follower = FollowerRegistry(
+            SqliteFollowerStore(data),
             ranker or HybridRanker(None),
             bench.registry.clock,
             head=lambda: self.head,
@@ -152,7 +152,7 @@ async def test_a_log_that_was_cut_is_made_up_for(tmp_path: Path) -> None:
         assert await pair.found("arrived late") == ["comes"]
         assert pair.follower.page(READER, tags=("mended",)).total == 1
         async with asyncio.timeout(60):
-            assert isinstance(await anext(items), CutOff)
+            assert isinstance(await anext(items), WatchCutOff)
 
 
 async def test_a_watcher_here_sees_what_was_told(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ async def test_a_watcher_here_sees_what_was_told(tmp_path: Path) -> None:
         await pair.announce()
         async with asyncio.timeout(60):
             seen = [await anext(items), await anext(items)]
-        assert [item.event.id for item in seen if isinstance(item, Seen)] == ["a", "b"]
+        assert [item.event.id for item in seen if isinstance(item, WatchEvent)] == ["a", "b"]
 
 
 async def test_both_give_the_same_set_the_same_name(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         tokens = frozenset(("public",))
-        writer, follower = pair.bench.registry.catalogue, pair.follower.catalogue
+        writer, follower = pair.bench.registry.catalog, pair.follower.catalog
         names = {follower.fingerprint(tokens)}
         for step in ("a", "b", "c"):
             await pair.put(step)
@@ -245,7 +245,7 @@ async def test_whoever_follows_tells_of_health_what_the_writer_found(tmp_path: P
 
 def test_only_the_process_that_writes_asks(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, embedder="none", health_checks=True, workers=2)
-    board = Board(2)
+    board = WorkerTable(2)
     watched = [
         "health_watched" in build(settings, place=board.place(number), port=8440).metrics.gauges() for number in (0, 1)
     ]

@@ -18,8 +18,8 @@ from support.probes import ROUND, DeadEndpoints, check, make_checks, serve
 from support.rtfs import Rpc, card
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.model.health import Health, Standing
-from waypost.registry.health_schedule import Schedule
+from waypost.model.health import EndpointHealth, Health
+from waypost.registry.jobs.health_checks import HealthSchedule
 from waypost.registry.ports import AuditQuery
 
 MANY = 5000
@@ -148,7 +148,7 @@ async def test_where_more_than_half_fail_at_once_nobody_is_delisted_for_an_hour(
 
 def test_checks_are_spread_and_what_stays_dead_is_asked_more_seldom() -> None:
     draws = iter((0.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5))
-    schedule = Schedule(60.0, lambda: next(draws))
+    schedule = HealthSchedule(60.0, lambda: next(draws))
     schedule.watch("a", "https://a.example/", None, 0.0)
     pauses = []
     now = 0.0
@@ -156,14 +156,14 @@ def test_checks_are_spread_and_what_stays_dead_is_asked_more_seldom() -> None:
         watched = schedule.take(now)
         assert watched is not None
         state = "unhealthy" if failures else "healthy"
-        schedule.done(watched, Standing(state=state, failures=failures), now)  # type: ignore[arg-type]
+        schedule.done(watched, EndpointHealth(state=state, failures=failures), now)  # type: ignore[arg-type]
         pauses.append(watched.due - now)
         now = watched.due
     assert pauses == pytest.approx([48, 72, 60, 120, 240, 480, 480])
 
 
 def test_a_schedule_forgets_who_left_and_follows_who_moved() -> None:
-    schedule = Schedule(60.0, lambda: 0.5)
+    schedule = HealthSchedule(60.0, lambda: 0.5)
     schedule.watch("a", "https://one.example/", None, 0.0)
     schedule.watch("b", "https://one.example/", None, 0.0)
     schedule.watch("a", "https://two.example/", Health("unhealthy", 0.0), 5.0)
@@ -177,7 +177,7 @@ def test_a_schedule_forgets_who_left_and_follows_who_moved() -> None:
     assert moved is not None
     assert moved.standing.state == "unhealthy", "a new address clears nothing by itself"
     schedule.watch("a", None, None, 6.0)
-    schedule.done(moved, Standing(), 6.0)
+    schedule.done(moved, EndpointHealth(), 6.0)
     assert schedule.take(1e9) is None
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import PUBLIC, some_agent
-from waypost.registry.indexing import _REST, IndexKeeper
-from waypost.registry.late import LateRanker
+from waypost.registry.jobs.indexer import _REST, Indexer, LazyRanker
 from waypost.search.ranker import HybridRanker
 
 
@@ -22,7 +21,7 @@ class Events:
         return []
 
 
-async def kept_at(folder: Path, *loads: int) -> tuple[IndexKeeper, HybridRanker]:
+async def kept_at(folder: Path, *loads: int) -> tuple[Indexer, HybridRanker]:
     """An index that was saved while somebody registered so many at a time."""
     ranker = HybridRanker(folder)
     ranker.open()
@@ -32,8 +31,8 @@ async def kept_at(folder: Path, *loads: int) -> tuple[IndexKeeper, HybridRanker]
             ranker.put(some_agent(f"a{number}-{at}", dice))
         ranker.maintain(1, lambda: True)
     ranker.close()
-    late = LateRanker(lambda: HybridRanker(folder))
-    keeper = IndexKeeper(late, Events())  # type: ignore[arg-type]
+    late = LazyRanker(lambda: HybridRanker(folder))
+    keeper = Indexer(late, Events())  # type: ignore[arg-type]
     await keeper.catch_up(1)
     return keeper, late.made  # type: ignore[return-value]
 
@@ -45,24 +44,24 @@ def segments(ranker: HybridRanker) -> list[int]:
 async def test_what_a_bulk_load_left_apart_is_joined_in_the_first_lull(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 40, 10)
     assert segments(ranker) == [40, 10]
-    await keeper.fold_in_time(1)  # whether this is a lull, is not known yet
+    await keeper.compact_if_due(1)  # whether this is a lull, is not known yet
     assert segments(ranker) == [40, 10]
-    await keeper.fold_in_time(1)
+    await keeper.compact_if_due(1)
     assert segments(ranker) == [50]
 
 
 async def test_little_that_is_new_is_joined_once_nothing_changes_for_a_while(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
     for _ in range(_REST):
-        await keeper.fold_in_time(1)
+        await keeper.compact_if_due(1)
         assert segments(ranker) == [60, 1]
-    await keeper.fold_in_time(1)
+    await keeper.compact_if_due(1)
     assert segments(ranker) == [61]
 
 
 async def test_a_change_begins_the_rest_anew(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
     for _ in range(3 * _REST):
-        await keeper.fold_in_time(1)
-        await keeper.fold_in_time(2)
+        await keeper.compact_if_due(1)
+        await keeper.compact_if_due(2)
     assert segments(ranker) == [60, 1]

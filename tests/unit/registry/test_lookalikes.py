@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from waypost.model.registration import VERIFIED_FACT, Entry
-from waypost.registry.lookalikes import Lookalikes
+from waypost.model.registration import VERIFIED_FACT, CatalogEntry
+from waypost.registry.catalog.similar_names import ConfusableNames
 
 DATA = Path(__file__).parents[3] / "bench" / "data"
 SETS = ("mcp_servers", "metatool.corpus", "sealtools.corpus")
@@ -18,13 +18,13 @@ SETS = ("mcp_servers", "metatool.corpus", "sealtools.corpus")
 
 def entry(
     agent_id: str, name: str, owner: str = "alice", visibility: str = "public", *, verified: bool = True
-) -> Entry:
+) -> CatalogEntry:
     facts = (VERIFIED_FACT,) if verified else ()
-    return Entry(agent_id, name, owner, visibility, "active", "", 1, 0.0, None, (), (), (), (), facts=facts)
+    return CatalogEntry(agent_id, name, owner, visibility, "active", "", 1, 0.0, None, (), (), (), (), facts=facts)
 
 
-def known(*entries: Entry) -> Lookalikes:
-    lookalikes = Lookalikes()
+def known(*entries: CatalogEntry) -> ConfusableNames:
+    lookalikes = ConfusableNames()
     for each in entries:
         lookalikes.put(each)
     return lookalikes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from waypost.registry.lru import Halves
+from waypost.cache import GenerationalCache
 
 
 def test_halves_hold_no_more_than_their_bound_and_keep_what_is_used() -> None:
-    kept: Halves[int, int] = Halves(100)
+    kept: GenerationalCache[int, int] = GenerationalCache(100)
     kept.put(-1, 1)
     for number in range(1000):
         kept.put(number, number)
@@ -17,7 +17,7 @@ def test_halves_hold_no_more_than_their_bound_and_keep_what_is_used() -> None:
 
 
 def test_a_value_that_was_put_anew_hides_the_one_before() -> None:
-    kept: Halves[str, int] = Halves(4)
+    kept: GenerationalCache[str, int] = GenerationalCache(4)
     for value in range(3):
         kept.put("a", value)
         kept.put(f"b{value}", value)

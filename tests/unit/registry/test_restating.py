@@ -9,9 +9,8 @@ import msgspec
 from support.service import profile, service
 from waypost.model.principal import Principal
 from waypost.model.query import Query
-from waypost.registry.catalogue import Catalogue
-from waypost.registry.entries import entry_of
-from waypost.registry.restating import restate
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.entries import backfill_facts, entry_of
 
 ADMIN = Principal(subject="admin", scopes=frozenset(("admin",)))
 
@@ -23,15 +22,15 @@ async def test_what_an_older_entry_does_not_tell_is_read_from_the_record(tmp_pat
             assert (await bench.admin().post("/api/v1/agents", json=document)).status_code == 201
         registry = bench.registry
         held = [entry_of(found) for found in await registry.registrations(["here", "there", "changed"])]
-        catalogue = Catalogue()
+        catalogue = Catalog()
         catalogue.load([msgspec.structs.replace(entry, facts=None) for entry in held])
-        assert not catalogue.stated.stating("region", ["eu"])
+        assert not catalogue.stated.match_any("region", ["eu"])
         newer = msgspec.structs.replace(held[2], revision=99, facts=())
         catalogue.put(newer, 1.0)
-        await restate(catalogue, registry.store)
-        assert catalogue.tags.ids_of(catalogue.stated.stating("region", ["eu"])) == ["here"]
+        await backfill_facts(catalogue, registry.store)
+        assert catalogue.tags.ids_of(catalogue.stated.match_any("region", ["eu"])) == ["here"]
         assert catalogue.find("changed") == newer
-        assert catalogue.take_unstated() == []
+        assert catalogue.take_without_facts() == []
 
 
 async def test_a_restart_keeps_what_agents_state(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from waypost.model.registration import Entry
-from waypost.registry.catalogue import Catalogue
-from waypost.registry.roll import LateEntries, Roll
+from waypost.model.registration import CatalogEntry
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.entry_columns import EntryColumns, LazyEntries
 
 NOW = 1_790_000_000.0
 
 
-def _entry(number: int, **more: object) -> Entry:
-    made = Entry(
+def _entry(number: int, **more: object) -> CatalogEntry:
+    made = CatalogEntry(
         id=f"urn:a:{number:03}" if number % 7 else f"urn:agent:{'é' * 30}:{number}",
         name=f"Agent {number}",
         owner=("alice", "bob")[number % 2],
@@ -40,68 +40,68 @@ ENTRIES = sorted((_entry(number) for number in range(1, 90)), key=lambda entry: 
 AUDIENCES = (None, frozenset(("public",)), frozenset(("public", "internal", "private:bob")))
 
 
-def _late() -> Catalogue:
-    catalogue = Catalogue()
-    catalogue.load(Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
+def _late() -> Catalog:
+    catalogue = Catalog()
+    catalogue.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
     return catalogue
 
 
-def _whole() -> Catalogue:
-    catalogue = Catalogue()
+def _whole() -> Catalog:
+    catalogue = Catalog()
     catalogue.load(ENTRIES)
     return catalogue
 
 
-def _told(catalogue: Catalogue) -> list[object]:
+def _told(catalogue: Catalog) -> list[object]:
     told: list[object] = [sorted(catalogue.ids()), len(catalogue)]
     for entry in ENTRIES:
         told += [catalogue.find(entry.id), catalogue.resolve(entry.id), catalogue.is_reachable(entry.id)]
         told += [catalogue.resolve(alias) for alias in entry.aliases]
     for audience in AUDIENCES:
         told += [catalogue.page(audience, limit=200), catalogue.page(audience, limit=9, offset=7, tags=("tag-3",))]
-        told += [catalogue.fingerprint(audience), catalogue.last_modified(audience), catalogue.has_judged(audience)]
+        told += [catalogue.fingerprint(audience), catalogue.last_modified(audience), catalogue.has_verdicts(audience)]
     return told
 
 
 def test_a_roll_is_the_entries_that_it_was_made_of() -> None:
-    roll = Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True)))
-    assert list(roll) == ENTRIES == list(Roll.of(ENTRIES))
+    roll = EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True)))
+    assert list(roll) == ENTRIES == list(EntryColumns.of(ENTRIES))
     assert roll[3] == ENTRIES[3]
-    assert roll[5:9] == ENTRIES[5:9] == Roll.of(ENTRIES)[5:9]
-    assert len(Roll.of([])) == 0
+    assert roll[5:9] == ENTRIES[5:9] == EntryColumns.of(ENTRIES)[5:9]
+    assert len(EntryColumns.of([])) == 0
 
 
 def test_what_is_made_later_is_the_same() -> None:
     assert _told(_late()) == _told(_whole())
 
 
-def _renew(catalogue: Catalogue) -> None:
+def _renew(catalogue: Catalog) -> None:
     catalogue.renew(msgspec.structs.replace(ENTRIES[2], expires_at=NOW + 50, revision=200))
 
 
-def _put(catalogue: Catalogue) -> None:
+def _put(catalogue: Catalog) -> None:
     catalogue.put(msgspec.structs.replace(ENTRIES[4], tags=("other",), revision=201), NOW + 500)
 
 
-def _remove(catalogue: Catalogue) -> None:
+def _remove(catalogue: Catalog) -> None:
     catalogue.remove(ENTRIES[6].id, NOW + 500)
 
 
-def _expire(catalogue: Catalogue) -> None:
+def _expire(catalogue: Catalog) -> None:
     catalogue.expire(NOW + 2000)
 
 
-def _register(catalogue: Catalogue) -> None:
+def _register(catalogue: Catalog) -> None:
     catalogue.put(_entry(500), NOW + 500)
 
 
-def _load_more(catalogue: Catalogue) -> None:
+def _load_more(catalogue: Catalog) -> None:
     more = [_entry(number) for number in range(600, 620)]
-    catalogue.load(Roll(list(zip(*map(msgspec.structs.astuple, more), strict=True))))
+    catalogue.load(EntryColumns(list(zip(*map(msgspec.structs.astuple, more), strict=True))))
 
 
 @pytest.mark.parametrize("change", [_renew, _put, _remove, _expire, _register, _load_more])
-def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalogue], None]) -> None:
+def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalog], None]) -> None:
     late, whole = _late(), _whole()
     for catalogue in (late, whole):
         change(catalogue)
@@ -109,7 +109,7 @@ def test_a_change_before_all_are_made_leaves_the_same(change: Callable[[Catalogu
 
 
 def test_one_that_was_asked_for_is_made_once() -> None:
-    entries = LateEntries({}, Roll(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
+    entries = LazyEntries({}, EntryColumns(list(zip(*map(msgspec.structs.astuple, ENTRIES), strict=True))))
     first = entries[ENTRIES[0].id]
     assert first is entries.get(ENTRIES[0].id)
     entries.settle([msgspec.structs.replace(ENTRIES[0], name="later"), ENTRIES[1]])

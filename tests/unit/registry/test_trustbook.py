@@ -15,15 +15,15 @@ from waypost import limits
 from waypost.errors import InvalidParameter, KeyConflict, NotFound, Revoked
 from waypost.model.registration import Registration
 from waypost.net.clock import ManualClock
-from waypost.registry.catalogue import Catalogue
-from waypost.registry.engine import Registry
+from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.ports import AuditQuery, Command, Decision
 from waypost.registry.publication import Publication
-from waypost.registry.trustbook import Revocation, TrustBook
+from waypost.registry.registry import Registry
+from waypost.registry.trust_store import RegistryTrustStore, RevocationEntry
 from waypost.search.ranker import HybridRanker
-from waypost.server.auth import ADMIN
+from waypost.server.auth.authenticator import ADMIN
 from waypost.stores.memory import MemoryStore
-from waypost.trust.pins import Pin
+from waypost.trust.announce.key_pins import AgentPin
 
 ONE, TWO = key("one"), key("two")
 RECORD = f"urn:uuid:{AGENT_ID}"
@@ -45,9 +45,9 @@ async def announce(held: Registry, seq: int = 1, *, gated: bool = True) -> None:
     await held.publish(Publication(dialect=dialect, document=document, decoded=decoded, principal=ALICE, gated=gated))
 
 
-def revocation(**named: str) -> Revocation:
+def revocation(**named: str) -> RevocationEntry:
     ((kind, name),) = named.items()
-    return Revocation(kind=kind, name=name, revoked_at=NOW, revoked_by="admin")  # type: ignore[arg-type]
+    return RevocationEntry(kind=kind, name=name, revoked_at=NOW, revoked_by="admin")  # type: ignore[arg-type]
 
 
 async def test_a_rule_counts_from_the_moment_it_is_answered_until_it_is_removed() -> None:
@@ -68,7 +68,7 @@ async def test_another_process_reads_what_was_written() -> None:
         await held.trust.allow(ADMIN, "*")
         await held.trust.revoke(ADMIN, revocation(serial="1f"))
         await held.trust.revoke(ADMIN, revocation(token="t-1"))
-        other = TrustBook(store, ManualClock(NOW))
+        other = RegistryTrustStore(store, ManualClock(NOW))
         await other.load()
         assert "*" in other.rules
         assert other.is_revoked("serial", "1f")
@@ -139,23 +139,23 @@ async def test_a_revocation_looks_at_what_its_key_stands_behind_and_at_nothing_e
             document = msgspec.json.encode(profile(f"other-{number}"))
             dialect, decoded = held.decode(document)
             await held.publish(Publication(dialect=dialect, document=document, decoded=decoded, principal=ALICE))
-        assert held.catalogue.signed_by(ONE.public.key_id) == [RECORD]
-        assert held.catalogue.signed_by(TWO.public.key_id) == []
+        assert held.catalog.signed_by(ONE.public.key_id) == [RECORD]
+        assert held.catalog.signed_by(TWO.public.key_id) == []
         done = await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))
         assert done.withdrawn == (RECORD,)
         (pin,) = await held.trust.pins(AGENT_ID)
         assert [each.state for each in pin.keys] == ["revoked"]
-        assert held.catalogue.signed_by(ONE.public.key_id) == []
+        assert held.catalog.signed_by(ONE.public.key_id) == []
 
 
 async def test_records_that_were_judged_before_their_keys_were_kept_are_looked_at_too() -> None:
     async with registry() as held:
         await held.trust.allow(ADMIN, "*")
         await announce(held)
-        entry = held.catalogue.find(RECORD)
+        entry = held.catalog.find(RECORD)
         assert entry is not None
         older = msgspec.structs.replace(entry, facts=tuple(fact for fact in entry.facts or () if "key:" not in fact))
-        loaded = Catalogue()
+        loaded = Catalog()
         loaded.load([older])
         assert loaded.signed_by(ONE.public.key_id) == loaded.signed_by("sha256:any") == [RECORD]
         loaded.remove(RECORD, NOW)
@@ -174,7 +174,7 @@ async def test_the_trust_store_is_read_page_by_page() -> None:
         while place is not None:
             rows, place = await held.trust.page(place, 3)
             sizes.append(len(rows))
-            seen += [row.agent_id if isinstance(row, Pin) else f"serial {row.name}" for row in rows]
+            seen += [row.agent_id if isinstance(row, AgentPin) else f"serial {row.name}" for row in rows]
         assert sizes == [3, 3, 2]
         assert seen == [*(f"agent-{number}" for number in range(5)), "serial 0", "serial 1", "serial 2"]
         assert (await held.trust.page("", 8))[1] is None
@@ -189,9 +189,9 @@ async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_sta
         begun = msgspec.structs.replace(revocation(key=ONE.public.key_id), unfinished=True)
         written = Decision(outcome="revoked", notes={begun.note: msgspec.json.encode(begun)})
         await store.execute(Command(keys=(), decide=lambda _: written))
-        assert held.catalogue.is_alive(RECORD)
+        assert held.catalog.is_alive(RECORD)
     async with registry(store) as held:
-        assert not held.catalogue.is_alive(RECORD)
+        assert not held.catalog.is_alive(RECORD)
         assert [row.unfinished for row in await held.trust.revocations()] == [False]
 
 
@@ -202,7 +202,7 @@ async def test_the_row_of_an_id_that_is_silent_for_long_is_forgotten_unless_some
         await held.trust.trust(ADMIN, "agents.example", TWO.public)
         clock = held.clock
         assert isinstance(clock, ManualClock)
-        clock.advance(limits.PIN_SILENT_SECONDS - 1)
+        clock.advance(limits.PIN_UNUSED_SECONDS - 1)
         await held.trust.forget()
         assert len(await held.trust.pins()) == 2
         await held.trust.allow(ADMIN, AGENT_ID)

@@ -12,20 +12,20 @@ import pytest
 from support.service import Bench, profile, service
 from waypost.errors import CursorTooOld, InvalidCursor
 from waypost.model.principal import ANONYMOUS, Principal
-from waypost.registry.changes import Bookmark, CutOff, Seen, WatchItem
-from waypost.server.auth import ADMIN
-from waypost.server.watch import frame
+from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, WatchItem
+from waypost.server.api.rest.changes import sse_event
+from waypost.server.auth.authenticator import ADMIN
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read",)))
 BOB = Principal(subject="bob", scopes=frozenset(("discover:read",)))
 
 
-async def take(items: AsyncIterator[WatchItem], count: int) -> list[Seen]:
-    taken: list[Seen] = []
+async def take(items: AsyncIterator[WatchItem], count: int) -> list[WatchEvent]:
+    taken: list[WatchEvent] = []
     async with asyncio.timeout(60):
         while len(taken) < count:
             item = await anext(items)
-            assert isinstance(item, Seen)
+            assert isinstance(item, WatchEvent)
             taken.append(item)
     return taken
 
@@ -115,7 +115,7 @@ async def test_a_record_that_is_hidden_looks_like_one_that_is_withdrawn(tmp_path
         await put(bench, "a", visibility="private")
         bench.registry.changes.forget_recent()
         bob = await take(await bench.registry.watch(BOB, "0"), 2)
-        first, gone = (json.loads(frame(item, with_agent=True).split(b"data: ")[1]) for item in bob)
+        first, gone = (json.loads(sse_event(item, with_agent=True).split(b"data: ")[1]) for item in bob)
         assert gone == {"type": "withdrawn", "id": "a", "at": gone["at"], "etag": first["etag"]}
 
 
@@ -130,12 +130,12 @@ async def test_an_event_carries_the_etag_that_the_answer_to_the_write_gave(tmp_p
         ]
         bench.registry.changes.forget_recent()
         seen = await take(await bench.registry.watch(ALICE, "0", renewals=True), 3)
-        assert [json.loads(frame(item, with_agent=False).split(b"data: ")[1])["etag"] for item in seen] == given
+        assert [json.loads(sse_event(item, with_agent=False).split(b"data: ")[1])["etag"] for item in seen] == given
 
 
 async def test_every_item_of_a_stream_names_its_type_in_its_data() -> None:
-    for item, kind in ((Bookmark("c"), "bookmark"), (CutOff("c"), "cut_off")):
-        written = frame(item, with_agent=False)
+    for item, kind in ((WatchBookmark("c"), "bookmark"), (WatchCutOff("c"), "cut_off")):
+        written = sse_event(item, with_agent=False)
         assert written.startswith(f"id: c\nevent: {kind}\ndata: ".encode())
         assert written.endswith(b"\n\n")
         assert json.loads(written.split(b"data: ")[1])["type"] == kind
@@ -210,7 +210,7 @@ async def test_a_watcher_that_the_log_has_left_behind_is_cut_off_with_its_cursor
         await bench.registry.prune()
         bench.registry.changes.forget_recent()
         item = await anext(items)
-        assert isinstance(item, CutOff)
+        assert isinstance(item, WatchCutOff)
         with pytest.raises(StopAsyncIteration):
             await anext(items)
         with pytest.raises(CursorTooOld):

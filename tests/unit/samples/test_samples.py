@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
-from waypost.dialects import CODECS, decode_document
 from waypost.model.json import parse_object
+from waypost.protocols.dialects import CODECS, decode_document
 from waypost.samples import Sample, load
 
 SAMPLES = load()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waypost.search.arrays import Damaged, read_arrays, write_arrays
+from waypost.search.index.storage import DamagedFile, read_arrays, write_arrays
 
 ARRAYS = {
     "numbers": np.arange(1000, dtype=np.uint32),
@@ -36,7 +36,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
         damaged = bytearray(whole)
         damaged[at] ^= 1 << at % 8
         path.write_bytes(damaged)
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedFile):
             read_arrays(path, checksum)
 
 
@@ -45,7 +45,7 @@ def test_a_file_cut_short_is_found(tmp_path: Path, length: int) -> None:
     path = tmp_path / "file"
     checksum = write_arrays(path, ARRAYS)
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFile):
         read_arrays(path, checksum)
 
 
@@ -54,10 +54,10 @@ def test_blocks_that_changed_places_are_found(tmp_path: Path) -> None:
     checksum = write_arrays(path, {"long": np.arange(1 << 19, dtype=np.uint64)})
     whole, block = path.read_bytes(), 1 << 20
     path.write_bytes(whole[:block] + whole[2 * block : 3 * block] + whole[block : 2 * block] + whole[3 * block :])
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFile):
         read_arrays(path, checksum)
 
 
 def test_a_missing_file_is_damaged(tmp_path: Path) -> None:
-    with pytest.raises(Damaged, match="cannot be read"):
+    with pytest.raises(DamagedFile, match="cannot be read"):
         read_arrays(tmp_path / "none", 1)

@@ -13,8 +13,8 @@ from bench.sets import Question, agent_id, public_set, registration, rows
 from support.agents import PUBLIC, ask, ids
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search.embedding import Space
 from waypost.search.ranker import HybridRanker
+from waypost.search.vectors.embedding import VectorSpace
 
 METATOOL = public_set("metatool")
 CLONES = 200
@@ -23,7 +23,7 @@ LAST = 20  # places that are looked at
 
 
 @pytest.fixture(scope="module")
-def market(spaces: tuple[Space, ...]) -> HybridRanker:
+def market(spaces: tuple[VectorSpace, ...]) -> HybridRanker:
     """The 199 agents of the set, and nine that describe themselves in other languages."""
     ranker = HybridRanker(None, spaces)
     ranker.open()
@@ -56,7 +56,7 @@ def test_a_question_in_another_language_finds_the_english_agent(market: HybridRa
     assert share_found(market, wanted, top=5) >= 0.75
 
 
-def english_and_spanish(spaces: tuple[Space, ...], *, with_spanish: bool) -> HybridRanker:
+def english_and_spanish(spaces: tuple[VectorSpace, ...], *, with_spanish: bool) -> HybridRanker:
     described = [
         (
             "flight",
@@ -86,7 +86,7 @@ def english_and_spanish(spaces: tuple[Space, ...], *, with_spanish: bool) -> Hyb
     [("buscar un vuelo barato a Tokio", "flight"), ("revisar un contrato", "legal"), ("billete de avión", "flight")],
 )
 def test_an_agent_in_the_language_of_a_short_question_takes_nothing_from_english_ones(
-    spaces: tuple[Space, ...], text: str, wanted: str
+    spaces: tuple[VectorSpace, ...], text: str, wanted: str
 ) -> None:
     """The Spanish agent makes "un", "de" and "barato" words that the registry knows."""
     alone, beside = (
@@ -198,7 +198,7 @@ def answers(ranker: HybridRanker, questions: list[str]) -> list[Ranking]:
     return [ranker.rank(query, PUBLIC, alive=lambda _: True, now=0.0) for query in every]
 
 
-def test_a_thousand_hidden_agents_change_no_figure_whenever_they_are_folded(spaces: tuple[Space, ...]) -> None:
+def test_a_thousand_hidden_agents_change_no_figure_whenever_they_are_folded(spaces: tuple[VectorSpace, ...]) -> None:
     """Two indices with the same visible agents, one with a hidden crowd, folded at different moments."""
     shown = METATOOL.agents[:60]
     questions = [each.text for each in METATOOL.questions[::40]]

@@ -11,9 +11,9 @@ import pytest
 
 from support.agents import PUBLIC, WORDS, agent, ask, ids, some_agent
 from waypost.model.registration import Registration
-from waypost.search.live import Live
+from waypost.search.index.segment import Segment
+from waypost.search.index.segment_reader import SegmentReader
 from waypost.search.ranker import HybridRanker
-from waypost.search.segment import Segment
 
 OUTSIDER = frozenset({"public", "internal", "private:bob"})
 OWNER = frozenset({"public", "internal", "private:eve"})
@@ -35,7 +35,7 @@ class Sealed(np.ndarray[Any, Any]):
     take = searchsorted = tolist = tobytes = astype = copy = nonzero = _opened
 
 
-def sealed(live: Live) -> None:
+def sealed(live: SegmentReader) -> None:
     live.segment = Segment({name: _without_memory(array) for name, array in live.segment.arrays.items()})
 
 
@@ -64,11 +64,11 @@ def ranker_of(registrations: list[Registration], folder: Path | None = None) -> 
     return ranker
 
 
-def segments(ranker: HybridRanker, audience: frozenset[str] | None) -> list[Live]:
+def segments(ranker: HybridRanker, audience: frozenset[str] | None) -> list[SegmentReader]:
     return ranker.index.look(audience)[0]
 
 
-def tiers(lives: list[Live]) -> list[set[str]]:
+def tiers(lives: list[SegmentReader]) -> list[set[str]]:
     return [{TIERS[tier] for tier in live.segment.tier.tolist()} for live in lives]
 
 

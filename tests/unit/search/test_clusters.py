@@ -7,9 +7,16 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from waypost.search.clusters import WORDS, Fingerprints, Kin, cluster, fingerprint, fingerprint_of
-from waypost.search.spreading import Ranked, spread
-from waypost.search.text import analyse
+from waypost.search.index.simhash import (
+    SIMHASH_WORDS,
+    DuplicateGroups,
+    Simhashes,
+    label_clusters,
+    simhash,
+    simhash_of_texts,
+)
+from waypost.search.ranking.diversity import RankedCandidates, diversify
+from waypost.search.text.analyzer import analyse
 
 BASE = (
     "Translates business contracts between German, Spanish and English. Keeps clause numbers, defined terms and layout.",
@@ -39,8 +46,8 @@ NOISE = "quick modern trusted orbit lantern velvet copper meadow harbour signal 
 WORDS_OF_NOISE = NOISE.split()
 
 
-def fingerprints(*records: tuple[str, ...]) -> Fingerprints:
-    return np.array([fingerprint_of(map(analyse, texts)) for texts in records])
+def fingerprints(*records: tuple[str, ...]) -> Simhashes:
+    return np.array([simhash_of_texts(map(analyse, texts)) for texts in records])
 
 
 def clone(dice: random.Random) -> tuple[str, ...]:
@@ -51,9 +58,9 @@ def clone(dice: random.Random) -> tuple[str, ...]:
     return (" ".join([*words, *dice.sample(WORDS_OF_NOISE, 6)]),)
 
 
-def ranked(labels: list[int], owners: list[int] | None = None, scores: list[float] | None = None) -> Ranked:
+def ranked(labels: list[int], owners: list[int] | None = None, scores: list[float] | None = None) -> RankedCandidates:
     count = len(labels)
-    return Ranked(
+    return RankedCandidates(
         scores=scores or [1 - at / 1000 for at in range(count)],
         cluster_of=clusters_by(labels),
         owners=owners or range(count),
@@ -65,13 +72,13 @@ def clusters_by(labels: list[int]) -> Callable[[int], list[int]]:
     return lambda at: [each for each, label in enumerate(labels) if label == labels[at]]
 
 
-def shown_of(candidates: Ranked, limit: int) -> list[int]:
-    return list(islice(spread(candidates), limit))
+def shown_of(candidates: RankedCandidates, limit: int) -> list[int]:
+    return list(islice(diversify(candidates), limit))
 
 
 def test_two_hundred_clones_are_one_cluster_and_others_are_not() -> None:
     dice = random.Random(3)
-    labels = cluster(fingerprints(BASE, *(clone(dice) for _ in range(200)), *((text,) for text in OTHERS)))
+    labels = label_clusters(fingerprints(BASE, *(clone(dice) for _ in range(200)), *((text,) for text in OTHERS)))
     assert np.count_nonzero(labels == labels[0]) >= 199
     assert len(set(labels[-len(OTHERS) :].tolist()) | {int(labels[0])}) == len(OTHERS) + 1
 
@@ -83,7 +90,7 @@ def test_a_fingerprint_does_not_know_the_order_of_sentences() -> None:
 
 def test_agents_that_share_only_their_vendors_boilerplate_are_not_one_cluster() -> None:
     texts = [(f"An MCP server of Acme that provides tools to work with {what} via the Acme API.",) for what in NICHES]
-    assert len(set(cluster(fingerprints(*texts)).tolist())) >= len(NICHES) - 1
+    assert len(set(label_clusters(fingerprints(*texts)).tolist())) >= len(NICHES) - 1
 
 
 def test_short_texts_are_near_only_when_they_say_the_same() -> None:
@@ -95,25 +102,25 @@ def test_short_texts_are_near_only_when_they_say_the_same() -> None:
         ("weather",),
         ("rain",),
     )
-    assert cluster(records).tolist() == [0, 1, 0, 3, 3, 5]
+    assert label_clusters(records).tolist() == [0, 1, 0, 3, 3, 5]
 
 
 def test_records_that_say_nothing_have_nothing_in_common() -> None:
-    assert fingerprint_of([""]).tolist() == [0] * WORDS
-    assert cluster(fingerprints(("",), ("An MCP server",), ("",))).tolist() == [0, 1, 2]
-    assert cluster(np.empty((0, WORDS), dtype=np.uint64)).tolist() == []
+    assert simhash_of_texts([""]).tolist() == [0] * SIMHASH_WORDS
+    assert label_clusters(fingerprints(("",), ("An MCP server",), ("",))).tolist() == [0, 1, 2]
+    assert label_clusters(np.empty((0, SIMHASH_WORDS), dtype=np.uint64)).tolist() == []
 
 
 def test_a_fingerprint_is_the_same_from_hashes_and_for_any_length() -> None:
     endless = np.arange(100_000, dtype=np.uint64)
-    assert fingerprint(endless).tolist() == fingerprint(endless[:4096]).tolist()
+    assert simhash(endless).tolist() == simhash(endless[:4096]).tolist()
 
 
 def test_labels_depend_on_nothing_but_the_candidates_themselves() -> None:
     dice = random.Random(5)
     records = fingerprints(BASE, *((text,) for text in OTHERS), clone(dice), clone(dice))
-    assert cluster(records).tolist() == [0, 1, 2, 3, 4, 0, 0]
-    assert cluster(records[1:]).tolist() == [0, 1, 2, 3, 4, 4]
+    assert label_clusters(records).tolist() == [0, 1, 2, 3, 4, 0, 0]
+    assert label_clusters(records[1:]).tolist() == [0, 1, 2, 3, 4, 4]
 
 
 def test_kin_of_one_are_the_members_of_its_cluster_wherever_they_stand() -> None:
@@ -121,7 +128,7 @@ def test_kin_of_one_are_the_members_of_its_cluster_wherever_they_stand() -> None
     records = fingerprints(
         *((text,) for text in OTHERS), *(clone(dice) for _ in range(30)), BASE, *([("same words",)] * 9)
     )
-    labels, kin = cluster(records).tolist(), Kin(records)
+    labels, kin = label_clusters(records).tolist(), DuplicateGroups(records)
     for at in (36, 3, 0, *range(len(records))):
         assert kin.of(at) == [each for each, label in enumerate(labels) if label == labels[at]]
 
@@ -182,7 +189,7 @@ def test_an_owner_who_knows_the_matter_best_is_not_pushed_behind_strangers() -> 
 def test_every_candidate_is_shown_once_whatever_the_crowd(seed: int) -> None:
     dice = random.Random(seed)
     count = dice.randint(1, 120)
-    candidates = Ranked(
+    candidates = RankedCandidates(
         scores=sorted((dice.random() for _ in range(count)), reverse=True),
         cluster_of=clusters_by([dice.randint(0, count // 3) for _ in range(count)]),
         owners=[dice.randint(0, 4) for _ in range(count)],

@@ -2,9 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.search.expansion import PHRASE, WORD, Carried, ExpandedTag, TagQuestion, predict
-from waypost.search.taxonomy import BROADER, NARROWER, SYNONYM, parse_taxonomy, standard
-from waypost.search.text import analyse
+from waypost.search.text.analyzer import analyse
+from waypost.search.text.taxonomy import (
+    BROADER,
+    NARROWER,
+    PHRASE_CONFIDENCE,
+    SYNONYM,
+    WORD_CONFIDENCE,
+    ExpandedTag,
+    TagMatch,
+    TagQuery,
+    parse_taxonomy,
+    predict_tags,
+    standard_taxonomy,
+)
 
 TAXONOMY = parse_taxonomy(
     """
@@ -19,25 +30,28 @@ chatbot
 
 
 def read(text: str) -> dict[str, float]:
-    return {sought.tag: sought.confidence for sought in predict(analyse(text).split(), TAXONOMY)}
+    return {sought.tag: sought.confidence for sought in predict_tags(analyse(text).split(), TAXONOMY)}
 
 
-def carried(text: str, asked: tuple[str, ...], *tags: str) -> Carried:
-    return TagQuestion(text, asked, TAXONOMY).carried_by(tags)
+def carried(text: str, asked: tuple[str, ...], *tags: str) -> TagMatch:
+    return TagQuery(text, asked, TAXONOMY).match_tags(tags)
 
 
 def test_phrases_of_a_text_name_tags() -> None:
     assert read("Find me someone who knows machine-learning and accounting") == {
-        "machine-learning": PHRASE,
-        "accounting": WORD,
+        "machine-learning": PHRASE_CONFIDENCE,
+        "accounting": WORD_CONFIDENCE,
     }
-    assert read("Quiero educación y finanzas") == {"education": WORD, "finance": WORD}
-    assert read("a chat bot, please") == {"chatbot": PHRASE}
+    assert read("Quiero educación y finanzas") == {"education": WORD_CONFIDENCE, "finance": WORD_CONFIDENCE}
+    assert read("a chat bot, please") == {"chatbot": PHRASE_CONFIDENCE}
 
 
 def test_no_word_counts_twice() -> None:
     assert "education" not in read("machine learning")
-    assert read("learning, and machine learning") == {"education": WORD, "machine-learning": PHRASE}
+    assert read("learning, and machine learning") == {
+        "education": WORD_CONFIDENCE,
+        "machine-learning": PHRASE_CONFIDENCE,
+    }
 
 
 def test_words_that_are_too_common_name_nothing() -> None:
@@ -47,14 +61,17 @@ def test_words_that_are_too_common_name_nothing() -> None:
 
 def test_a_phrase_names_a_tag_that_visible_agents_carry() -> None:
     terms = analyse("who walks my dog in the dog park").split()
-    found = predict(terms, TAXONOMY, is_tag={"dog park", "walk"}.__contains__)
-    assert [(each.tag, each.confidence) for each in found] == [("walk", WORD), ("dog park", PHRASE)]
+    found = predict_tags(terms, TAXONOMY, is_tag={"dog park", "walk"}.__contains__)
+    assert [(each.tag, each.confidence) for each in found] == [
+        ("walk", WORD_CONFIDENCE),
+        ("dog park", PHRASE_CONFIDENCE),
+    ]
 
 
 def test_a_long_text_names_a_few_tags_only() -> None:
     outline = "\n".join(f"topic{number}" for number in range(100))
     text = " ".join(f"topic{number}" for number in range(100))
-    assert len(predict(analyse(text).split(), parse_taxonomy(outline))) == 8
+    assert len(predict_tags(analyse(text).split(), parse_taxonomy(outline))) == 8
 
 
 def test_direct_and_expanded_matches_are_told_apart() -> None:
@@ -93,11 +110,11 @@ def test_a_tag_that_the_text_names_in_other_words_is_expanded() -> None:
 
 
 def test_nothing_asked_and_nothing_carried_is_nothing() -> None:
-    assert carried("", ()) == Carried((), (), 0.0)
-    assert carried("zebra", ("zebra",)) == Carried((), (), 0.0)
+    assert carried("", ()) == TagMatch((), (), 0.0)
+    assert carried("zebra", ("zebra",)) == TagMatch((), (), 0.0)
 
 
 def test_the_standard_taxonomy_serves_questions_in_other_languages() -> None:
     for text in ("Wie wird das Wetter morgen?", "¿Cuál es el pronóstico del tiempo?", "明天的天气怎么样"):
-        question = TagQuestion(text, (), standard())
-        assert [each.tag for each in question.carried_by(("weather", "chess")).expanded] == ["weather"]
+        question = TagQuery(text, (), standard_taxonomy())
+        assert [each.tag for each in question.match_tags(("weather", "chess")).expanded] == ["weather"]

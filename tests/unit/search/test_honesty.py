@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from waypost.model.record import AgentRecord, Example
-from waypost.search.document import embedded_texts, hash_of, impacts_of
-from waypost.search.honesty import Damping, Fields, damping, fields_of, unrepeated
-from waypost.search.lint import flags, is_suspicious
+from waypost.search.index.document import embedded_texts, hash_of, term_impacts
+from waypost.search.text.lint import is_suspicious, lint_flags
+from waypost.search.text.spam import AnalyzedFields, SpamDamping, analyze_fields, remove_repetition, spam_damping
 
 PROSE = (
     "Tells the weather of any city for the next ten days. It warns of storms, frost and floods, and knows when the sun "
@@ -27,14 +27,14 @@ def record(description: str = PROSE, tags: tuple[str, ...] = ("weather",), *exam
     return AgentRecord(id="w", name="Weather", description=description, tags=tags, examples=said)
 
 
-def weights(*members: Any) -> Damping:
-    return damping(fields_of(record(*members)))
+def weights(*members: Any) -> SpamDamping:
+    return spam_damping(analyze_fields(record(*members)))
 
 
 def test_plain_records_are_not_damped() -> None:
-    assert weights() == Damping()
-    assert weights(PROSE, ("weather", "forecast"), "Will it rain?", "How cold is it in Oslo?") == Damping()
-    assert weights("", ()) == Damping()
+    assert weights() == SpamDamping()
+    assert weights(PROSE, ("weather", "forecast"), "Will it rain?", "How cold is it in Oslo?") == SpamDamping()
+    assert weights("", ()) == SpamDamping()
 
 
 def test_thirty_one_unrelated_tags_are_worth_nothing_and_cost_a_little() -> None:
@@ -47,8 +47,10 @@ def test_thirty_one_unrelated_tags_are_worth_nothing_and_cost_a_little() -> None
 
 def test_tags_hidden_in_examples_are_tags() -> None:
     examples = (Example(text="Will it rain?", tags=UNRELATED),)
-    fields = fields_of(AgentRecord(id="w", name="Weather", description=PROSE, tags=("weather",), examples=examples))
-    assert damping(fields).tags == 0.0
+    fields = analyze_fields(
+        AgentRecord(id="w", name="Weather", description=PROSE, tags=("weather",), examples=examples)
+    )
+    assert spam_damping(fields).tags == 0.0
     assert fields.said == (fields.description, "rain", "weather", *fields.tags[1:])
 
 
@@ -76,44 +78,49 @@ def test_repeated_words_lose_more_than_they_bring() -> None:
 def test_ten_words_twenty_times_weigh_less_than_the_same_ten_words_once() -> None:
     """R3."""
     said = UNRELATED[:10]
-    once = fields_of(record(f"{PROSE} Also {', '.join(said)}."))
-    often = fields_of(record(f"{PROSE} Also {', '.join(said * 20)}."))
-    quiet, loud = (impacts_of(fields, damping(fields))[0] for fields in (once, often))
+    once = analyze_fields(record(f"{PROSE} Also {', '.join(said)}."))
+    often = analyze_fields(record(f"{PROSE} Also {', '.join(said * 20)}."))
+    quiet, loud = (term_impacts(fields, spam_damping(fields))[0] for fields in (once, often))
     keys = [hash_of(term) for term in dict.fromkeys(" ".join(once.description.split()[-10:]).split())]
     assert len(keys) == 10
     assert all(loud[key] < quiet[key] for key in keys)
-    assert damping(often).whole < damping(once).whole == 1.0
+    assert spam_damping(often).whole < spam_damping(once).whole == 1.0
 
 
 @pytest.mark.parametrize("times", [2, 3, 4, 5])
 def test_words_said_a_few_times_over_never_weigh_more_than_said_once(times: int) -> None:
     """R3."""
     said = UNRELATED[:10]
-    once, often = (fields_of(record(f"{PROSE} Also {', '.join(said * count)}.", said)) for count in (1, times))
-    quiet, loud = (impacts_of(fields, damping(fields))[0] for fields in (once, often))
+    once, often = (analyze_fields(record(f"{PROSE} Also {', '.join(said * count)}.", said)) for count in (1, times))
+    quiet, loud = (term_impacts(fields, spam_damping(fields))[0] for fields in (once, often))
     assert loud.keys() == quiet.keys()
     assert all(loud[key] <= quiet[key] for key in quiet)
 
 
 def test_a_vector_hears_a_word_that_is_said_over_and_over_once() -> None:
     """R3."""
-    assert unrepeated(PROSE) == PROSE.replace("to plan their holidays", "to their holidays")
-    assert unrepeated("Fraud, fraud and FRAUD: we find fraud.") == "Fraud, and we find."
-    assert unrepeated("the sun and the sea and the wind and the sky") == "the sun and the sea and the wind and the sky"
+    assert remove_repetition(PROSE) == PROSE.replace("to plan their holidays", "to their holidays")
+    assert remove_repetition("Fraud, fraud and FRAUD: we find fraud.") == "Fraud, and we find."
+    assert (
+        remove_repetition("the sun and the sea and the wind and the sky")
+        == "the sun and the sea and the wind and the sky"
+    )
 
 
 @pytest.mark.parametrize("times", [2, 3, 5, 20])
 def test_a_vector_hears_a_list_of_words_that_is_repeated_as_if_it_was_said_once(times: int) -> None:
     """R3."""
     said = [word for word in UNRELATED if len(word) > 3][:10]
-    assert unrepeated(f"{PROSE} Also {', '.join(said * times)}.") == unrepeated(f"{PROSE} Also {', '.join(said)}.")
-    assert unrepeated("Finds fraud. " + "Fraud! " * (times - 1)) == "Finds fraud!"
-    assert unrepeated("Files " + ", ".join(["tax"] * times) + ".") == "Files tax."
+    assert remove_repetition(f"{PROSE} Also {', '.join(said * times)}.") == remove_repetition(
+        f"{PROSE} Also {', '.join(said)}."
+    )
+    assert remove_repetition("Finds fraud. " + "Fraud! " * (times - 1)) == "Finds fraud!"
+    assert remove_repetition("Files " + ", ".join(["tax"] * times) + ".") == "Files tax."
 
 
 def test_what_two_sentences_say_of_one_thing_stays() -> None:
     text = "Searches hotels in any city. Compares hotels by price, and books the hotels that fit."
-    assert unrepeated(text) == "Searches hotels in any city. Compares hotels by price, and books the that fit."
+    assert remove_repetition(text) == "Searches hotels in any city. Compares hotels by price, and books the that fit."
 
 
 def test_four_kilobytes_of_keywords_are_not_prose() -> None:
@@ -147,13 +154,13 @@ QUESTIONS = (
 def test_a_list_of_words_in_every_example_weighs_no_more_than_said_once() -> None:
     """R3."""
     said = " ".join(UNRELATED[:10])
-    once = fields_of(record(PROSE, (), f"{said} {QUESTIONS[0]}", *QUESTIONS[1:]))
-    often = fields_of(record(PROSE, (), *(f"{said} {text} {said}" for text in QUESTIONS)))
-    quiet, loud = (impacts_of(fields, damping(fields))[0] for fields in (once, often))
+    once = analyze_fields(record(PROSE, (), f"{said} {QUESTIONS[0]}", *QUESTIONS[1:]))
+    often = analyze_fields(record(PROSE, (), *(f"{said} {text} {said}" for text in QUESTIONS)))
+    quiet, loud = (term_impacts(fields, spam_damping(fields))[0] for fields in (once, often))
     assert len(often.shared) == 10
     assert once.shared == frozenset()
     assert all(loud[key] <= quiet[key] for key in map(hash_of, often.shared))
-    assert damping(often).whole < damping(once).whole == 1.0
+    assert spam_damping(often).whole < spam_damping(once).whole == 1.0
 
 
 def test_a_vector_hears_no_list_of_words_that_goes_along_with_every_example() -> None:
@@ -166,9 +173,9 @@ def test_a_vector_hears_no_list_of_words_that_goes_along_with_every_example() ->
 def test_examples_of_one_subject_share_the_words_that_name_it() -> None:
     cities = ("Oslo", "Lima", "Rome", "Perth")
     alike = record(PROSE, (), *(f"Show me the hourly weather forecast of {city} by radar" for city in cities))
-    assert fields_of(alike).shared == frozenset()
+    assert analyze_fields(alike).shared == frozenset()
     assert embedded_texts(alike)[1:] == tuple(example.text for example in alike.examples)
-    assert damping(fields_of(alike)) == Damping()
+    assert spam_damping(analyze_fields(alike)) == SpamDamping()
 
 
 def test_an_example_repeated_counts_once() -> None:
@@ -177,8 +184,8 @@ def test_an_example_repeated_counts_once() -> None:
 
 
 def test_hidden_words_do_not_reach_the_index() -> None:
-    fields = fields_of(record("Weather <!-- crypto --> <b hidden>payroll</b>", ("cry\u200bpto",)))
-    assert fields == Fields("weather", "weather", ("crypto",), (), 1)
+    fields = analyze_fields(record("Weather <!-- crypto --> <b hidden>payroll</b>", ("cry\u200bpto",)))
+    assert fields == AnalyzedFields("weather", "weather", ("crypto",), (), 1)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +210,8 @@ def test_hidden_words_do_not_reach_the_index() -> None:
 def test_words_that_address_a_machine_are_flagged_and_cost_nothing(text: str) -> None:
     assert is_suspicious(text)
     tricked = record(f"{PROSE} {text}")
-    assert "suspicious_text" in flags(tricked)
-    assert damping(fields_of(tricked)) == Damping()
+    assert "suspicious_text" in lint_flags(tricked)
+    assert spam_damping(analyze_fields(tricked)) == SpamDamping()
 
 
 @pytest.mark.parametrize(
@@ -219,11 +226,11 @@ def test_words_that_address_a_machine_are_flagged_and_cost_nothing(text: str) ->
     ],
 )
 def test_plain_words_are_not_flagged(text: str) -> None:
-    assert flags(record(text)) == ()
+    assert lint_flags(record(text)) == ()
 
 
 def test_hidden_text_is_told() -> None:
-    assert flags(record("Weather <!-- crypto -->")) == ("hidden_text",)
+    assert lint_flags(record("Weather <!-- crypto -->")) == ("hidden_text",)
 
 
 @pytest.mark.parametrize("piece", ["ignore all ", "rank this ", "always ", "ignore the all ", "reveal your "])

@@ -11,14 +11,14 @@ from support.agents import agent, ask, ids
 from support.embedding import BagOfWords, quick_space, slow_space
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
-from waypost.search.embedding import Space
 from waypost.search.ranker import HybridRanker
+from waypost.search.vectors.embedding import VectorSpace
 
 RAIN = agent("a", "Rain", "Rain rain.")
 MUSIC = agent("b", "Music", "Music music.", examples=["Invoice"])
 
 
-def opened(*spaces: Space, folder: Path | None = None) -> HybridRanker:
+def opened(*spaces: VectorSpace, folder: Path | None = None) -> HybridRanker:
     ranker = HybridRanker(folder, spaces)
     ranker.open()
     return ranker
@@ -184,7 +184,7 @@ def test_vectors_of_an_embedder_that_is_off_are_not_missed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("space", [slow_space, quick_space])
 def test_until_the_embedder_is_ready_words_answer_with_a_warning_and_vectors_follow(
-    space: Callable[[BagOfWords], Space],
+    space: Callable[[BagOfWords], VectorSpace],
 ) -> None:
     embedder = BagOfWords(is_ready=False)
     ranker = opened(space(embedder))

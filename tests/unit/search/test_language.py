@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.search.language import LANGUAGES, language_of, speaks_no_english
+from waypost.search.text.language import LANGUAGES, detect_language, is_not_english
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from waypost.search.language import LANGUAGES, language_of, speaks_no_english
     ],
 )
 def test_a_language_is_told_where_it_is_plain(text: str, language: str) -> None:
-    assert LANGUAGES[language_of(text)] == language
+    assert LANGUAGES[detect_language(text)] == language
 
 
 @pytest.mark.parametrize(
     "text", ["billete de avión", "un vuelo barato", "météo demain", "Welche Restaurants sind beliebt"]
 )
 def test_a_short_text_leans_away_from_english(text: str) -> None:
-    assert speaks_no_english(text)
+    assert is_not_english(text)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_short_text_leans_away_from_english(text: str) -> None:
     ],
 )
 def test_english_keywords_do_not(text: str) -> None:
-    assert not speaks_no_english(text)
+    assert not is_not_english(text)

@@ -9,8 +9,8 @@ import pytest
 
 from support.agents import agent, ask, ids
 from waypost.model.registration import Registration
-from waypost.search.embedding import Space
 from waypost.search.ranker import HybridRanker
+from waypost.search.vectors.embedding import VectorSpace
 
 ASKED = "translate a contract from German into English"
 FIELDS = (
@@ -41,7 +41,7 @@ ELSEWHERE = ("Forecasts rain for a city.", "Plays contract bridge in the evening
 
 @pytest.fixture(scope="module", params=["words", "model"])
 def opened(request: pytest.FixtureRequest) -> Callable[..., HybridRanker]:
-    spaces: tuple[Space, ...] = request.getfixturevalue("spaces") if request.param == "model" else ()
+    spaces: tuple[VectorSpace, ...] = request.getfixturevalue("spaces") if request.param == "model" else ()
 
     def opened(*agents: Registration) -> HybridRanker:
         ranker = HybridRanker(None, spaces)

@@ -1,4 +1,4 @@
-"""The compiled kernels of `waypost.compiled.bits` give what their twins give."""
+"""The compiled kernels of `waypost.search.kernels.bits` give what their twins give."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from waypost.search import plain_bits
-from waypost.search.clusters import Fingerprints
-from waypost.search.spreading import RULES, Rules
+from waypost.search.index.simhash import Simhashes
+from waypost.search.kernels import bits_fallback
+from waypost.search.ranking.diversity import DIVERSITY_RULES, DiversityRules
 
-bits = pytest.importorskip("waypost.compiled.bits", reason="the kernels are not compiled here")
+bits = pytest.importorskip("waypost.search.kernels.bits", reason="the kernels are not compiled here")
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["four at a time", "one by one"])
@@ -25,7 +25,7 @@ def _compared(request: pytest.FixtureRequest) -> Iterator[None]:
 SHARED = np.array([7, 8], dtype=np.uint64)
 
 
-def some_fingerprints(dice: random.Random, count: int) -> Fingerprints:
+def some_fingerprints(dice: random.Random, count: int) -> Simhashes:
     """Clusters of few and of many, chains, records that say nothing, and strangers."""
     originals = [dice.getrandbits(248) for _ in range(dice.randint(1, 12))]
     made = []
@@ -51,12 +51,12 @@ def test_the_same_crowds_are_found(seed: int) -> None:
     marks = np.array([dice.randrange(dice.choice((5, 2**64))) for _ in range(count)], dtype=np.uint64)
     rows = np.array(dice.sample(range(count), dice.randint(0, count)), dtype=np.uint32)
     given = (marks, prints, rows, dice.choice((1, 8, 64)), dice.choice((1, 2, 3, 8)))
-    assert bits.crowds(*given) == plain_bits.crowds(*given)
+    assert bits.crowds(*given) == bits_fallback.crowds(*given)
     parts = [rows, rows[::-2].copy(), rows[:0]][: dice.randint(0, 3)]
     found = (prints, parts, prints[: dice.randint(0, 9)])
-    assert bits.kin(*found) == plain_bits.kin(*found)
+    assert bits.kin(*found) == bits_fallback.kin(*found)
     kin = np.frombuffer(bits.kin(*found), dtype=np.uint32)
-    assert bits.held(rows, kin) == plain_bits.held(rows, kin)
+    assert bits.held(rows, kin) == bits_fallback.held(rows, kin)
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -67,11 +67,17 @@ def test_answers_are_spread_in_the_same_order(seed: int) -> None:
     owners = np.array([dice.randrange(dice.choice((1, 3, 9, 1000))) for _ in range(count)], dtype=np.uint64)
     since = np.array([float(dice.randrange(dice.choice((1, 50)))) for _ in range(count)])
     limit = dice.choice((1, 2, 5, 10, 10, 50, 100))
-    rules = dice.choice((RULES, RULES, Rules(window=3, per_cluster=1, per_owner=4, comparable=0.5, original=0.8)))
+    rules = dice.choice(
+        (
+            DIVERSITY_RULES,
+            DIVERSITY_RULES,
+            DiversityRules(window=3, per_cluster=1, per_owner=4, comparable=0.5, original=0.8),
+        )
+    )
     rows, prints = np.array(dice.sample(range(count), count), dtype=np.uint32), some_fingerprints(dice, count)
     given = (scores, rows, prints, owners, since, SHARED, rules, limit, dice.choice((limit, 300)))
     before = scores.copy()
-    assert bits.spread_places(*given) == plain_bits.spread_places(*given)
+    assert bits.spread_places(*given) == bits_fallback.spread_places(*given)
     assert (scores == before).all()
 
 
@@ -88,9 +94,9 @@ def test_what_is_not_there_is_refused() -> None:
         bits.kin(prints, [far], prints)
     few, all_three = np.zeros(2), np.arange(3, dtype=np.uint32)
     with pytest.raises(ValueError, match="as many"):
-        bits.spread_places(np.zeros(3), all_three, prints, marks, few, SHARED, RULES, 10, 10)
+        bits.spread_places(np.zeros(3), all_three, prints, marks, few, SHARED, DIVERSITY_RULES, 10, 10)
     with pytest.raises(IndexError):
-        bits.spread_places(np.zeros(1), far, prints, marks, np.zeros(3), SHARED, RULES, 10, 10)
+        bits.spread_places(np.zeros(1), far, prints, marks, np.zeros(3), SHARED, DIVERSITY_RULES, 10, 10)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,5 +108,7 @@ def test_damaged_figures_break_nothing(seed: int) -> None:
     prints = np.frombuffer(noise.bytes(32 * count), dtype=np.uint64).reshape(count, 4) & np.uint64(2**64 - 1 - 2**62)
     prints = np.where(noise.random((count, 1)) < 0.3, np.uint64(255), prints)
     owners = noise.integers(0, 4, count).astype(np.uint64)
-    shown = bits.spread_places(scores, np.arange(count, dtype=np.uint32), prints, owners, since, SHARED, RULES, 10, 300)
+    shown = bits.spread_places(
+        scores, np.arange(count, dtype=np.uint32), prints, owners, since, SHARED, DIVERSITY_RULES, 10, 300
+    )
     assert shown is None or sorted(shown) == [*range(count)]

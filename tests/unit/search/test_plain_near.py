@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from waypost.search.centroids import Landmarks, train
-from waypost.search.plain_near import GRID, Near, Rules
-from waypost.search.vectors import Block
+from waypost.search.kernels.near_fallback import QUERY_GRID, IvfIndexFallback, IvfRules
+from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
+from waypost.search.vectors.vector_block import VectorBlock
 
-near = pytest.importorskip("waypost.compiled.near", reason="the kernels are not compiled here")
+near = pytest.importorskip("waypost.search.kernels.near", reason="the kernels are not compiled here")
 
 DIMS = 96  # 64, and 32 more: numbers that are multiplied at once
 FILED = 66_000  # vectors: past the size from which they are filed under lists
-SMALL = Rules(scan_rows=300, measured=200, shortlist=40)  # so that few vectors go the ways of many
+SMALL = IvfRules(scan_rows=300, measured=200, shortlist=40)  # so that few vectors go the ways of many
 F32 = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 Answer = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -34,7 +34,7 @@ def _processor(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def on_grid(vectors: npt.NDArray[Any]) -> F32:
-    return np.asarray(np.rint(vectors * GRID) / GRID, np.float32)
+    return np.asarray(np.rint(vectors * QUERY_GRID) / QUERY_GRID, np.float32)
 
 
 def unit(chance: np.random.RandomState, count: int) -> F32:
@@ -46,18 +46,18 @@ THEMES = np.random.RandomState(0).standard_normal((40, DIMS))
 
 
 @cache
-def landmarks() -> Landmarks:
-    return train(unit(np.random.RandomState(1), 600), lists=64, seed=1)
+def landmarks() -> CoarseQuantizer:
+    return train_quantizer(unit(np.random.RandomState(1), 600), lists=64, seed=1)
 
 
-def typed(block: Block) -> Arrays:
+def typed(block: VectorBlock) -> Arrays:
     return {name: np.asarray(array) for name, array in block.arrays.items()}
 
 
-def arrays_of(vectors: F32, sizes: npt.NDArray[np.intp], marks: Landmarks | None = None) -> Arrays:
+def arrays_of(vectors: F32, sizes: npt.NDArray[np.intp], marks: CoarseQuantizer | None = None) -> Arrays:
     rows = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + (rows % 3 == 0)
-    return typed(Block.build(vectors, rows, places.astype(np.uint16), len(sizes), marks or landmarks()))
+    return typed(VectorBlock.build(vectors, rows, places.astype(np.uint16), len(sizes), marks or landmarks()))
 
 
 @cache
@@ -98,8 +98,8 @@ def same(one: Answer, other: Answer) -> bool:
     )
 
 
-def both(arrays: Arrays, rules: Rules = SMALL) -> tuple[Near, Any]:
-    twin = Near(arrays, landmarks(), rules)
+def both(arrays: Arrays, rules: IvfRules = SMALL) -> tuple[IvfIndexFallback, Any]:
+    twin = IvfIndexFallback(arrays, landmarks(), rules)
     return twin, near.Near(twin)
 
 
@@ -107,11 +107,11 @@ def row_count(arrays: Arrays) -> int:
     return len(arrays["row_starts"]) - 1
 
 
-@pytest.mark.parametrize("rules", [SMALL, Rules()], ids=["small", "its own"])
+@pytest.mark.parametrize("rules", [SMALL, IvfRules()], ids=["small", "its own"])
 @pytest.mark.parametrize("probes", PROBES)
 @pytest.mark.parametrize("made", [filed, few_lists])
 def test_the_same_rows_are_nearest_in_a_filed_block(
-    made: Callable[[], Arrays], probes: int | None, rules: Rules
+    made: Callable[[], Arrays], probes: int | None, rules: IvfRules
 ) -> None:
     twin, kernel = both(made(), rules)
     chance = np.random.RandomState(5)

@@ -1,22 +1,21 @@
-"""The compiled kernels of `waypost.compiled.order` give what their twins give."""
+"""The compiled kernels of `waypost.search.kernels.order` give what their twins give."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from waypost.search import plain_order, plain_placing
-from waypost.search.calibration import Rules, by_tags_alone, rules_of
-from waypost.search.candidates import Signals
-from waypost.search.fusion import Names, Weights
+from waypost.search.kernels import order_fallback, placing_fallback
+from waypost.search.ranking.candidates import Signals
+from waypost.search.ranking.scoring import ScoreCurve, SignalWeights, SpaceNames, curve_for, score_by_tags
 
-order = pytest.importorskip("waypost.compiled.order", reason="the kernels are not compiled here")
+order = pytest.importorskip("waypost.search.kernels.order", reason="the kernels are not compiled here")
 
 ROWS = np.zeros(1, dtype=np.uint32)
 WRITTEN = np.frombuffer("agentä€".encode(), dtype=np.uint8)
 
 
-def some_signals(noise: np.random.Generator, count: int, units: int, names: Names) -> Signals:
+def some_signals(noise: np.random.Generator, count: int, units: int, names: SpaceNames) -> Signals:
     def column(most: float = 1.0) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
         return (noise.random((count, units)) * most).astype(np.float32)
 
@@ -42,17 +41,19 @@ def some_signals(noise: np.random.Generator, count: int, units: int, names: Name
     )
 
 
-@pytest.mark.parametrize("names", [Names("network", "static"), Names("network"), Names(None, "static"), Names()])
+@pytest.mark.parametrize(
+    "names", [SpaceNames("network", "static"), SpaceNames("network"), SpaceNames(None, "static"), SpaceNames()]
+)
 @pytest.mark.parametrize("seed", range(40))
-def test_signals_become_the_same_places_to_the_last_digit(seed: int, names: Names) -> None:
+def test_signals_become_the_same_places_to_the_last_digit(seed: int, names: SpaceNames) -> None:
     noise = np.random.default_rng(seed)
     count = (0, 1, 5, 200)[seed % 4]
     signals = some_signals(noise, count, 1 + seed % 5, names)
-    weights = Weights() if seed % 2 else Weights(skills=0.3, clauses=0.7, lexical=1 / 3)
+    weights = SignalWeights() if seed % 2 else SignalWeights(skills=0.3, clauses=0.7, lexical=1 / 3)
     foreign, doubtful = [None if noise.random() < 0.3 else noise.random(count) < 0.3 for _ in range(2)]
     mass = float(noise.choice([0.0, 7.7, 123.4]))
-    given = (signals, names, weights, mass, foreign, doubtful, 1.78e9, rules_of(names))
-    assert order.placed(*given) == plain_placing.placed(*given)
+    given = (signals, names, weights, mass, foreign, doubtful, 1.78e9, curve_for(names))
+    assert order.placed(*given) == placing_fallback.placed(*given)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -61,21 +62,24 @@ def test_scores_become_the_same_places_to_the_last_digit(seed: int) -> None:
     count = (0, 1, 2, 8, 9, 130, 400, 1300)[seed % 8]
     scores = np.where(noise.random(count) < 0.3, 0.5, noise.random(count).round(seed % 11))
     marks = noise.integers(0, noise.choice([3, 2**63]), count).astype(np.uint64)
-    signals = some_signals(noise, count, 1, Names())._replace(mark=marks)
-    for given in ((scores, signals, Rules(0.2, 0.04)), (by_tags_alone(signals.preferred), signals, Rules(0.2, 0.04))):
-        assert order.placed_by(*given) == plain_placing.placed_by(*given)
+    signals = some_signals(noise, count, 1, SpaceNames())._replace(mark=marks)
+    for given in (
+        (scores, signals, ScoreCurve(0.2, 0.04)),
+        (score_by_tags(signals.preferred), signals, ScoreCurve(0.2, 0.04)),
+    ):
+        assert order.placed_by(*given) == placing_fallback.placed_by(*given)
 
 
 @pytest.mark.parametrize("column", ["worth", "mark", "rows", "updated", "preferred", "tags", "deprecated"])
 def test_signals_of_unlike_length_are_refused(column: str) -> None:
-    signals = some_signals(np.random.default_rng(1), 5, 2, Names("network"))
+    signals = some_signals(np.random.default_rng(1), 5, 2, SpaceNames("network"))
     short = signals._replace(examples={"network": signals.examples["network"][:4]})
     for wrong in (short, signals._replace(**{column: getattr(signals, column)[:4]})):
         with pytest.raises(ValueError, match="as many"):
-            order.placed(wrong, Names("network"), Weights(), 1.0, None, None, 1.0, Rules(0.3, 0.04))
+            order.placed(wrong, SpaceNames("network"), SignalWeights(), 1.0, None, None, 1.0, ScoreCurve(0.3, 0.04))
     for flags in ((np.ones(4, dtype=np.bool_), None), (None, np.ones(4, dtype=np.bool_))):
         with pytest.raises(ValueError, match="as many"):
-            order.placed(signals, Names("network"), Weights(), 1.0, *flags, 1.0, Rules(0.3, 0.04))
+            order.placed(signals, SpaceNames("network"), SignalWeights(), 1.0, *flags, 1.0, ScoreCurve(0.3, 0.04))
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -88,7 +92,7 @@ def test_the_same_candidates_are_chosen(seed: int) -> None:
         rows = [noise.permutation(size)[: noise.integers(0, size + 1)].astype(np.uint32) for size in sizes]
         figures = [noise.random(len(some)).round(int(noise.choice([1, 9]))).astype(np.float32) for some in rows]
         signals.append(([*zip(rows, figures, strict=True)], int(noise.choice([1, 30, 64, 1000]))))
-    assert order.chosen(signals, marks) == plain_order.chosen(signals, marks)
+    assert order.chosen(signals, marks) == order_fallback.chosen(signals, marks)
 
 
 def test_candidates_that_are_not_there_are_refused() -> None:
@@ -104,7 +108,7 @@ def test_candidates_that_are_not_there_are_refused() -> None:
 def test_places_are_called_by_the_ids_of_their_rows() -> None:
     starts, rows = np.array([0, 5, 5, 7, 10]), np.array([3, 0, 1, 2, 0], dtype=np.uint32)
     scores = np.array([0.03125, 0.12345678, 1.0, 0.0, 0.99999])
-    for kernel in (order.called, plain_order.called):
+    for kernel in (order.called, order_fallback.called):
         shown = [0.0312, 0.1235, 1.0, 0.0, 1.0]
         assert kernel(WRITTEN, starts, rows, scores, range(5), 1e4) == (["€", "agent", "", "ä", "agent"], shown)
         assert kernel(WRITTEN, starts, rows, scores, [4, 0], 1e4) == (["agent", "€"], [1.0, 0.0312])
@@ -113,7 +117,7 @@ def test_places_are_called_by_the_ids_of_their_rows() -> None:
 
 def test_scores_are_shown_as_a_reader_writes_them() -> None:
     scores = np.random.default_rng(3).random(10_000)
-    assert plain_order.in_steps(scores, 1e4) == [round(score, 4) for score in scores.tolist()]
+    assert order_fallback.in_steps(scores, 1e4) == [round(score, 4) for score in scores.tolist()]
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 11], [-1, 3], [5, 2], [2**62, 2**62 + 1]])
@@ -131,6 +135,6 @@ def test_a_place_that_is_not_there_is_refused(some: list[int]) -> None:
 
 
 def test_half_a_letter_is_no_text() -> None:
-    for kernel in (order.called, plain_order.called):
+    for kernel in (order.called, order_fallback.called):
         with pytest.raises(UnicodeDecodeError):
             kernel(WRITTEN, np.array([0, 6]), ROWS, np.zeros(1), [0], 1e4)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waypost.model.record import AgentRecord, Example
-from waypost.search.preferences import preference, preferred, wishes_of
+from waypost.search.ranking.boosts import apply_preference, parse_preferences, preference_share
 
 
 def record(**members: Any) -> AgentRecord:
@@ -31,18 +31,18 @@ GERMAN = record(examples=(Example(text="Hallo", language="de"),), tags=("finance
     ],
 )
 def test_the_share_of_the_wishes_that_are_met(context: dict[str, Any], share: float) -> None:
-    assert preference(GERMAN, context) == pytest.approx(share)
+    assert preference_share(GERMAN, context) == pytest.approx(share)
 
 
 def test_who_states_nothing_is_not_preferred() -> None:
-    assert preference(record(), {"locale": "de", "domain": "finance"}) == 0.0
+    assert preference_share(record(), {"locale": "de", "domain": "finance"}) == 0.0
 
 
 def test_a_preference_moves_a_score_by_a_twentieth_at_most() -> None:
-    assert preferred(0.8, 1.0) == pytest.approx(0.84)
-    assert preferred(0.8, 0.0) == 0.8
-    assert preferred(1.0, 1.0) == 1.0
+    assert apply_preference(0.8, 1.0) == pytest.approx(0.84)
+    assert apply_preference(0.8, 0.0) == 0.8
+    assert apply_preference(1.0, 1.0) == 1.0
 
 
 def test_only_known_members_of_a_context_are_wishes() -> None:
-    assert not wishes_of({"user": "u", "device": "phone"})
+    assert not parse_preferences({"user": "u", "device": "phone"})

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost import limits
-from waypost.search import clauses, quotes, reading
-from waypost.search.expansion import names_in
-from waypost.search.taxonomy import parse_taxonomy
-from waypost.search.text import query_terms
+from waypost.search.text import query_analysis
+from waypost.search.text.analyzer import query_terms
+from waypost.search.text.taxonomy import find_tag_names, parse_taxonomy
 
 WORDS = [
     "rain",
@@ -64,11 +63,11 @@ TAXONOMY = parse_taxonomy(OUTLINE)
 
 
 def check(text: str) -> None:
-    read = reading.read(text)
+    read = query_analysis.analyze_query(text)
     assert read.terms == query_terms(text)
     assert len(read.terms) == len(set(read.terms)) <= limits.QUERY_TERMS
-    assert read.quoted == quotes.quoted_terms(text)
-    assert read.parts == clauses.clauses(text)
+    assert read.quoted == query_analysis.quoted_terms(text)
+    assert read.parts == query_analysis.split_clauses(text)
     assert (read.has is None) is (not read.parts)
     if read.has is not None:
         assert len(read.has) == 4 * len(read.terms) * (1 + len(read.parts))
@@ -91,10 +90,10 @@ def test_any_text_is_read_within_bounds(text: str) -> None:
     st.lists(st.sampled_from(["chat", "bot", "machin", "learn", "deep", "veri", "long", "name", "of", "one", "tag"]))
 )
 def test_the_taxonomy_alone_and_with_tags_that_nobody_has_name_the_same(terms: list[str]) -> None:
-    assert dict(names_in(terms, TAXONOMY)) == dict(names_in(terms, TAXONOMY, lambda _: False))
+    assert dict(find_tag_names(terms, TAXONOMY)) == dict(find_tag_names(terms, TAXONOMY, lambda _: False))
 
 
 def test_fifty_kilobytes_made_to_be_slow_are_read() -> None:
     for piece in (" ", "\n", ".", ",", '"', "'", "a ", " '", '"a"', "and ", ", and ", " y", ".\n", "a.b"):
         text = piece * (50_000 // len(piece))
-        assert len(reading.read(text).terms) <= limits.QUERY_TERMS
+        assert len(query_analysis.analyze_query(text).terms) <= limits.QUERY_TERMS

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.search.suggestions import TagNeighbours
+from waypost.search.index.tag_index import TagSuggester
 
 TAGS = ("translation", "translator", "invoice", "invoice-processing", "finance", "hr", "weather", "ocr")
 
 
 @pytest.fixture
-def neighbours() -> TagNeighbours:
-    made = TagNeighbours()
+def neighbours() -> TagSuggester:
+    made = TagSuggester()
     made.add(TAGS)
     return made
 
@@ -36,18 +36,18 @@ def neighbours() -> TagNeighbours:
     ],
 )
 def test_a_slip_or_another_form_of_the_word_leads_to_the_tag(
-    neighbours: TagNeighbours, word: str, tag: str, slips: int
+    neighbours: TagSuggester, word: str, tag: str, slips: int
 ) -> None:
     assert neighbours.near(word)[tag] == slips
 
 
-def test_a_word_is_not_its_own_neighbour_and_short_words_have_none(neighbours: TagNeighbours) -> None:
+def test_a_word_is_not_its_own_neighbour_and_short_words_have_none(neighbours: TagSuggester) -> None:
     assert "invoice" not in neighbours.near("invoice")
     assert neighbours.near("hx") == {}
     assert list(neighbours.begun_like("in")) == []
 
 
-def test_a_common_beginning_leads_there_and_back(neighbours: TagNeighbours) -> None:
+def test_a_common_beginning_leads_there_and_back(neighbours: TagSuggester) -> None:
     assert list(neighbours.begun_like("invo")) == ["invoice", "invoice-processing"]
     assert list(neighbours.begun_like("invoice-reading")) == ["invoice"]
 
@@ -57,7 +57,7 @@ letters = st.text("abcde", min_size=6, max_size=12)
 
 @given(st.sets(letters, min_size=1, max_size=30), st.data())
 def test_one_slip_in_any_tag_is_always_forgiven(tags: set[str], data: st.DataObject) -> None:
-    made = TagNeighbours()
+    made = TagSuggester()
     made.add(sorted(tags))
     tag = data.draw(st.sampled_from(sorted(tags)))
     at = data.draw(st.integers(0, len(tag) - 1))
@@ -71,7 +71,7 @@ def test_one_slip_in_any_tag_is_always_forgiven(tags: set[str], data: st.DataObj
 def test_many_tags_are_kept_in_few_arrays_and_found_as_those_that_came_one_by_one() -> None:
     chance = random.Random(7)
     tags = ["".join(chance.choices(string.ascii_lowercase, k=10)) for _ in range(3000)]
-    at_once, one_by_one = TagNeighbours(), TagNeighbours()
+    at_once, one_by_one = TagSuggester(), TagSuggester()
     at_once.add(tags)
     for tag in tags:
         one_by_one.add((tag,))

@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 
 from waypost.errors import InvalidDocument
-from waypost.search.taxonomy import (
+from waypost.search.text.taxonomy import (
     BROADER,
     NARROWER,
     SYNONYM,
@@ -14,8 +14,8 @@ from waypost.search.taxonomy import (
     load_taxonomy,
     parse_taxonomy,
     spellings,
-    standard,
     standard_outline,
+    standard_taxonomy,
 )
 
 OUTLINE = """
@@ -130,23 +130,23 @@ def test_circles_end() -> None:
     ],
 )
 def test_the_standard_taxonomy_knows_the_usual_tags(asked: str, tag: str, relation: str) -> None:
-    assert expansions(standard(), asked)[tag][0] == relation
+    assert expansions(standard_taxonomy(), asked)[tag][0] == relation
 
 
 def test_the_standard_taxonomy_is_large_and_every_expansion_of_it_is_bounded() -> None:
-    assert len(standard()) > 500
+    assert len(standard_taxonomy()) > 500
     for line in standard_outline().splitlines():
         label = line.partition("=")[0].partition("|")[0].strip().removeprefix("~")
         if label and not label.startswith("#"):
-            assert len(standard().keys_of(label)) <= 200
+            assert len(standard_taxonomy().keys_of(label)) <= 200
 
 
 def test_words_too_common_to_mean_a_tag_are_not_read_in_a_text() -> None:
-    assert standard().spoken("go") is None
-    assert standard().spoken("data") is None
-    assert standard().spoken("translat") == "translation"
-    assert "machin" in standard().phrases[0]
-    assert "zebra" not in standard().phrases[0]
+    assert standard_taxonomy().spoken("go") is None
+    assert standard_taxonomy().spoken("data") is None
+    assert standard_taxonomy().spoken("translat") == "translation"
+    assert "machin" in standard_taxonomy().phrases[0]
+    assert "zebra" not in standard_taxonomy().phrases[0]
 
 
 def test_the_table_that_a_start_loads_is_the_outline_as_it_is_read() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from waypost import limits
-from waypost.search.text import analyse, query_terms, spelled_out
+from waypost.search.text.analyzer import analyse, query_terms, split_identifier
 
 BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 
@@ -49,7 +49,7 @@ def test_a_text_gives_these_terms(text: str, terms: str) -> None:
     ],
 )
 def test_a_name_that_is_an_identifier_is_spelled_out_for_a_vector(name: str, words: str) -> None:
-    assert spelled_out(name) == words
+    assert split_identifier(name) == words
 
 
 def test_a_question_has_distinct_terms_within_bounds() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.search.centroids import Landmarks, train
-from waypost.search.plain_near import GRID
-from waypost.search.vectors import GONE, PROBES, SCAN_ROWS, Block, reach
+from waypost.search.kernels.near_fallback import QUERY_GRID, SCAN_ROWS
+from waypost.search.vectors.quantizer import CoarseQuantizer, train_quantizer
+from waypost.search.vectors.vector_block import DROPPED, MIN_PROBES, VectorBlock, probe_count
 
 DIMS = 16
 MANY = 70_000  # vectors: past the size from which they are filed under lists
@@ -27,7 +27,7 @@ def unit(chance: np.random.RandomState, count: int, dims: int = DIMS) -> F32:
 
 def on_grid(vectors: F32) -> F32:
     """As vectors of questions are, so that compiled code looks for them where there is any."""
-    return np.asarray(np.rint(vectors * GRID) / GRID, np.float32)
+    return np.asarray(np.rint(vectors * QUERY_GRID) / QUERY_GRID, np.float32)
 
 
 THEMES = unit(np.random.RandomState(0), 200)
@@ -38,7 +38,7 @@ def clustered(chance: np.random.RandomState, count: int, spread: float = 0.6) ->
     return on_grid(made / np.linalg.norm(made, axis=1, keepdims=True))
 
 
-LANDMARKS = train(clustered(np.random.RandomState(3), 2_000, 0.7), lists=256, seed=1)
+LANDMARKS = train_quantizer(clustered(np.random.RandomState(3), 2_000, 0.7), lists=256, seed=1)
 
 
 def rows_and_places(sizes: npt.ArrayLike) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16]]:
@@ -48,9 +48,9 @@ def rows_and_places(sizes: npt.ArrayLike) -> tuple[npt.NDArray[np.uint32], npt.N
     return rows, places.astype(np.uint16)
 
 
-def block_of(made: F32, sizes: npt.ArrayLike, landmarks: Landmarks | None = LANDMARKS) -> Block:
+def block_of(made: F32, sizes: npt.ArrayLike, landmarks: CoarseQuantizer | None = LANDMARKS) -> VectorBlock:
     rows, places = rows_and_places(sizes)
-    return Block.build(made, rows, places, len(np.asarray(sizes)), landmarks)
+    return VectorBlock.build(made, rows, places, len(np.asarray(sizes)), landmarks)
 
 
 def exact(made: F32, rows: npt.NDArray[np.uint32], queries: F32, visible: npt.NDArray[np.bool_], k: int) -> list[int]:
@@ -67,7 +67,7 @@ def many() -> F32:
 
 
 @pytest.fixture(scope="module")
-def large(many: F32) -> Block:
+def large(many: F32) -> VectorBlock:
     """35,000 rows of two vectors each, filed under lists."""
     return block_of(many, [2] * (MANY // 2))
 
@@ -141,7 +141,7 @@ def test_a_text_that_says_nothing_is_near_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
-def test_probing_some_lists_finds_nearly_all_of_the_ten_nearest(large: Block, many: F32, share: float) -> None:
+def test_probing_some_lists_finds_nearly_all_of_the_ten_nearest(large: VectorBlock, many: F32, share: float) -> None:
     chance = np.random.RandomState(21)
     rows = rows_and_places([2] * large.row_count)[0]
     mask = chance.random_sample(large.row_count) < share
@@ -194,7 +194,7 @@ def test_hidden_vectors_never_change_the_visible_answer(case: tuple[int, int, fl
 @pytest.mark.parametrize("probes", [None, 8])
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.02])
 def test_hidden_vectors_do_not_change_how_a_large_block_answers(
-    large: Block, many: F32, share: float, probes: int | None
+    large: VectorBlock, many: F32, share: float, probes: int | None
 ) -> None:
     chance = np.random.RandomState(11)
     mask = chance.random_sample(large.row_count) < share
@@ -206,7 +206,7 @@ def test_hidden_vectors_do_not_change_how_a_large_block_answers(
         assert near == pytest.approx(nearness, abs=1e-6)
 
 
-def same_arrays(one: Block, other: Block) -> bool:
+def same_arrays(one: VectorBlock, other: VectorBlock) -> bool:
     return one.arrays.keys() == other.arrays.keys() and all(
         array.dtype == other.arrays[name].dtype and np.array_equal(array, other.arrays[name])
         for name, array in one.arrays.items()
@@ -220,34 +220,36 @@ def test_a_merge_equals_a_block_built_anew(seed: int, counts: list[int]) -> None
     sizes = [chance.randint(0, 4, size=count) for count in counts]
     parts = [unit(chance, int(each.sum())) for each in sizes]
     alive = [chance.random_sample(count) < 0.7 for count in counts]
-    numbers = np.full(sum(counts), GONE, np.uint32)
+    numbers = np.full(sum(counts), DROPPED, np.uint32)
     living = np.concatenate(alive)
     numbers[living] = chance.permutation(int(living.sum()))
     kept = np.split(numbers, np.cumsum(counts)[:-1])
     blocks = [block_of(made, each) for made, each in zip(parts, sizes, strict=True)]
-    merged = Block.merge(blocks, kept, int(living.sum()))
+    merged = VectorBlock.merge(blocks, kept, int(living.sum()))
     flat = np.concatenate(sizes).astype(int) if sum(counts) else np.zeros(0, int)
     of_vector = np.repeat(numbers, flat)
-    taken = of_vector != GONE
+    taken = of_vector != DROPPED
     places = rows_and_places(flat)[1]
-    anew = Block.build(np.concatenate(parts)[taken], of_vector[taken], places[taken], int(living.sum()), LANDMARKS)
+    anew = VectorBlock.build(
+        np.concatenate(parts)[taken], of_vector[taken], places[taken], int(living.sum()), LANDMARKS
+    )
     assert same_arrays(merged, anew)
 
 
-def test_small_blocks_merged_into_a_large_one_are_filed_like_one_built_at_once(large: Block, many: F32) -> None:
+def test_small_blocks_merged_into_a_large_one_are_filed_like_one_built_at_once(large: VectorBlock, many: F32) -> None:
     first, rest = 10_000, large.row_count - 10_000
     halves = [block_of(many[: 2 * first], [2] * first), block_of(many[2 * first :], [2] * rest)]
     numbers = np.arange(large.row_count, dtype=np.uint32)
-    assert same_arrays(Block.merge(halves, [numbers[:first], numbers[first:]], large.row_count), large)
-    back = Block.merge([large], [np.where(numbers < first, numbers, GONE).astype(np.uint32)], first)
+    assert same_arrays(VectorBlock.merge(halves, [numbers[:first], numbers[first:]], large.row_count), large)
+    back = VectorBlock.merge([large], [np.where(numbers < first, numbers, DROPPED).astype(np.uint32)], first)
     assert same_arrays(back, halves[0])
 
 
-def test_memory_mapped_arrays_answer_like_those_in_memory(large: Block, tmp_path: Path) -> None:
+def test_memory_mapped_arrays_answer_like_those_in_memory(large: VectorBlock, tmp_path: Path) -> None:
     queries = clustered(np.random.RandomState(13), 2)
     for name, array in large.arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
-    mapped = Block({name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in large.arrays}, LANDMARKS)
+    mapped = VectorBlock({name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in large.arrays}, LANDMARKS)
     for probes in (None, 8):
         answers = zip(mapped.nearest(queries, None, 9, probes), large.nearest(queries, None, 9, probes), strict=True)
         assert all(np.array_equal(one, other) for one, other in answers)
@@ -256,7 +258,7 @@ def test_memory_mapped_arrays_answer_like_those_in_memory(large: Block, tmp_path
     assert all(np.array_equal(one, other) for one, other in answers)
 
 
-def test_several_threads_may_ask_at_once(large: Block) -> None:
+def test_several_threads_may_ask_at_once(large: VectorBlock) -> None:
     queries = clustered(np.random.RandomState(14), 40)
     alone = [large.nearest(query[None], None, 10, 8)[0].tolist() for query in queries]
     with ThreadPoolExecutor(4) as threads:
@@ -264,9 +266,9 @@ def test_several_threads_may_ask_at_once(large: Block) -> None:
     assert together == alone
 
 
-def test_a_block_is_not_read_with_the_landmarks_of_another_space(large: Block) -> None:
+def test_a_block_is_not_read_with_the_landmarks_of_another_space(large: VectorBlock) -> None:
     with pytest.raises(ValueError, match="landmarks"):
-        Block(large.arrays, None)
+        VectorBlock(large.arrays, None)
 
 
 def test_a_space_without_landmarks_is_looked_at_as_a_whole() -> None:
@@ -284,11 +286,11 @@ def test_a_block_says_which_rows_have_vectors() -> None:
 
 def test_the_same_texts_give_the_same_landmarks() -> None:
     made = clustered(np.random.RandomState(17), 500, 0.5)
-    assert np.array_equal(train(made, 16, seed=2).codes, train(made, 16, seed=2).codes)
-    assert train(made[:5], 16, seed=2).lists == 5
+    assert np.array_equal(train_quantizer(made, 16, seed=2).codes, train_quantizer(made, 16, seed=2).codes)
+    assert train_quantizer(made[:5], 16, seed=2).lists == 5
 
 
 def test_how_far_is_looked_depends_on_what_is_visible_alone() -> None:
-    assert reach(SCAN_ROWS) is None
-    assert reach(SCAN_ROWS + 1) is not None
-    assert reach(10_000_000) == PROBES
+    assert probe_count(SCAN_ROWS) is None
+    assert probe_count(SCAN_ROWS + 1) is not None
+    assert probe_count(10_000_000) == MIN_PROBES

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waypost.search import plain_words
-from waypost.search.candidates import LEXICAL, Finding, Found, find_by_words
-from waypost.search.document import SAID, Prepared
-from waypost.search.live import Live
-from waypost.search.postings import Weighted
-from waypost.search.segment import Array, Segment, build
+from waypost.search.index.document import IN_DESCRIPTION, IndexDocument
+from waypost.search.index.segment import Array, Segment, build_segment
+from waypost.search.index.segment_reader import SegmentReader
+from waypost.search.kernels import words_fallback
+from waypost.search.ranking.candidates import (
+    LEXICAL_CANDIDATES,
+    SegmentHits,
+    SignalHits,
+    WeightedTerms,
+    find_again_by_words,
+)
 
-words = pytest.importorskip("waypost.compiled.words", reason="kernels are not compiled here")
+words = pytest.importorskip("waypost.search.kernels.words", reason="kernels are not compiled here")
 
 UNIT = float(np.float32(1 / 255))
 TERMS, KEYS = 300, 40
@@ -27,9 +32,9 @@ def made(count: int, seed: int) -> Segment:
     documents = []
     for number in range(count):
         terms = {min(int(dice.paretovariate(0.4)), TERMS) * 7919 << 40 for _ in range(dice.randint(0, 30))}
-        impacts = {term: dice.choice((1, 90, 90, 255)) + dice.choice((0, SAID)) for term in sorted(terms)}
+        impacts = {term: dice.choice((1, 90, 90, 255)) + dice.choice((0, IN_DESCRIPTION)) for term in sorted(terms)}
         documents.append(
-            Prepared(
+            IndexDocument(
                 id=f"agent-{seed}-{number}",
                 tier=number % 3,
                 owner=number % 5,
@@ -45,13 +50,13 @@ def made(count: int, seed: int) -> Segment:
                 fingerprint=np.zeros(4, dtype=np.uint64),
             )
         )
-    return build(documents)
+    return build_segment(documents)
 
 
 def tables(arrays: dict[str, Array], **costs: int) -> tuple[Any, Any]:
     """The kernel and its twin, for which few rows are many."""
-    given = {"said": SAID, "gather": 400, "prune_from": 200, "look_up": 2, **costs}
-    return words.Table(arrays, unit=UNIT, **given), plain_words.Table(arrays, unit=UNIT, **given)
+    given = {"said": IN_DESCRIPTION, "gather": 400, "prune_from": 200, "look_up": 2, **costs}
+    return words.Table(arrays, unit=UNIT, **given), words_fallback.Table(arrays, unit=UNIT, **given)
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -188,17 +193,17 @@ def test_what_is_not_there_cannot_be_asked_for() -> None:
 def test_what_is_in_use_is_looked_for_behind_deprecated_ones_also_among_very_many() -> None:
     """Whether few rows are looked at one by one, or many by the lists of their words."""
     for count in (700, 4200):
-        segment = build([_saying(number, is_deprecated=number % 8 > 0) for number in range(count)])
-        live, every = Live(segment), np.ones(count, dtype=np.bool_)
-        nothing = Found(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
-        finding = Finding(live, nothing, nothing, (), nothing)
-        found = find_by_words(finding, Weighted(segment, [0], [1.0], (0,)), every, count, LEXICAL)
+        segment = build_segment([_saying(number, is_deprecated=number % 8 > 0) for number in range(count)])
+        live, every = SegmentReader(segment), np.ones(count, dtype=np.bool_)
+        nothing = SignalHits(np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.float32))
+        finding = SegmentHits(live, nothing, nothing, (), nothing)
+        found = find_again_by_words(finding, WeightedTerms(segment, [0], [1.0], (0,)), every, count, LEXICAL_CANDIDATES)
         assert not segment.deprecated[found.by_words_in_use.rows].any()
-        assert len(found.by_words_in_use.rows) == min(LEXICAL, -(-count // 8))
+        assert len(found.by_words_in_use.rows) == min(LEXICAL_CANDIDATES, -(-count // 8))
 
 
-def _saying(number: int, *, is_deprecated: bool) -> Prepared:
-    return Prepared(
+def _saying(number: int, *, is_deprecated: bool) -> IndexDocument:
+    return IndexDocument(
         id=f"agent-{number}",
         tier=0,
         owner=0,

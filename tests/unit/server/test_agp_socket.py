@@ -11,7 +11,7 @@ import pytest_asyncio
 from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.trust.signing import adp_public_key, load_private_key
+from waypost.trust.keys.private_key import load_private_key, sign_adp_public_key
 
 OWN = "agent:registry.example.net"
 HOSTED = "agent:hosted.example.com"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 def document(agent: str) -> dict[str, object]:
     domain = agent.removeprefix("agent:")
-    public = adp_public_key(key_of(agent), domain)
+    public = sign_adp_public_key(key_of(agent), domain)
     return {
         "protocol": "ADP/1.1",
         "identity": {"id": agent, "domain": domain, "name": f"{domain} talks", "publicKey": public},
@@ -225,7 +225,7 @@ async def test_a_binary_frame_is_answered_with_an_error_before_the_connection_en
 
 
 async def test_strangers_of_one_address_are_few(bench: Bench) -> None:
-    sockets = [call(bench) for _ in range(limits.AGP_STRANGERS)]
+    sockets = [call(bench) for _ in range(limits.AGP_PENDING_HANDSHAKES)]
     for socket in sockets:
         assert (await socket.event())["type"] == "websocket.accept"
     async with call(bench) as late:

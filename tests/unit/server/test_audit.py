@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.trail_shapes import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
-from waypost.trust.canonical import canonical
-from waypost.trust.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
-from waypost.trust.merkle import is_consistent, is_included, leaf_hash
+from waypost.server.response_schemas import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
+from waypost.trust.audit.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
+from waypost.trust.audit.merkle import leaf_hash, verify_consistency, verify_inclusion
+from waypost.trust.signing_input import canonicalize
 
 AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"
@@ -138,14 +138,14 @@ async def test_proofs_convince_somebody_who_trusts_only_the_checkpoint(tmp_path:
         assert (empty.size, before.size, now.size) == (0, 300, 500)
         for first in (empty, before, now):
             proof = (await admin.get(f"/api/v1/audit/proof?from={first.size}&to={now.size}")).json()
-            assert is_consistent(first.size, now.size, _hashes(proof), first.root, now.root)
+            assert verify_consistency(first.size, now.size, _hashes(proof), first.root, now.root)
         for entry in (await _entries(admin))[::50]:
             for tree in (before, now):
                 if entry["number"] <= tree.size:
                     asked = {"entry": entry["number"], "size": tree.size}
                     proof = (await admin.get("/api/v1/audit/proof", params=asked)).json()
-                    leaf = leaf_hash(canonical(entry))
-                    assert is_included(leaf, entry["number"] - 1, tree.size, _hashes(proof), tree.root)
+                    leaf = leaf_hash(canonicalize(entry))
+                    assert verify_inclusion(leaf, entry["number"] - 1, tree.size, _hashes(proof), tree.root)
 
 
 def _lines(count: int) -> list[str]:
@@ -200,4 +200,4 @@ async def test_the_contents_of_old_entries_go_and_their_hashes_stay(tmp_path: Pa
         assert (page["entries"][0]["number"], page["oldest"], page["size"]) == (257, 257, 1400)
         now = await _checkpoint(admin)
         proof = (await admin.get("/api/v1/audit/proof?from=300")).json()
-        assert is_consistent(300, 1400, _hashes(proof), before.root, now.root)
+        assert verify_consistency(300, 1400, _hashes(proof), before.root, now.root)

@@ -22,10 +22,10 @@ from support.service import NOW, Bench, profile, service
 from support.sockets import socket_service
 from support.transports import Watched
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
-from waypost.server.described import FACE_ROUTES
-from waypost.server.lan import Lan
-from waypost.testing import MemoryNetwork
-from waypost.wire.announce import AgentQuery
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.server.api.announce.lan import LanBridge
+from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.transports.memory import MemoryNetwork
 
 PRIVATE, INTERNAL = "quagmirebird", "fenlantern"
 HIDDEN = {"private": PRIVATE, "internal": INTERNAL}
@@ -111,7 +111,7 @@ async def house(folder: Path) -> AsyncIterator[Bench]:
 
 
 def paths(bench: Bench) -> list[str]:
-    routes = [*bench.application.service.router.routes, *FACE_ROUTES]
+    routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
     found = {route.path for route in routes if route.method == "GET"} - set(STREAMS)
     found |= {"/api/v1/agents:export?as=profile", "/agents?signed=true", "/?q=sings", "/?part=found&q=sings"}
     named = [path.replace("{id}", agent_id) for path in found for agent_id in (*PLAIN_IDS.values(), *UUIDS.values())]
@@ -174,7 +174,7 @@ async def test_no_word_of_a_hidden_record_is_told_to_the_lan_or_a_bus(tmp_path: 
         network, watched = MemoryNetwork(bench.clock), Watched()
         listener = network.transport("listener")
         carriers = [network.transport("registry", name=carrier)]
-        lan = Lan(bench.registry, bench.application.renderer, carriers, anonymous_read=True, publish=True)
+        lan = LanBridge(bench.registry, bench.application.renderer, carriers, anonymous_read=True, publish=True)
         await lan.start()
         await listener.open()
         await listener.subscribe(watched)

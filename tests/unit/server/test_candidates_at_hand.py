@@ -10,11 +10,11 @@ from typing import Any
 from support.service import NOW, Bench, profile
 from waypost import samples
 from waypost.app.application import load_samples
-from waypost.app.building import build
-from waypost.model.registration import Brief, Entry
+from waypost.app.build import build
+from waypost.model.registration import CatalogEntry, RegistrationSummary
 from waypost.net.clock import ManualClock
 from waypost.settings import Settings
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 QUESTIONS = (
     "translate a document",
@@ -34,7 +34,7 @@ class CountingStore(SqliteStore):
 
     read = 0
 
-    async def briefs(self, entries: Sequence[Entry]) -> dict[str, Brief]:
+    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
         self.read += len(entries)
         return await super().briefs(entries)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from waypost.errors import InvalidParameter, PreconditionFailed
-from waypost.server.asgi import Message, Request
-from waypost.server.conditional import (
+from waypost.server.http.asgi import Message, Request
+from waypost.server.http.conditional_requests import (
     check_if_match,
-    http_date,
-    not_modified,
+    format_http_date,
+    is_not_modified,
     parse_http_date,
     parse_if_match,
     strong_etag,
@@ -44,7 +44,7 @@ def asked(**headers: str) -> Request:
     ],
 )
 def test_if_none_match_compares_weakly_and_passes_over_what_it_cannot_read(header: str, fresh: bool) -> None:
-    assert not_modified(asked(if_none_match=header), TAG, None, now=NOW) is fresh
+    assert is_not_modified(asked(if_none_match=header), TAG, None, now=NOW) is fresh
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,24 @@ def test_if_none_match_compares_weakly_and_passes_over_what_it_cannot_read(heade
 def test_a_read_that_names_its_version_is_given_no_other(header: str, passes: bool) -> None:
     request = asked(if_match=header, if_none_match='"x"')
     if passes:
-        assert not not_modified(request, TAG, None, now=NOW)
+        assert not is_not_modified(request, TAG, None, now=NOW)
     else:
         with pytest.raises(PreconditionFailed):
-            not_modified(request, TAG, None, now=NOW)
+            is_not_modified(request, TAG, None, now=NOW)
 
 
 def test_a_read_of_what_has_changed_since_a_date_is_refused() -> None:
-    earlier, later = http_date(NOW - 20).decode(), http_date(NOW - 10).decode()
-    assert not not_modified(asked(if_unmodified_since=later), TAG, NOW - 10.5, now=NOW)
-    assert not not_modified(asked(if_unmodified_since="yesterday"), TAG, NOW, now=NOW)
-    assert not not_modified(asked(if_match=TAG, if_unmodified_since=earlier), TAG, NOW, now=NOW)  # the tag decides
+    earlier, later = format_http_date(NOW - 20).decode(), format_http_date(NOW - 10).decode()
+    assert not is_not_modified(asked(if_unmodified_since=later), TAG, NOW - 10.5, now=NOW)
+    assert not is_not_modified(asked(if_unmodified_since="yesterday"), TAG, NOW, now=NOW)
+    assert not is_not_modified(asked(if_match=TAG, if_unmodified_since=earlier), TAG, NOW, now=NOW)  # the tag decides
     with pytest.raises(PreconditionFailed):
-        not_modified(asked(if_unmodified_since=earlier), TAG, NOW - 10, now=NOW)
+        is_not_modified(asked(if_unmodified_since=earlier), TAG, NOW - 10, now=NOW)
 
 
 def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
-    request = asked(if_none_match='"x"', if_modified_since=http_date(NOW).decode())
-    assert not not_modified(request, TAG, NOW - 10, now=NOW)
+    request = asked(if_none_match='"x"', if_modified_since=format_http_date(NOW).decode())
+    assert not is_not_modified(request, TAG, NOW - 10, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_the_date_is_not_looked_at_when_a_tag_is_sent() -> None:
     ],
 )
 def test_if_modified_since_reads_three_forms_and_ignores_invalid_and_future_dates(since: str, fresh: bool) -> None:
-    assert not_modified(asked(if_modified_since=since), TAG, NOW - 3600, now=NOW) is fresh
+    assert is_not_modified(asked(if_modified_since=since), TAG, NOW - 3600, now=NOW) is fresh
 
 
 def test_nothing_is_fresh_when_the_time_of_change_is_unknown() -> None:
-    assert not not_modified(asked(if_modified_since=http_date(NOW).decode()), TAG, None, now=NOW)
+    assert not is_not_modified(asked(if_modified_since=format_http_date(NOW).decode()), TAG, None, now=NOW)
 
 
 def test_a_date_is_written_in_whole_seconds_and_read_back() -> None:
-    assert http_date(784111777.9) == b"Sun, 06 Nov 1994 08:49:37 GMT"
+    assert format_http_date(784111777.9) == b"Sun, 06 Nov 1994 08:49:37 GMT"
     assert parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT") == 784111777.0
     assert parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=NOW) == 784111777.0
     assert parse_http_date("Sun Nov  6 08:49:37 1994") == 784111777.0
@@ -108,8 +108,8 @@ def test_a_tag_follows_the_bytes_and_the_media_type() -> None:
 
 
 def test_if_match_compares_strongly_and_refuses_what_it_cannot_read() -> None:
-    assert parse_if_match('"abc", "x"').names_strongly(TAG)
-    assert not parse_if_match('W/"abc"').names_strongly(TAG)
+    assert parse_if_match('"abc", "x"').matches_strongly(TAG)
+    assert not parse_if_match('W/"abc"').matches_strongly(TAG)
     check_if_match(None, None)
     check_if_match("*", TAG)
     for header, held in (('"x"', TAG), ("*", None), ('W/"abc"', TAG)):

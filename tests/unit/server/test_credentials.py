@@ -16,7 +16,7 @@ from support.server import running_server
 from support.service import profile, service
 from waypost import limits
 from waypost.model.credentials import ClientSubject
-from waypost.trust.tokens import peek_claims
+from waypost.trust.tokens.jwt import peek_claims
 
 AGENT = "6b7f2c1e-9a3d-4f5e-8b1a-2c3d4e5f6a7b"
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from waypost.server.asgi import decode_path
+from waypost.server.http.asgi import decode_path
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.dialects import CODECS
-from waypost.dialects.ard_catalog import catalog_schema
+from waypost.protocols.ard.catalog import catalog_schema
+from waypost.protocols.dialects import CODECS
 
 ALICE: dict[str, Any] = {
     "protocol": "ADP/1.1",

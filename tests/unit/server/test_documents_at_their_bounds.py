@@ -10,7 +10,7 @@ import pytest
 
 from support.service import profile, service
 from waypost import limits
-from waypost.dialects import CODECS
+from waypost.protocols.dialects import CODECS
 
 _LISTS = (
     "/.well-known/ai-catalog.json",

@@ -18,7 +18,7 @@ from support.service import NOW, Bench, profile, service
 from support.tokens import TokenIssuer
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import Issuer
-from waypost.trust.tokens import OWN_KEY_ID
+from waypost.trust.tokens.jwt import SERVICE_KEY_ID
 
 CASES = json.loads((Path(__file__).parents[2] / "vectors/jwt/jwt_cases.json").read_text())["cases"]
 IDP = TokenIssuer(NOW)
@@ -40,7 +40,7 @@ async def both_issuers(folder: Path) -> AsyncIterator[tuple[Bench, Outside, Toke
     async with outside() as canary, service(folder / "data", issuers=(outsider,)) as bench:
         key = load_pem_private_key((folder / "data/keys/token.pem").read_bytes(), None)
         assert isinstance(key, Ed25519PrivateKey)
-        yield bench, canary, TokenIssuer(NOW, "waypost", keys={"EdDSA": key}, kids={"EdDSA": OWN_KEY_ID})
+        yield bench, canary, TokenIssuer(NOW, "waypost", keys={"EdDSA": key}, kids={"EdDSA": SERVICE_KEY_ID})
 
 
 async def send(client: httpx.AsyncClient, token: str, method: str = "GET") -> httpx.Response:

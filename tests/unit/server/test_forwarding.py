@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from waypost.app import Application, build
-from waypost.server.asgi import Message, Receive, Scope, Send
-from waypost.server.forwarding import Forwarded
-from waypost.server.listening import INNER_SOCKET
-from waypost.server.metrics import Metrics
+from waypost.app.workers import WorkerTable
+from waypost.server.http.asgi import Message, Receive, Scope, Send
+from waypost.server.http.follower import LeaderApp
+from waypost.server.http.metrics import Metrics
+from waypost.server.http.server import WORKER_SOCKET
 from waypost.settings import Settings
-from waypost.workers.board import Board
 
 ANSWER = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\ndate: then\r\nx-own: yes\r\n\r\nok"
 
@@ -51,7 +51,7 @@ class Writer:
 @asynccontextmanager
 async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[Writer]:
     writer = Writer(answer)
-    server = await asyncio.start_unix_server(writer.take, data / INNER_SOCKET)
+    server = await asyncio.start_unix_server(writer.take, data / WORKER_SOCKET)
     try:
         yield writer
     finally:
@@ -61,7 +61,7 @@ async def writing(data: Path, answer: bytes = ANSWER) -> AsyncIterator[Writer]:
 @asynccontextmanager
 async def following(data: Path, answer: bytes = ANSWER) -> AsyncIterator[tuple[Application, Writer]]:
     """A process that follows, and what it takes for the one that writes."""
-    application = build(Settings(data=data, workers=2), place=Board(2).place(1))
+    application = build(Settings(data=data, workers=2), place=WorkerTable(2).place(1))
     assert application.upstream is not None
     async with writing(data, answer) as writer:
         try:
@@ -145,7 +145,7 @@ async def test_a_connection_that_the_other_side_ends_is_not(tmp_path: Path) -> N
 
 
 async def test_nobody_at_the_other_side_is_told_as_a_passing_trouble(tmp_path: Path) -> None:
-    application = build(Settings(data=tmp_path, workers=2), place=Board(2).place(1))
+    application = build(Settings(data=tmp_path, workers=2), place=WorkerTable(2).place(1))
     sent = await ask(application, b"", method="DELETE")
     assert sent[0]["status"] == 503
     assert (b"retry-after", b"1") in sent[0]["headers"]
@@ -180,7 +180,7 @@ async def test_the_origin_is_believed_on_the_inner_socket() -> None:
         "scheme": "http",
         "headers": [(b"waypost-origin", b"https 4711 2001:db8::7"), (b"host", b"agents.example")],
     }
-    await Forwarded(seen, Metrics())(scope, None, None)  # type: ignore[arg-type]
+    await LeaderApp(seen, Metrics())(scope, None, None)  # type: ignore[arg-type]
     assert (seen.scope["scheme"], seen.scope["client"]) == ("https", ("2001:db8::7", 4711))
     assert seen.scope["headers"] == [(b"host", b"agents.example")]
 
@@ -193,9 +193,9 @@ async def test_a_client_cannot_speak_as_a_process(tmp_path: Path) -> None:
     passed = [tuple(line.split(b": ", 1)) for line in writer.requests[0].split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
     seen, metrics = Seen(), Metrics()
     scope = {"type": "http", "raw_path": b"/report", "headers": passed}
-    await Forwarded(seen, metrics)(scope, None, None)  # type: ignore[arg-type]
+    await LeaderApp(seen, metrics)(scope, None, None)  # type: ignore[arg-type]
     assert seen.scope["raw_path"] == b"/report"
-    assert metrics.watchers_elsewhere == 0
+    assert metrics.remote_watchers == 0
 
 
 def test_what_ended_processes_counted_stays_counted() -> None:
@@ -203,16 +203,16 @@ def test_what_ended_processes_counted_stays_counted() -> None:
     for metrics, times in ((shown, 1), (first, 2), (second, 4)):
         for _ in range(times):
             metrics.count("GET", "/healthz", 200)
-    shown.take_over(first.report(1, 100, 3))
-    shown.take_over(second.report(1, 101, 5))
+    shown.merge_report(first.report(1, 100, 3))
+    shown.merge_report(second.report(1, 101, 5))
     assert b'route="/healthz",status="200"} 7\n' in shown.render({})
-    assert shown.watchers_elsewhere == 5
+    assert shown.remote_watchers == 5
 
 
 def test_open_websockets_of_all_processes_are_added_up() -> None:
     shown, other = Metrics(), Metrics()
-    shown.show_sessions(lambda: 2)
-    other.show_sessions(lambda: 3)
-    shown.take_over(other.report(1, 100, 0))
+    shown.observe_sessions(lambda: 2)
+    other.observe_sessions(lambda: 3)
+    shown.merge_report(other.report(1, 100, 0))
     shown.show("one_more", "A figure.", lambda: 7)
     assert {name: value for name, (_, value) in shown.gauges().items()} == {"websocket_sessions": 5, "one_more": 7}

@@ -11,7 +11,7 @@ import pytest
 
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.server.trail_shapes import DIFF, HISTORY
+from waypost.server.response_schemas import DIFF, HISTORY
 
 AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from support.service import profile, service
-from waypost.client.key_files import make_key
+from waypost.client.identity import make_key
 from waypost.errors import InvalidParameter
-from waypost.server.hosted_keys import HostedKeys, key_file
+from waypost.server.hosted_agents.keys import HostedKeys, hosted_key_path
 
 OWN = make_key("ed25519")
 
@@ -31,7 +31,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     again = _keys(tmp_path).ensure("ALICE.example.com")
     assert again is not None
     assert again.public.key_id == made.public.key_id
-    path = key_file(tmp_path, "alice.example.com")
+    path = hosted_key_path(tmp_path, "alice.example.com")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["alice.example.com.pem"]
 
@@ -39,7 +39,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_key_that_is_replaced_or_removed_counts_at_once(tmp_path: Path) -> None:
     keys, other = _keys(tmp_path), make_key("ed25519")
     keys.ensure("alice.example.com")
-    path = key_file(tmp_path, "alice.example.com")
+    path = hosted_key_path(tmp_path, "alice.example.com")
     fresh = path.with_name("fresh")
     fresh.write_bytes(other.pem())
     fresh.replace(path)
@@ -52,7 +52,7 @@ def test_a_key_that_is_replaced_or_removed_counts_at_once(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["rsa", "p-256"])
 def test_a_key_that_adp_has_no_name_for_is_none(tmp_path: Path, kind: str) -> None:
-    path = key_file(tmp_path, "alice.example.com")
+    path = hosted_key_path(tmp_path, "alice.example.com")
     path.parent.mkdir(parents=True)
     path.write_bytes(make_key(kind).pem())
     keys = _keys(tmp_path)
@@ -73,7 +73,7 @@ async def test_hosting_makes_the_key_that_is_not_there(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         admin = bench.admin()
         await admin.post("/api/v1/agents", json=profile("urn:agent:one"))
-        path = key_file(tmp_path, "one.example.com")
+        path = hosted_key_path(tmp_path, "one.example.com")
         assert not path.exists()
         answer = await admin.post("/api/v1/agents/urn%3Aagent%3Aone:host", json={"domain": "one.example.com"})
         assert answer.status_code == 200, answer.text

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from support.service import Bench, profile, service
-from waypost.server.described import FACE_ROUTES
+from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 
 NAUGHTY = json.loads((Path(__file__).parents[2] / "vectors/blns/blns.json").read_text())
 SYNTAX = ("' OR 1=1 --", '"; DROP TABLE agents; --', "NEAR(a b)", "name:*", "a* AND NOT b", "{a b} : c", "^x", "%", "_")
@@ -106,7 +106,7 @@ async def test_the_method_of_a_request_is_the_one_it_came_with(bench: Bench) -> 
 
 async def test_no_page_of_another_site_reads_with_a_credential(bench: Bench) -> None:
     """H12: everybody's leave and a credential never go together, and a site is never just echoed."""
-    routes = [*bench.application.service.router.routes, *FACE_ROUTES]
+    routes = [*bench.application.service.router.routes, *MOUNTED_ROUTES]
     paths = {route.path.replace("{id}", "known") for route in routes if not route.path.endswith(("/watch", "/stream"))}
     assert len(paths) > 30
     for client in (bench.anonymous(), bench.as_("alice"), bench.admin()):

@@ -8,9 +8,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from waypost.server.asgi import Receive, Response, Scope, Send
-from waypost.server.connection import GuardedProtocol
-from waypost.server.listening import config_of
+from waypost.server.http.asgi import Receive, Response, Scope, Send
+from waypost.server.http.connection import HttpConnection
+from waypost.server.http.server import uvicorn_config
 
 
 class Transport(asyncio.Transport):
@@ -47,10 +47,10 @@ class Line:
             await self.gate.wait()
             await Response(200, b"answer").send(send)
 
-        config: uvicorn.Config = config_of(answer)
+        config: uvicorn.Config = uvicorn_config(answer)
         config.timeout_keep_alive = idle_seconds
         config.load()
-        self.protocol = GuardedProtocol(config=config, server_state=ServerState(), app_state={})
+        self.protocol = HttpConnection(config=config, server_state=ServerState(), app_state={})
         self.protocol.connection_made(self.transport)
 
     async def until(self, what: bytes) -> None:

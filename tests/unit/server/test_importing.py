@@ -15,13 +15,13 @@ from support.outside import Outside, answer, outside
 from support.ports import free_port
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.dialects import CODECS
 from waypost.errors import FetchFailed
 from waypost.model.principal import Principal
-from waypost.net.addresses import AddressPolicy
-from waypost.net.fetching import SafeFetcher
-from waypost.net.resolution import Resolver
-from waypost.registry.importing import Importer, Wanted
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.fetcher import SafeFetcher
+from waypost.protocols.dialects import CODECS
+from waypost.registry.importer import Importer, ImportRequest
 
 FETCH = "/api/v1/agents:fetch"
 WRITER = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
@@ -64,7 +64,7 @@ async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Outsid
     assert agent["document"] == document
     assert agent["trust"]["level"] == "self_asserted"
     assert "existing" not in agent
-    assert bench.registry.catalogue.resolve(document["id"]) is None
+    assert bench.registry.catalog.resolve(document["id"]) is None
 
 
 async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Outside) -> None:
@@ -112,7 +112,7 @@ async def test_only_what_was_shown_is_saved(bench: Bench, site: Outside) -> None
     site.json("/agent.json", profile("https://agents.example.net/second"))
     changed = await fetch(bench.admin(), url, save=True, digest=digest)
     assert changed.status_code == 412
-    assert len(bench.registry.catalogue) == 0
+    assert len(bench.registry.catalog) == 0
     fresh = (await fetch(bench.admin(), url)).json()["digest"]
     assert (await fetch(bench.admin(), url, save=True, digest=fresh)).status_code == 200
 
@@ -221,7 +221,7 @@ async def test_a_denied_number_is_told_with_the_setting_that_lifts_it(bench: Ben
 
 @pytest.fixture
 def importer(bench: Bench, names: DnsServer) -> Importer:
-    fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), Resolver(names.address, timeout_seconds=20.0))
+    fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), StubResolver(names.address, timeout_seconds=20.0))
     return Importer(bench.registry, fetcher, discreet_seconds=0.4)
 
 
@@ -237,7 +237,7 @@ async def test_behind_a_name_denied_closed_and_missing_look_alike_to_who_is_not_
     for name in ("denied", "metadata", "closed", "missing"):
         began = time.monotonic()
         with pytest.raises(FetchFailed) as refusal:
-            await importer.find(WRITER, Wanted(url=f"http://{name}.test:{closed}/agent.json"))
+            await importer.find(WRITER, ImportRequest(url=f"http://{name}.test:{closed}/agent.json"))
         assert time.monotonic() - began > 0.39, "it is told at once"
         told.add((refusal.value.message, refusal.value.hint, refusal.value.path, str(refusal.value.details)))
     assert len(told) == 1

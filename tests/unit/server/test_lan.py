@@ -16,15 +16,16 @@ from support.transports import Watched, asked, eventually, said
 from waypost import limits
 from waypost.errors import ConfigurationError, RateLimited, Replayed, WaypostError
 from waypost.model.json import JsonObject
-from waypost.registry.engine import Registry
-from waypost.server.lan import Lan
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.registry.registry import Registry
+from waypost.server.api.announce.lan import LanBridge
 from waypost.settings import Settings
-from waypost.testing import ManualClock, MemoryNetwork
-from waypost.transports.port import Anybody, Heard
+from waypost.transports.memory import MemoryNetwork
+from waypost.transports.port import MessageContext, UnknownSender
 from waypost.transports.udp import UdpTransport
-from waypost.wire.announce import AgentQuery, parse_wanted
 
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 
 
 def lan(**more: Any) -> dict[str, Any]:
@@ -42,7 +43,7 @@ async def test_what_is_heard_is_registered_with_its_source_and_expires_by_its_tt
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 10)
         admin = bench.admin()
-        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await eventually(lambda: len(bench.registry.catalog) == 1)
         judged = (await admin.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
         assert judged["trust"]["level"] == "verified"
         assert [document["via"] for document in judged["documents"]] == ["udp"]
@@ -63,7 +64,7 @@ async def test_the_allow_list_holds_on_the_lan_and_refusals_are_silent(tmp_path:
         assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
         assert (await admin.post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
         await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await eventually(lambda: len(bench.registry.catalog) == 1)
         await transport.close()
 
 
@@ -74,7 +75,7 @@ async def test_a_replay_another_key_and_a_broken_signature_change_nothing(tmp_pa
         transport = end(settings, bench.clock)
         await transport.open()
         await transport.announce(announcement(key("a"), seq=5, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await eventually(lambda: len(bench.registry.catalog) == 1)
         await transport.announce(announcement(key("a"), seq=4, at=NOW, capabilities={"old": "1"}), 30)
         await transport.announce(announcement(key("mallory"), seq=9, at=NOW, capabilities={"evil": "1"}), 30)
         broken = announcement(key("a"), seq=10, at=NOW)
@@ -117,7 +118,7 @@ async def test_one_agent_may_come_by_the_lan_and_by_http(tmp_path: Path) -> None
         transport, ada = end(settings, bench.clock), bench.as_("ada")
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalogue) == 1)
+        await eventually(lambda: len(bench.registry.catalog) == 1)
         whole = announcement(key("a"), seq=2, at=NOW, metadata={"description": "All of it."})
         assert (await announce(ada, whole)).status_code == 200
         await transport.announce(announcement(key("a"), seq=3, at=NOW), 30)
@@ -161,7 +162,7 @@ async def test_public_agents_are_told_to_the_lan_as_they_were_signed_and_private
     async with service(tmp_path, trust_mode="tofu") as bench:
         network, watched = MemoryNetwork(bench.clock), Watched()
         listener, carrier = network.transport("listener"), network.transport("registry", name="mdns")
-        lan = Lan(bench.registry, bench.application.renderer, [carrier], publish=True)
+        lan = LanBridge(bench.registry, bench.application.renderer, [carrier], publish=True)
         await lan.start()
         await listener.open()
         await listener.subscribe(watched)
@@ -221,48 +222,48 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
     """L3: whoever is there says it again."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
-        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
-        ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(limits.LAN_WAITING + 20)]
+        made = LanBridge(bench.registry, bench.application.renderer, [network.transport("registry")])
+        ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(limits.LAN_QUEUE + 20)]
         said_at_once = [announcement(key("a"), seq=1, at=NOW, agent_id=agent_id) for agent_id in ids]
 
         async def refused(sources: int, some: list[JsonObject]) -> int:
-            hows = [Heard(transport="udp", source=f"10.0.0.{number % sources}") for number in range(len(some))]
+            hows = [MessageContext(transport="udp", source=f"10.0.0.{number % sources}") for number in range(len(some))]
             heard = (made.hear(each, how) for each, how in zip(some, hows, strict=True))
             outcomes = await asyncio.gather(*heard, return_exceptions=True)
             assert {type(each) for each in outcomes} <= {RateLimited, type(None)}
             return sum(each is not None for each in outcomes)
 
-        assert await refused(1, said_at_once[:100]) == 100 - limits.LAN_WAITING_OF_SOURCE
+        assert await refused(1, said_at_once[:100]) == 100 - limits.LAN_QUEUE_PER_SOURCE
         assert await refused(20, said_at_once) == 20
         assert await refused(1, said_at_once[-20:]) == 0
-        assert len(bench.registry.catalogue) == len(ids)
+        assert len(bench.registry.catalog) == len(ids)
 
 
-class FoundOut(Anybody):
+class FoundOut(UnknownSender):
     """A source that is found to flood when the first agent of it is registered."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def is_flood(self) -> bool:
-        return len(self._registry.catalogue) > 0
+        return len(self._registry.catalog) > 0
 
 
 async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_path: Path) -> None:
     """L3."""
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
-        made = Lan(bench.registry, bench.application.renderer, [])
-        how = Heard(transport="udp", source="10.0.0.1", sender=FoundOut(bench.registry))
+        made = LanBridge(bench.registry, bench.application.renderer, [])
+        how = MessageContext(transport="udp", source="10.0.0.1", sender=FoundOut(bench.registry))
         ids = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(20)]
         heard = (made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=agent_id), how) for agent_id in ids)
         outcomes = await asyncio.gather(*heard, return_exceptions=True)
         assert [type(each) for each in outcomes] == [type(None)] + [RateLimited] * 19
-        other = Heard(transport="udp", source="10.0.0.2")
+        other = MessageContext(transport="udp", source="10.0.0.2")
         await made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=ids[-1]), other)
-        assert len(bench.registry.catalogue) == 2
+        assert len(bench.registry.catalog) == 2
 
 
-class FoundOutSoon(Anybody):
+class FoundOutSoon(UnknownSender):
     def __init__(self) -> None:
         self._is_found = False
         asyncio.get_running_loop().call_soon(self._find)
@@ -277,14 +278,14 @@ class FoundOutSoon(Anybody):
 async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_found_out(tmp_path: Path) -> None:
     """L3. One that was heard of does not: its lease may be about to end."""
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
-        made = Lan(bench.registry, bench.application.renderer, [])
+        made = LanBridge(bench.registry, bench.application.renderer, [])
         words = announcement(key("a"), seq=1, at=NOW)
         with pytest.raises(RateLimited, match="floods"):
-            await made.hear(words, Heard(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
-        await made.hear(words, Heard(transport="udp", source="10.0.0.1"))
+            await made.hear(words, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        await made.hear(words, MessageContext(transport="udp", source="10.0.0.1"))
         again = announcement(key("a"), seq=2, at=NOW)
-        await made.hear(again, Heard(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
-        assert len(bench.registry.catalogue) == 1
+        await made.hear(again, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
+        assert len(bench.registry.catalog) == 1
 
 
 async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(
@@ -293,8 +294,8 @@ async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_somet
     """An agent that was withdrawn does not come back by what it said before."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
-        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
-        how, admin = Heard(transport="udp", source="x"), bench.admin()
+        made = LanBridge(bench.registry, bench.application.renderer, [network.transport("registry")])
+        how, admin = MessageContext(transport="udp", source="x"), bench.admin()
         words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
         for _ in range(12):  # for two minutes, also past the time after which it is judged again
             await made.hear(words, how)
@@ -315,8 +316,8 @@ async def test_the_same_words_again_are_old_after_five_minutes(tmp_path: Path) -
     """P-17."""
     network = MemoryNetwork(ManualClock(NOW))
     async with service(tmp_path, trust_mode="tofu", store="sqlite") as bench:
-        made = Lan(bench.registry, bench.application.renderer, [network.transport("registry")])
-        how = Heard(transport="udp", source="x")
+        made = LanBridge(bench.registry, bench.application.renderer, [network.transport("registry")])
+        how = MessageContext(transport="udp", source="x")
         words = {**announcement(key("a"), seq=1, at=NOW), "ttl": 10}
         for _ in range(limits.ANNOUNCE_PAST_SECONDS // 9):
             await made.hear(words, how)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from support.service import Bench, profile, service
-from waypost.wire.mcp import HANDSHAKE, MODERN, routing_headers
+from waypost.protocols.mcp.messages import HANDSHAKE, MODERN, routing_headers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

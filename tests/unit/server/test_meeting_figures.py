@@ -10,7 +10,7 @@ from support.service import profile, service
 async def test_a_service_that_can_keep_no_tasks_is_not_ready(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         assert (await bench.anonymous().get("/readyz")).status_code == 200
-        await bench.application.keeper.close()
+        await bench.application.key_value_store.close()
         refused = await bench.anonymous().get("/readyz")
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "5"

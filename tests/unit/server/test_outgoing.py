@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from waypost import limits
-from waypost.server.outgoing import Departures, Outgoing, departures_of
+from waypost.server.http.outgoing import Departures, Outgoing, departures_of
 
 
 class Transport(asyncio.Transport):

@@ -11,10 +11,10 @@ import pytest
 
 from support.service import profile, service
 from waypost import limits
-from waypost.dialects import CODECS
 from waypost.model.names import slug
-from waypost.server.auth import ADMIN
-from waypost.server.shapes import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
+from waypost.protocols.dialects import CODECS
+from waypost.server.auth.authenticator import ADMIN
+from waypost.server.response_schemas import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
 
 A2A = {
     "name": "Route Planner",

@@ -18,9 +18,9 @@ from support.service import Bench, profile, service
 from waypost import limits
 from waypost.model.names import slug
 from waypost.model.record import AgentRecord, Binding
-from waypost.server.page.changes import RecentChanges
-from waypost.server.page.markup import data_block, el, outside_link
-from waypost.server.page.snippets import snippets_of
+from waypost.server.web.agent_page import snippets_of
+from waypost.server.web.markup import el, external_link, json_script
+from waypost.server.web.recent_changes import RecentChanges
 
 HOSTILE = "https://x.example/'\"$(touch /tmp/x)`id`\\ &;|<b>\u202e"
 
@@ -45,12 +45,12 @@ def test_a_text_is_escaped_wherever_it_is_put() -> None:
     "url", ["javascript:alert(1)", "JaVaScRiPt:x", "data:text/html,x", "//evil", "ws://x", "https://\u202e"]
 )
 def test_only_addresses_of_pages_and_letters_become_links(url: str) -> None:
-    assert "href" not in outside_link(url)
-    assert 'href="https://a.example/"' in outside_link("https://a.example/")
+    assert "href" not in external_link(url)
+    assert 'href="https://a.example/"' in external_link("https://a.example/")
 
 
 def test_a_block_of_json_ends_where_it_should() -> None:
-    block = data_block({"a": "</script><!--&\u2028"}, "application/ld+json")
+    block = json_script({"a": "</script><!--&\u2028"}, "application/ld+json")
     inside = block.removeprefix('<script type="application/ld+json">').removesuffix("</script>")
     assert json.loads(inside) == {"a": "</script><!--&\u2028"}
     assert not set(inside) & set("<>&\u2028\u2029")
@@ -218,7 +218,7 @@ async def test_what_is_saved_is_what_was_shown(tmp_path: Path) -> None:
         looked = await client.post("/register", data={**fields, "do": "look"})
         assert looked.status_code == 200
         assert f'name="digest" value="{digest}"' in looked.text
-        assert bench.registry.catalogue.resolve("urn:x:a") is None
+        assert bench.registry.catalog.resolve("urn:x:a") is None
         for wrong in ({"do": "save"}, {"do": "save", "digest": "0" * 64}):
             assert (await client.post("/register", data={**fields, **wrong})).status_code == 412
         saved = await client.post("/register", data={**fields, "do": "save", "digest": digest})

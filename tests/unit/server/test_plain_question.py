@@ -10,15 +10,15 @@ from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import parse_object
 from waypost.model.query import Query
-from waypost.server.plain_question import find_plain_question
-from waypost.server.profile import parse_query
+from waypost.server.api.profile.api import parse_discovery_request
+from waypost.server.api.profile.plain_question import find_plain_question
 
 _BYTES = b'"{}[]:,0123456789.eE-+ \n\t\x0b\x00\xff\xc3\xed\xa0\\/untrlimqey'
 
 
 def strictly(data: bytes) -> tuple[Query, list[str]] | None:
     try:
-        return parse_query(parse_object(data))
+        return parse_discovery_request(parse_object(data))
     except WaypostError:
         return None
 

@@ -15,8 +15,8 @@ import pytest
 
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.server.described import FACE_ROUTES
-from waypost.server.routes import Route
+from waypost.server.api.mounted_routes import MOUNTED_ROUTES
+from waypost.server.http.routing import Route
 
 # Two names of one length: the answers about both must be equal but for the name.
 HIDDEN, UNKNOWN = "https://agents.example/id/hidden-1", "https://agents.example/id/absent-1"
@@ -54,7 +54,7 @@ class Callers:
 
     def routes(self) -> list[Route]:
         """Those that name one agent in their path. Registrations are asked about by themselves."""
-        found = [*self.bench.application.service.router.routes, *FACE_ROUTES]
+        found = [*self.bench.application.service.router.routes, *MOUNTED_ROUTES]
         return [route for route in found if "agents/{id}" in route.path and route.operation != "register"]
 
     async def ask(self, caller: str, route: Route, agent_id: str) -> httpx.Response:

@@ -26,9 +26,9 @@ from bench.twins import TAGS, WORDS, twins
 import waypost
 from support.service import Bench, profile, service
 from waypost.model.principal import Principal
-from waypost.registry.changes import Seen
-from waypost.search.reading import read
-from waypost.search.text import query_terms
+from waypost.registry.change_log import WatchEvent
+from waypost.search.text.analyzer import query_terms
+from waypost.search.text.query_analysis import analyze_query
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Pair = tuple[Bench, Bench]
@@ -197,7 +197,7 @@ async def steps(client: httpx.AsyncClient, ask: Ask) -> Counter[str]:
             calls[f"{frame.f_code.co_filename.removeprefix(SOURCE)}:{frame.f_code.co_qualname}"] += 1
 
     query_terms.cache_clear()  # of the process, which in life only one of the two has
-    read.cache_clear()
+    analyze_query.cache_clear()
     before = sys.getprofile()
     sys.setprofile(note)
     try:
@@ -238,7 +238,7 @@ async def test_no_event_tells_of_them(pair: Pair) -> None:
         await bench.as_("owner").post("/api/v1/agents", json=profile("last"))
         async with asyncio.timeout(60):
             async for item in stream:
-                assert isinstance(item, Seen)
+                assert isinstance(item, WatchEvent)
                 events.append((item.type, item.event.id, item.event.shown or item.event.etag, item.event.at))
                 if item.event.id == "last":
                     break

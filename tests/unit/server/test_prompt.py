@@ -14,10 +14,10 @@ from uvicorn.server import ServerState
 from support.service import service
 from waypost import limits
 from waypost.model.credentials import Issuer
-from waypost.server import prompt
-from waypost.server.asgi import Receive, Request, Response, Scope, Send, take_whole
-from waypost.server.connection import GuardedProtocol
-from waypost.server.listening import config_of
+from waypost.server.http import prompt
+from waypost.server.http.asgi import Receive, Request, Response, Scope, Send, take_fast_path
+from waypost.server.http.connection import HttpConnection
+from waypost.server.http.server import uvicorn_config
 
 
 class Application:
@@ -42,7 +42,7 @@ class Application:
             assert asyncio.current_task() is not None
         body = await request.body() if request.method == "POST" else b""
         told = b"%b %b %d" % (scope["raw_path"], where, len(body))
-        whole = take_whole(scope)
+        whole = take_fast_path(scope)
         response = Response(200, told)
         if whole is None or not whole(200, response.headers, told):
             await response.send(send)
@@ -50,11 +50,11 @@ class Application:
 
 @asynccontextmanager
 async def connected(app: Application) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, ServerState]]:
-    config = config_of(app)
+    config = uvicorn_config(app)
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
-        lambda: GuardedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: HttpConnection(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from support.service import NOW, service
-from waypost.server.conditional import http_date
+from waypost.server.http.conditional_requests import format_http_date
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 async def test_schemas_the_description_and_its_page_are_dated_and_sent_once(client: httpx.AsyncClient) -> None:
     for path in ("/schemas/profile.json", "/openapi.json", "/docs"):
         first = await client.get(path)
-        assert first.headers["last-modified"] == http_date(NOW).decode()
+        assert first.headers["last-modified"] == format_http_date(NOW).decode()
         assert first.headers["etag"].startswith('"')
         for known in (
             {"If-None-Match": first.headers["etag"]},

@@ -14,7 +14,7 @@ from support.faces import house
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.model.principal import Principal
-from waypost.registry.changes import Seen
+from waypost.registry.change_log import WatchEvent
 
 PRIVATE = {"Waypost-Visibility": "private"}
 SECRET = profile("secret", name="Secret falcon", tags=["hush"], description="Knows falcons.")
@@ -87,7 +87,7 @@ async def until_public(stream: AsyncIterator[Any]) -> list[tuple[str, str, str]]
     found: list[tuple[str, str, str]] = []
     async with asyncio.timeout(60):
         async for item in stream:
-            if isinstance(item, Seen):
+            if isinstance(item, WatchEvent):
                 etag = item.event.shown_before if item.type == "withdrawn" else item.event.shown or item.event.etag
                 found.append((item.type, item.event.id, etag or ""))
                 if item.event.id == "public":

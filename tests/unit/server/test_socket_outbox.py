@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from waypost import limits
-from waypost.server.asgi import Message
-from waypost.server.socket_outbox import Closing, Outbox
+from waypost.server.api.announce.websocket import SendQueue, SessionClosed
+from waypost.server.http.asgi import Message
 
 
 class Reader:
@@ -23,13 +23,13 @@ class Reader:
         self.taken.append(message["bytes"])
 
 
-async def fill(outbox: Outbox, data: bytes) -> tuple[int, Closing]:
+async def fill(outbox: SendQueue, data: bytes) -> tuple[int, SessionClosed]:
     """How much fits, and how it ends."""
     count = 0
     while True:
         try:
             await outbox.put(data, "s", f"c{count}")
-        except Closing as told:
+        except SessionClosed as told:
             return count, told
         count += 1
 
@@ -39,7 +39,7 @@ async def fill(outbox: Outbox, data: bytes) -> tuple[int, Closing]:
     [(10, limits.SOCKET_QUEUE_MESSAGES), (64 * 1024, limits.SOCKET_QUEUE_BYTES // (64 * 1024))],
 )
 async def test_a_reader_that_takes_nothing_holds_up_a_bounded_number_of_messages(size: int, most: int) -> None:
-    outbox, reader = Outbox(stall_seconds=0.05), Reader()
+    outbox, reader = SendQueue(stall_seconds=0.05), Reader()
     outbox.sent["s"] = "start"
     draining = asyncio.create_task(outbox.drain(reader.send))
     count, told = await fill(outbox, b"x" * size)
@@ -52,7 +52,7 @@ async def test_a_reader_that_takes_nothing_holds_up_a_bounded_number_of_messages
 
 
 async def test_what_waits_leaves_in_order_and_the_cursor_follows_what_left() -> None:
-    outbox, reader = Outbox(), Reader()
+    outbox, reader = SendQueue(), Reader()
     reader.may.set()
     draining = asyncio.create_task(outbox.drain(reader.send))
     said = [str(number).encode() for number in range(3 * limits.SOCKET_QUEUE_MESSAGES)]

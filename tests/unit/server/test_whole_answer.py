@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from uvicorn.server import ServerState
 
-from waypost.server.asgi import App, Headers, Receive, Request, Response, Scope, Send, take_whole
-from waypost.server.connection import GuardedProtocol
-from waypost.server.listening import config_of
+from waypost.server.http.asgi import App, Headers, Receive, Request, Response, Scope, Send, take_fast_path
+from waypost.server.http.connection import HttpConnection
+from waypost.server.http.server import uvicorn_config
 
 _ANSWERS: dict[str, tuple[int, bytes, Headers]] = {
     "/agent": (200, b'{"id": "a"}', [(b"etag", b'"a"'), (b"x-note", b"a\tb")]),
@@ -27,7 +27,7 @@ _SPLIT: Headers = [(b"location", b"/a\r\nset-cookie: b")]
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers in one step, or in parts below /parts; `/split` holds what would end its line."""
-    whole = take_whole(scope)
+    whole = take_fast_path(scope)
     assert whole is not None
     path = scope["path"]
     if path == "/split":
@@ -40,17 +40,17 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
         answer.body = body
         await answer.send(send, head=Request(scope, receive).method == "HEAD")
     else:
-        assert take_whole(scope) is None
+        assert take_fast_path(scope) is None
 
 
 @asynccontextmanager
 async def _connected(app: App = _app) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    config = config_of(app)
+    config = uvicorn_config(app)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: GuardedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: HttpConnection(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

@@ -15,8 +15,8 @@ import pytest
 from support.authority import Authority
 from support.service import Bench, profile, service
 from waypost import Client
-from waypost.dialects.adp_schema import EXAMPLES
-from waypost.server.zones import SHAPE
+from waypost.protocols.adp.schema import EXAMPLES
+from waypost.server.api.dns_aid.zone import ZONE_SCHEMA
 
 DESK = "desk.example.com"
 ZONE = f"/api/v1/agents/{DESK}:zone"
@@ -40,7 +40,7 @@ async def _zone(bench: Bench, path: str = ZONE, **params: Any) -> dict[str, Any]
     answer = await bench.as_("alice").get(path, params=params)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
-    jsonschema.validate(found, SHAPE)
+    jsonschema.validate(found, ZONE_SCHEMA)
     return found
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from waypost.stores.read_ahead import read_ahead
+from waypost.app.application import prefetch_files
 
 
 def resident_pages(path: Path) -> int:
@@ -32,7 +32,7 @@ def test_what_was_not_in_memory_is_afterwards(tmp_path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    assert read_ahead([path]) == 64 * mmap.PAGESIZE
+    assert prefetch_files([path]) == 64 * mmap.PAGESIZE
     until = time.monotonic() + 20
     while resident_pages(path) < 64 and time.monotonic() < until:
         time.sleep(0)  # it is on its way
@@ -42,7 +42,7 @@ def test_what_was_not_in_memory_is_afterwards(tmp_path: Path) -> None:
 def test_what_is_not_there_or_no_file_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
-    assert read_ahead([tmp_path / "nowhere", tmp_path, path]) >= 100
+    assert prefetch_files([tmp_path / "nowhere", tmp_path, path]) >= 100
 
 
 def test_more_than_there_is_room_for_is_left_alone(tmp_path: Path) -> None:
@@ -50,4 +50,4 @@ def test_more_than_there_is_room_for_is_left_alone(tmp_path: Path) -> None:
     with vast.open("wb") as file:
         file.truncate(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # a hole: it takes no room on the disk
     small.write_bytes(b"x" * 100)
-    assert read_ahead([vast, small]) == 100
+    assert prefetch_files([vast, small]) == 100

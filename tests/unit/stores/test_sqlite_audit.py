@@ -10,10 +10,10 @@ import pytest
 
 from support.stored import NOW, Listener
 from waypost.errors import StoreUnavailable
-from waypost.model.audit import read_leaf
+from waypost.model.events import read_leaf
 from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision
-from waypost.stores.sqlite import SqliteStore
-from waypost.trust.merkle import leaf_hash, root_of
+from waypost.stores.sqlite.store import SqliteStore
+from waypost.trust.audit.merkle import leaf_hash, merkle_root
 
 
 class Trouble:
@@ -51,5 +51,5 @@ async def test_entries_of_a_lost_transaction_leave_no_trace(tmp_path: Path, poin
     assert [read_leaf(leaf).number for leaf in leaves] == list(range(1, before + 6))
     assert not any(b"lost" in leaf for leaf in leaves)
     assert not any(name.startswith("lost") for name in (*told, *(name for name, _ in await store.notes(""))))
-    assert await store.audit_hashes([(0, len(leaves))]) == [root_of(list(map(leaf_hash, leaves)))]
+    assert await store.audit_hashes([(0, len(leaves))]) == [merkle_root(list(map(leaf_hash, leaves)))]
     await store.close()

@@ -11,8 +11,8 @@ import pytest
 
 from support.stored import Listener, everything, make_registration, put
 from waypost.errors import ConfigurationError, StoreUnavailable
-from waypost.stores.sqlite import SqliteStore
-from waypost.stores.sqlite_schema import FILE_NAME, MIGRATIONS, migrate, open_writer
+from waypost.stores.sqlite.database import FILE_NAME, MIGRATIONS, migrate, open_writer
+from waypost.stores.sqlite.store import SqliteStore
 
 
 def _nothing(_: str) -> None:

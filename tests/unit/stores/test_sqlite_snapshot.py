@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from support.stored import Listener, make_registration, make_source, put, renew, withdraw
-from waypost.model.registration import Entry
-from waypost.stores.sqlite import SqliteStore
-from waypost.stores.sqlite_schema import FILE_NAME, open_reader
-from waypost.stores.sqlite_snapshot import read_snapshot
+from waypost.model.registration import CatalogEntry
+from waypost.stores.sqlite.database import FILE_NAME, open_reader
+from waypost.stores.sqlite.snapshot import read_snapshot
+from waypost.stores.sqlite.store import SqliteStore
 
 AGENTS = 60
 
@@ -36,7 +36,7 @@ async def stopped(tmp_path: Path) -> Path:
     return folder
 
 
-def _snapshot(folder: Path) -> list[Entry] | None:
+def _snapshot(folder: Path) -> list[CatalogEntry] | None:
     connection = open_reader(folder / FILE_NAME)
     try:
         found = read_snapshot(connection)
@@ -45,11 +45,11 @@ def _snapshot(folder: Path) -> list[Entry] | None:
         connection.close()
 
 
-async def _entries(store: SqliteStore) -> list[Entry]:
+async def _entries(store: SqliteStore) -> list[CatalogEntry]:
     return [entry async for page in store.entries() for entry in page]
 
 
-async def _without_snapshot(folder: Path) -> list[Entry]:
+async def _without_snapshot(folder: Path) -> list[CatalogEntry]:
     other = folder.with_name("other")
     shutil.rmtree(other, ignore_errors=True)
     shutil.copytree(folder, other)

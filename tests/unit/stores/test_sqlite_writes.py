@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.stored import Listener, everything, make_registration, put
-from waypost.stores.sqlite import SqliteStore
+from waypost.stores.sqlite.store import SqliteStore
 
 
 class Mishap(Exception):

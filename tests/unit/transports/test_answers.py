@@ -9,29 +9,29 @@ import pytest
 from support.announce import AGENT_ID, announcement, key
 from waypost import limits
 from waypost.model.json import JsonObject
-from waypost.transports.answers import AnswerMemory, Answers
-from waypost.trust.admission import pinned_key
-from waypost.trust.pins import Pin
-from waypost.wire.announce import AgentQuery, parse_wanted, response_message
+from waypost.protocols.announce.messages import AgentQuery, build_response, parse_capability_requirement
+from waypost.transports.responses import QueryResponses, ResponseCache
+from waypost.trust.announce.admission import pinned_key
+from waypost.trust.announce.key_pins import AgentPin
 
 NOW = 1_780_000_000.0
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 OTHER = "7b0c6a52-41f1-4c66-9a0e-0f5d2ce0a511"
 
 
 def answer(seq: int = 1, *, signer: str = "one", **members: Any) -> JsonObject:
-    return response_message(announcement(key(signer), seq=seq, at=NOW, **members))
+    return build_response(announcement(key(signer), seq=seq, at=NOW, **members))
 
 
 def test_of_several_answers_of_one_agent_the_newest_counts() -> None:
-    answers = Answers(METRICS)
+    answers = QueryResponses(METRICS)
     for seq in (2, 3, 1):
         assert answers.take(answer(seq))
     assert answers.found() == [answer(3)]
 
 
 def test_what_was_not_asked_for_is_no_answer() -> None:
-    answers = Answers(METRICS)
+    answers = QueryResponses(METRICS)
     assert not answers.take(answer(capabilities={"logs": "1"}))
     assert not answers.take({**answer(), "matched": False})
     assert not answers.take({"protocol_version": "v1.0", "agent": {"agent_id": "x"}})
@@ -41,20 +41,20 @@ def test_what_was_not_asked_for_is_no_answer() -> None:
 def test_a_broken_signature_is_no_answer() -> None:
     forged = answer(9)
     forged["agent"]["transport"]["endpoint"] = "6.6.6.6:1"
-    answers = Answers(METRICS)
+    answers = QueryResponses(METRICS)
     assert not answers.take(forged)
 
 
 def test_another_key_does_not_displace_the_first_one_however_new_it_claims_to_be() -> None:
-    answers = Answers(METRICS)
+    answers = QueryResponses(METRICS)
     answers.take(answer(1))
     answers.take(answer(99, signer="mallory"))
     assert answers.found() == [answer(1)]
 
 
 def test_the_key_that_is_bound_displaces_any_other() -> None:
-    pin = Pin(agent_id=AGENT_ID, keys=(pinned_key(key("one").public, "tofu", NOW),))
-    answers = Answers(METRICS)
+    pin = AgentPin(agent_id=AGENT_ID, keys=(pinned_key(key("one").public, "tofu", NOW),))
+    answers = QueryResponses(METRICS)
     answers.take(answer(99, signer="mallory"), pin)
     answers.take(answer(1), pin)
     assert answers.found() == [answer(1)]
@@ -63,7 +63,7 @@ def test_the_key_that_is_bound_displaces_any_other() -> None:
 def test_a_signed_answer_displaces_an_unsigned_one_and_never_the_other_way_round() -> None:
     unsigned = answer(50)
     del unsigned["signature"]
-    answers = Answers(METRICS)
+    answers = QueryResponses(METRICS)
     assert answers.take(unsigned)
     assert answers.take(answer(1))
     answers.take(unsigned)
@@ -71,17 +71,17 @@ def test_a_signed_answer_displaces_an_unsigned_one_and_never_the_other_way_round
 
 
 def test_an_answer_is_good_for_five_minutes_and_never_past_its_ttl() -> None:
-    memory = AnswerMemory()
+    memory = ResponseCache()
     memory.put(METRICS, [(answer(), 10.0)], NOW)
     assert memory.find(METRICS, NOW + 9.9) == [answer()]
     assert memory.find(METRICS, NOW + 10) is None
     memory.put(METRICS, [(answer(), 3600.0)], NOW)
-    assert memory.find(METRICS, NOW + limits.FOUND_SECONDS - 1) == [answer()]
-    assert memory.find(METRICS, NOW + limits.FOUND_SECONDS) is None
+    assert memory.find(METRICS, NOW + limits.POSITIVE_CACHE_SECONDS - 1) == [answer()]
+    assert memory.find(METRICS, NOW + limits.POSITIVE_CACHE_SECONDS) is None
 
 
 def test_nothing_found_is_remembered_for_five_seconds() -> None:
-    memory = AnswerMemory()
+    memory = ResponseCache()
     memory.put(METRICS, [], NOW)
     assert memory.find(METRICS, NOW + 4.9) == []
     assert memory.find(METRICS, NOW + 5) is None
@@ -91,14 +91,14 @@ def test_nothing_found_is_remembered_for_five_seconds() -> None:
 
 
 def test_what_was_removed_is_in_no_answer_any_more() -> None:
-    memory = AnswerMemory()
+    memory = ResponseCache()
     memory.put(METRICS, [(answer(), 60.0), (answer(agent_id=OTHER), 60.0)], NOW)
     memory.purge(AGENT_ID.upper())
     assert memory.find(METRICS, NOW) == [answer(agent_id=OTHER)]
 
 
 def test_old_answers_are_there_for_who_asks_for_old_ones() -> None:
-    memory = AnswerMemory()
+    memory = ResponseCache()
     memory.put(METRICS, [(answer(), 10.0)], NOW)
     assert memory.find(METRICS, NOW + 60) is None
     assert memory.find_stale(METRICS) == [answer()]
@@ -106,21 +106,21 @@ def test_old_answers_are_there_for_who_asks_for_old_ones() -> None:
 
 
 def test_who_asks_makes_no_difference_to_an_answer() -> None:
-    memory = AnswerMemory()
+    memory = ResponseCache()
     memory.put(AgentQuery(wanted=METRICS.wanted, query_id="one", minor=1), [(answer(), 60.0)], NOW)
     assert memory.find(METRICS, NOW) == [answer()]
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_memory_is_bounded(most: int) -> None:
-    memory = AnswerMemory(most)
+    memory = ResponseCache(most)
     for number in range(most + 2):
         memory.put(AgentQuery(agent_id=str(number)), [], NOW)
     assert len(memory) == most
 
 
 def test_one_question_collects_at_most_a_thousand_agents() -> None:
-    answers = Answers(AgentQuery())
+    answers = QueryResponses(AgentQuery())
     for number in range(limits.ANSWERS_OF_QUERY + 1):
         unsigned = answer(agent_id=f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
         del unsigned["signature"]

@@ -9,8 +9,8 @@ import pytest
 
 from waypost import limits
 from waypost.errors import Forbidden, StoreUnavailable
-from waypost.testing import ManualClock
-from waypost.transports.attempts import Attempts
+from waypost.net.clock import ManualClock
+from waypost.transports.bus.transport import Redelivery
 
 NOW = 1_780_000_000.0
 
@@ -32,7 +32,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
         self.pauses: list[float] = []
-        self.attempts = Attempts("bus", self.clock, self._pause)
+        self.attempts = Redelivery("bus", self.clock, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -49,7 +49,7 @@ async def test_what_fails_three_times_is_parked_and_others_go_on() -> None:
     await bench.attempts.run("p", b"poison", poison)
     await bench.attempts.run("o", b"other", other)
     assert (poison.runs, other.runs) == (3, 1)
-    assert bench.pauses == list(limits.ATTEMPT_PAUSES_SECONDS)
+    assert bench.pauses == list(limits.REDELIVERY_DELAYS_SECONDS)
     assert [(parked.data, parked.reason) for parked in bench.attempts.parked] == [(b"poison", "The disk is gone.")]
 
 
@@ -79,16 +79,16 @@ def test_the_same_bytes_are_taken_once_until_an_announcer_would_repeat_itself() 
     assert bench.attempts.begin("a")
     assert not bench.attempts.begin("a")
     assert bench.attempts.begin("b")
-    bench.clock.advance(limits.REPEATED_SECONDS)
+    bench.clock.advance(limits.DUPLICATE_WINDOW_SECONDS)
     assert bench.attempts.begin("a")
 
 
 async def test_what_is_parked_is_tried_again_only_after_a_while() -> None:
     bench = Bench()
     await bench.attempts.run("p", b"", Work(*(unavailable() for _ in range(3))))
-    bench.clock.advance(limits.REPEATED_SECONDS + 1)
+    bench.clock.advance(limits.DUPLICATE_WINDOW_SECONDS + 1)
     assert not bench.attempts.begin("p")
-    bench.clock.advance(limits.PARKED_SECONDS)
+    bench.clock.advance(limits.DEAD_LETTER_SECONDS)
     assert bench.attempts.begin("p")
     await bench.attempts.run("p", b"", Work())
     assert bench.attempts.parked == ()
@@ -96,13 +96,13 @@ async def test_what_is_parked_is_tried_again_only_after_a_while() -> None:
 
 async def test_what_is_remembered_is_bounded() -> None:
     bench = Bench()
-    for number in range(limits.REPEATED_MESSAGES + 1):
+    for number in range(limits.DUPLICATE_WINDOW_MESSAGES + 1):
         bench.attempts.begin(str(number))
     assert bench.attempts.begin("0")
-    assert not bench.attempts.begin(str(limits.REPEATED_MESSAGES))
-    for number in range(limits.PARKED_MESSAGES + 5):
+    assert not bench.attempts.begin(str(limits.DUPLICATE_WINDOW_MESSAGES))
+    for number in range(limits.DEAD_LETTERS + 5):
         await bench.attempts.run(str(number), b"", Work(*(unavailable() for _ in range(3))))
-    assert len(bench.attempts.parked) == limits.PARKED_MESSAGES
+    assert len(bench.attempts.parked) == limits.DEAD_LETTERS
 
 
 async def test_an_end_in_the_middle_ends_the_work() -> None:

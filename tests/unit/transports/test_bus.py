@@ -17,13 +17,13 @@ from support.transports import A, B, C, Watched, asked, eventually, quietly, sai
 from waypost import limits
 from waypost.errors import StoreUnavailable, Unavailable
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.testing import ManualClock
-from waypost.transports.bus import BusTransport
-from waypost.transports.port import Heard
-from waypost.wire.announce import AgentQuery, parse_wanted
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.transports.bus.transport import BusTransport
+from waypost.transports.port import MessageContext
 
 SUBJECT = "topic.discovery"
-METRICS = AgentQuery(wanted=(parse_wanted("metrics"),))
+METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 ASKED = {"protocol_version": "v1.0", "query": {"capability": "metrics"}, "query_id": "q1"}
 
 
@@ -184,7 +184,7 @@ async def test_poison_is_parked_after_three_tries_while_others_are_heard(
     """B3."""
     tried: list[str] = []
 
-    async def hear(message: JsonObject, how: Heard) -> None:
+    async def hear(message: JsonObject, how: MessageContext) -> None:
         agent_id = message["agent"]["agent_id"]
         tried.append(agent_id)
         if agent_id == A:
@@ -209,7 +209,7 @@ async def test_what_comes_twice_is_heard_once(server: NatsServer, clock: ManualC
     """B5."""
     heard: list[JsonObject] = []
 
-    async def hear(message: JsonObject, how: Heard) -> None:
+    async def hear(message: JsonObject, how: MessageContext) -> None:
         heard.append(message)
 
     async with ends(server, clock, "") as (registry,), plain(server) as inbox:
@@ -249,7 +249,7 @@ async def test_of_a_group_one_answers_and_all_hear(server: NatsServer, clock: Ma
             answered.append(number)
             return [known]
 
-        async def hear(message: JsonObject, how: Heard) -> None:
+        async def hear(message: JsonObject, how: MessageContext) -> None:
             heard.append((number, message["agent"]["agent_id"]))
 
         registry.serve(answer, hear)

@@ -16,10 +16,10 @@ from support.bus import nats_server
 from support.certificates import Authority
 from support.transports import signed
 from waypost.errors import ConfigurationError, InvalidKey, Unavailable, WaypostError
-from waypost.testing import ManualClock
-from waypost.transports.bus import BusTransport
-from waypost.transports.bus_login import BusLogin
-from waypost.trust.nkeys import parse_credentials, parse_seed
+from waypost.net.clock import ManualClock
+from waypost.transports.bus.connection import BusCredentials
+from waypost.transports.bus.transport import BusTransport
+from waypost.trust.keys.nkeys import parse_nats_credentials, parse_nkey_seed
 
 _PREFIXES = {"operator": 14 << 3, "account": 0, "user": 20 << 3}
 
@@ -51,7 +51,7 @@ USER, ACCOUNT, OPERATOR = (
 )
 
 
-async def reaches(url: str, login: BusLogin) -> None:
+async def reaches(url: str, login: BusCredentials) -> None:
     clock = ManualClock(time.time())
     end = BusTransport(url, clock, login=login)
     await end.open()
@@ -61,17 +61,17 @@ async def reaches(url: str, login: BusLogin) -> None:
         await end.close()
 
 
-def with_nkey(folder: Path) -> tuple[str, BusLogin]:
+def with_nkey(folder: Path) -> tuple[str, BusCredentials]:
     (folder / "user.nk").write_text(USER.seed + "\n")
-    return f'authorization: {{users: [{{nkey: "{USER.public}"}}]}}', BusLogin(nkey=folder / "user.nk")
+    return f'authorization: {{users: [{{nkey: "{USER.public}"}}]}}', BusCredentials(nkey=folder / "user.nk")
 
 
-def with_token(folder: Path) -> tuple[str, BusLogin]:
+def with_token(folder: Path) -> tuple[str, BusCredentials]:
     (folder / "token").write_text("s3cret-enough\n")
-    return 'authorization: {token: "s3cret-enough"}', BusLogin(token=folder / "token")
+    return 'authorization: {token: "s3cret-enough"}', BusCredentials(token=folder / "token")
 
 
-def with_creds(folder: Path) -> tuple[str, BusLogin]:
+def with_creds(folder: Path) -> tuple[str, BusCredentials]:
     limits = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
     account_claims = {"limits": {**limits, "wildcards": True}, "type": "account", "version": 2}
     operator = OPERATOR.jwt(OPERATOR.public, {"type": "operator", "version": 2})
@@ -82,20 +82,20 @@ def with_creds(folder: Path) -> tuple[str, BusLogin]:
         f"-----BEGIN USER NKEY SEED-----\n{USER.seed}\n------END USER NKEY SEED------\n"
     )
     config = f"operator: {operator}\nresolver: MEMORY\nresolver_preload: {{ {ACCOUNT.public}: {account} }}"
-    return config, BusLogin(creds=folder / "user.creds")
+    return config, BusCredentials(creds=folder / "user.creds")
 
 
-def with_certificate(folder: Path) -> tuple[str, BusLogin]:
+def with_certificate(folder: Path) -> tuple[str, BusCredentials]:
     authority = Authority(folder)
     server, client = authority.server(), authority.client("agent", dns=("agent.example.net",))
     files = f'cert_file: "{server.certificate}", key_file: "{server.key}", ca_file: "{authority.certificate}"'
-    login = BusLogin(ca=authority.certificate, cert=client.certificate, cert_key=client.key)
+    login = BusCredentials(ca=authority.certificate, cert=client.certificate, cert_key=client.key)
     return f"tls: {{ {files}, verify: true }}", login
 
 
 @pytest.mark.parametrize("make", [with_nkey, with_token, with_creds, with_certificate])
 async def test_a_bus_that_asks_who_one_is_is_told_and_a_stranger_is_not_let_in(
-    tmp_path: Path, make: Callable[[Path], tuple[str, BusLogin]]
+    tmp_path: Path, make: Callable[[Path], tuple[str, BusCredentials]]
 ) -> None:
     settings, login = make(tmp_path)
     config = tmp_path / "nats.conf"
@@ -103,21 +103,21 @@ async def test_a_bus_that_asks_who_one_is_is_told_and_a_stranger_is_not_let_in(
     with nats_server(config) as server:
         await reaches(server.url, login)
         with pytest.raises(Unavailable):
-            await reaches(server.url, BusLogin())
+            await reaches(server.url, BusCredentials())
 
 
 def test_a_seed_is_read_with_its_checksum_and_its_kind() -> None:
-    assert parse_seed(USER.seed).public == USER.public
+    assert parse_nkey_seed(USER.seed).public == USER.public
     for wrong in (USER.seed[:-1] + ("A" if USER.seed[-1] != "A" else "B"), ACCOUNT.seed, USER.public, "", "!!", "SU"):
         with pytest.raises(InvalidKey):
-            parse_seed(wrong)
+            parse_nkey_seed(wrong)
     with pytest.raises(InvalidKey):
-        parse_credentials("-----BEGIN USER NKEY SEED-----\nSU\n------END USER NKEY SEED------")
+        parse_nats_credentials("-----BEGIN USER NKEY SEED-----\nSU\n------END USER NKEY SEED------")
 
 
 @pytest.mark.parametrize("setting", ["creds", "nkey", "token", "ca"])
 def test_a_file_that_is_not_there_is_told_by_the_name_of_its_setting(tmp_path: Path, setting: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        BusLogin(**{setting: tmp_path / "missing"}).options()
+        BusCredentials(**{setting: tmp_path / "missing"}).options()
     assert isinstance(refused.value, WaypostError)
     assert refused.value.path == f"bus_{setting}"

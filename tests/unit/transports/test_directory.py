@@ -13,11 +13,11 @@ from support.announce import AGENT_ID, announcement, key
 from waypost import limits
 from waypost.errors import BadSignature, InvalidDocument, KeyConflict, QuotaExceeded, Replayed, Revoked, WaypostError
 from waypost.model.json import JsonObject
-from waypost.transports.directory import Directory, machine_of, ttl_of
+from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
+from waypost.transports.directory import AgentDirectory, machine_of, ttl_of
 from waypost.transports.port import Sighting
-from waypost.trust.admission import Terms, pinned_key
-from waypost.trust.pins import Pin
-from waypost.wire.announce import AgentQuery, parse_wanted
+from waypost.trust.announce.admission import AdmissionPolicy, pinned_key
+from waypost.trust.announce.key_pins import AgentPin
 
 NOW = 1_780_000_000.0
 ONE, TWO = key("one"), key("two")
@@ -25,7 +25,7 @@ ONE, TWO = key("one"), key("two")
 
 class Listener:
     def __init__(self, **options: Any) -> None:
-        self.directory = Directory("test", **options)
+        self.directory = AgentDirectory("test", **options)
         self.now = NOW
 
     def hear(self, message: JsonObject, ttl: int = 10, source: str = "10.0.0.1") -> str | None:
@@ -41,7 +41,7 @@ def said(seq: int = 1, *, at: float = NOW, signer: Any = ONE, **members: Any) ->
 
 
 def test_first_sight_is_added_and_carries_message_source_and_verdicts() -> None:
-    directory = Directory("udp")
+    directory = AgentDirectory("udp")
     found = directory.hear(said(), source="10.0.0.1:9", ttl=10, now=NOW)
     assert isinstance(found, Sighting)
     assert (found.kind, found.agent_id, found.message) == ("added", AGENT_ID, said())
@@ -161,7 +161,7 @@ def test_a_signed_goodbye_removes_and_cannot_be_made_of_other_words() -> None:
 
 
 def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
-    pin = Pin(agent_id=AGENT_ID, keys=(pinned_key(ONE.public, "trust", NOW),), provisioned=True)
+    pin = AgentPin(agent_id=AGENT_ID, keys=(pinned_key(ONE.public, "trust", NOW),), provisioned=True)
     listener = Listener(pins={AGENT_ID: pin}.get)
     with pytest.raises(KeyConflict):
         listener.hear(said(signer=TWO))
@@ -171,7 +171,7 @@ def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
 
 
 def test_what_is_revoked_is_not_believed() -> None:
-    terms = Terms(mode="tofu", authenticated=False, revoked_keys={ONE.public.key_id})
+    terms = AdmissionPolicy(mode="tofu", authenticated=False, revoked_keys={ONE.public.key_id})
     with pytest.raises(Revoked):
         Listener(terms=terms).hear(said())
 
@@ -206,7 +206,7 @@ def test_questions_are_answered_from_what_is_known() -> None:
     other = str(uuid.UUID(int=7, version=4))
     listener.hear(said())
     listener.hear(said(agent_id=other, capabilities={"logs": "1"}))
-    logs = AgentQuery(wanted=(parse_wanted("logs"),))
+    logs = AgentQuery(wanted=(parse_capability_requirement("logs"),))
     assert [message["agent"]["agent_id"] for message in listener.directory.known(logs, now=NOW)] == [other]
     assert {sighting.kind for sighting in listener.directory.sightings(now=NOW)} == {"added"}
 
@@ -258,7 +258,7 @@ def test_one_machine_cannot_fill_what_a_listener_knows() -> None:
 
 
 def test_a_trust_store_is_told_of_each_key_once() -> None:
-    told: list[Pin] = []
+    told: list[AgentPin] = []
     listener = Listener(bound=told.append)
     listener.hear(said(1))
     listener.hear(said(2))

@@ -10,7 +10,7 @@ import pytest
 
 from support.ports import free_port
 from support.transports import eventually
-from waypost.testing import ManualClock
+from waypost.net.clock import ManualClock
 from waypost.transports.http import HttpTransport
 
 

@@ -10,12 +10,12 @@ from support.announce import announcement, key
 from support.transports import A, B, Watched, eventually
 from waypost import limits
 from waypost.errors import QuotaExceeded
-from waypost.testing import ManualClock
-from waypost.transports.directory import Directory
-from waypost.transports.listening import Listening
-from waypost.transports.own import Own
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.transports.directory import AgentDirectory
+from waypost.transports.dispatcher import LocalAgents
 from waypost.transports.port import Sighting
-from waypost.wire.announce import AgentQuery
+from waypost.transports.subscriptions import Subscriptions
 
 NOW = 1_780_000_000.0
 
@@ -25,7 +25,7 @@ def said(agent_id: str = A, seq: int = 1, **members: object) -> dict[str, object
 
 
 async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way() -> None:
-    listening = Listening(Directory("test"), ManualClock(NOW))
+    listening = Subscriptions(AgentDirectory("test"), ManualClock(NOW))
     told: list[str] = []
 
     def callback(sighting: Sighting) -> None:
@@ -43,7 +43,7 @@ async def test_a_subscriber_that_closes_is_not_told_what_was_already_on_its_way(
 
 
 async def test_nothing_is_judged_or_kept_while_nobody_listens() -> None:
-    listening = Listening(Directory("test"), ManualClock(NOW))
+    listening = Subscriptions(AgentDirectory("test"), ManualClock(NOW))
     listening.hear(said(), "a", 10)
     assert len(listening.directory) == 0
     listening.subscribe(Watched(), None).close()
@@ -54,7 +54,7 @@ async def test_nothing_is_judged_or_kept_while_nobody_listens() -> None:
 
 async def test_after_the_end_of_listening_no_timer_is_left() -> None:
     clock = ManualClock(NOW)
-    listening = Listening(Directory("test"), clock)
+    listening = Subscriptions(AgentDirectory("test"), clock)
     watched = Watched()
     listening.subscribe(watched, None)
     listening.hear(said(), "a", 10)
@@ -65,7 +65,7 @@ async def test_after_the_end_of_listening_no_timer_is_left() -> None:
 
 
 def test_one_answers_for_oneself_until_the_ttl_ends() -> None:
-    own = Own()
+    own = LocalAgents()
     assert own.put(said(), 10, NOW) == NOW + 10
     assert [message["ttl"] for message in own.matching(AgentQuery(), NOW + 4)] == [6]
     assert own.matching(AgentQuery(), NOW + 10) == []
@@ -78,7 +78,7 @@ def test_one_answers_for_oneself_until_the_ttl_ends() -> None:
 
 
 def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
-    own = Own()
+    own = LocalAgents()
     own.put(said(), 10, NOW)
     own.put(said(seq=2, metadata={"__state": "shutdown"}), 10, NOW)
     assert own.matching(AgentQuery(), NOW) == []
@@ -89,7 +89,7 @@ def test_a_goodbye_and_a_withdrawal_leave_nothing_to_answer_for() -> None:
 
 
 def test_one_process_announces_at_most_a_thousand_agents() -> None:
-    own = Own()
+    own = LocalAgents()
     message = said()
     agent = message["agent"]
     assert isinstance(agent, dict)
@@ -97,9 +97,9 @@ def test_one_process_announces_at_most_a_thousand_agents() -> None:
     def numbered(number: int) -> dict[str, object]:
         return {**message, "agent": {**agent, "agent_id": f"{number:08x}{A[8:]}"}}
 
-    for number in range(limits.OWN_AGENTS):
+    for number in range(limits.LOCAL_AGENTS):
         own.put(numbered(number), 10, NOW)
     with pytest.raises(QuotaExceeded):
-        own.put(numbered(limits.OWN_AGENTS), 10, NOW)
+        own.put(numbered(limits.LOCAL_AGENTS), 10, NOW)
     own.put(numbered(3), 10, NOW)
-    own.put(numbered(limits.OWN_AGENTS), 10, NOW + 10)
+    own.put(numbered(limits.LOCAL_AGENTS), 10, NOW + 10)

@@ -25,10 +25,17 @@ from support.transports import A, B, Watched, asked, eventually, quietly, said, 
 from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.model.json import JsonObject, dump_json
-from waypost.testing import ManualClock
-from waypost.transports.mdns import MdnsTransport
-from waypost.wire.announce import AgentQuery, parse_message, response_message
-from waypost.wire.announce_txt import Inline, Pointer, instance_label, read_txt, write_inline, write_pointer
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery, build_response, parse_message
+from waypost.protocols.announce.packets import (
+    TxtMessage,
+    TxtPointer,
+    instance_label,
+    parse_txt,
+    write_txt_message,
+    write_txt_pointer,
+)
+from waypost.transports.mdns.transport import MdnsTransport
 
 _RESPONSE, _TXT, _IN = 0x8400, 16, 1
 
@@ -92,7 +99,7 @@ def shout_raw(data: bytes) -> None:
 
 
 def text_of(message: JsonObject) -> bytes:
-    return write_inline(dump_json(message), message["agent"]["agent_id"])
+    return write_txt_message(dump_json(message), message["agent"]["agent_id"])
 
 
 async def test_other_tools_see_an_agent_with_its_records(
@@ -109,7 +116,7 @@ async def test_other_tools_see_an_agent_with_its_records(
     info = AsyncServiceInfo(service, names[0])
     assert await info.async_request(other.zeroconf, 60_000)
     assert (info.port, info.server, info.parsed_addresses()) == (9000, f"{A}.local.", ["127.0.0.1"])
-    assert read_txt(info.text or b"") == Inline(dump_json(message), A)
+    assert parse_txt(info.text or b"") == TxtMessage(dump_json(message), A)
     kept = other.zeroconf.cache.async_entries_with_name(names[0])
     assert {record.ttl for record in kept if isinstance(record, DNSText)} == {limits.MDNS_TTL_SECONDS}
     await browser.async_cancel()
@@ -221,7 +228,7 @@ async def test_what_fits_no_record_is_pointed_at_and_fetched(
 
     async def fetch(url: str) -> bytes:
         asked.append(url)
-        return dump_json(response_message(message))
+        return dump_json(build_response(message))
 
     alice, bob = await make(pointer="https://registry.example/agents/{}".format), await make(fetch=fetch)
     watched = Watched()
@@ -235,7 +242,7 @@ async def test_what_fits_no_record_is_pointed_at_and_fetched(
 async def test_a_pointer_to_another_key_or_agent_leads_nowhere(
     make: Callable[..., Any], service: str, clock: ManualClock
 ) -> None:
-    pointer = Pointer(A, "https://registry.example/x", key(A).public.key_id)
+    pointer = TxtPointer(A, "https://registry.example/x", key(A).public.key_id)
     answers = [dump_json(signed(clock, A, signer="mallory")), dump_json(signed(clock, B)), b"{", None]
     asked = asyncio.Event()
 
@@ -251,7 +258,7 @@ async def test_a_pointer_to_another_key_or_agent_leads_nowhere(
     watched = Watched()
     await bob.subscribe(watched)
     for number in range(4):
-        shout(f"p{number}.{service}", write_pointer(pointer), 10)
+        shout(f"p{number}.{service}", write_txt_pointer(pointer), 10)
         await eventually(lambda left=3 - number: len(answers) == left)
         await quietly(0.05)
     await asyncio.wait_for(asked.wait(), 60)

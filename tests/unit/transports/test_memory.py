@@ -7,8 +7,9 @@ import time
 import pytest
 
 from support.transports import A, Watched, eventually, said, signed
-from waypost.testing import ManualClock, MemoryNetwork
-from waypost.wire.announce import AgentQuery
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.transports.memory import MemoryNetwork
 
 
 def network(**faults: float) -> MemoryNetwork:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from waypost import limits
-from waypost.transports.pace import Bucket, Door, Pace, Standing
+from waypost.transports.flow_control import PacketAdmission, SourceRateLimiter, SourceStanding, TokenBucket
 
 
 def test_a_source_has_its_burst_and_then_its_rate() -> None:
-    pace = Pace(10, 10)
+    pace = SourceRateLimiter(10, 10)
     assert [pace.take("a", 0.0) for _ in range(11)] == [True] * 10 + [False]
     assert pace.take("b", 0.0)
     assert [pace.take("a", 0.1), pace.take("a", 0.1)] == [True, False]
@@ -15,20 +15,20 @@ def test_a_source_has_its_burst_and_then_its_rate() -> None:
 
 
 def test_a_bucket_for_all_is_as_that_of_one() -> None:
-    bucket, pace = Bucket(10, 10), Pace(10, 10)
+    bucket, pace = TokenBucket(10, 10), SourceRateLimiter(10, 10)
     moments = [0.0] * 11 + [0.1, 0.1, 0.05, 0.2, 100.0, *[100.0] * 20]
     assert [bucket.take(now) for now in moments] == [pace.take("a", now) for now in moments]
 
 
 def test_a_clock_that_jumps_back_gives_nothing_away() -> None:
-    pace = Pace(1, 1)
+    pace = SourceRateLimiter(1, 1)
     assert pace.take("a", 100.0)
     assert not pace.take("a", 0.0)
     assert pace.take("a", 1.0)
 
 
 def test_the_memory_of_sources_is_bounded() -> None:
-    pace = Pace(1, 1, sources=5)
+    pace = SourceRateLimiter(1, 1, sources=5)
     for number in range(50):
         pace.take(str(number), 0.0)
     assert len(pace) == 5
@@ -36,41 +36,41 @@ def test_the_memory_of_sources_is_bounded() -> None:
 
 def test_made_up_sources_share_one_bound() -> None:
     """L3."""
-    door = Door()
+    door = PacketAdmission()
     let_in = sum(door.lets_in(f"10.0.{number // 250}.{number % 250}", 0.0) for number in range(20_000))
-    assert let_in == limits.HEARD_ALL_BURST
-    one = Door()
-    assert sum(one.lets_in("10.0.0.1", 0.0) for _ in range(20_000)) == limits.HEARD_BURST
+    assert let_in == limits.PACKETS_BURST
+    one = PacketAdmission()
+    assert sum(one.lets_in("10.0.0.1", 0.0) for _ in range(20_000)) == limits.SOURCE_PACKETS_BURST
 
 
 def test_those_that_say_much_leave_room_for_those_that_say_little() -> None:
     """L3."""
-    door = Door()
+    door = PacketAdmission()
     loud = [f"10.0.0.{number}" for number in range(10)]
     for source in loud:
         for _ in range(1000):
             door.lets_in(source, 0.0)
     let_in = sum(door.lets_in(source, 10.0 + turn / 100) for turn in range(200) for source in loud)
-    assert let_in <= limits.HEARD_ALL_BURST
+    assert let_in <= limits.PACKETS_BURST
     for number in range(100):
         assert door.lets_in(f"10.0.1.{number}", 12.0)
 
 
 def test_of_a_flood_next_to_nothing_is_let_in() -> None:
-    door = Door()
-    let_in = sum(door.lets_in("10.0.0.1", turn / 1000, Standing.LOUD) for turn in range(10_000))
-    assert let_in <= 11 * limits.HEARD_LOUD_PER_SECOND
+    door = PacketAdmission()
+    let_in = sum(door.lets_in("10.0.0.1", turn / 1000, SourceStanding.LOUD) for turn in range(10_000))
+    assert let_in <= 11 * limits.NOISY_SOURCE_PACKETS_PER_SECOND
     assert door.lets_in("10.0.0.2", 10.0)
 
 
 def test_made_up_sources_leave_room_for_those_that_were_believed_before() -> None:
     """L3."""
-    door = Door()
+    door = PacketAdmission()
     for number in range(20_000):
         door.lets_in(f"10.0.{number // 250}.{number % 250}", 0.0)
     strangers = sum(
-        door.lets_in(f"10.1.{number // 250}.{number % 250}", 1.0 + number / 4000, Standing.STRANGER)
+        door.lets_in(f"10.1.{number // 250}.{number % 250}", 1.0 + number / 4000, SourceStanding.STRANGER)
         for number in range(20_000)
     )
-    assert strangers <= 6 * limits.HEARD_STRANGERS_PER_SECOND
+    assert strangers <= 6 * limits.UNKNOWN_SOURCE_PACKETS_PER_SECOND
     assert all(door.lets_in(f"10.2.0.{number}", 6.0) for number in range(200))

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from waypost.transports.reasons import reason_of
+from waypost.transports.port import describe_failure
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from waypost.transports.reasons import reason_of
     ],
 )
 def test_the_reason_is_told_in_the_words_of_the_system(error: Exception | None, expected: str) -> None:
-    assert reason_of(error) == expected
+    assert describe_failure(error) == expected

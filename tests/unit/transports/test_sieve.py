@@ -13,9 +13,18 @@ import pytest
 
 from support.transports import PATIENCE_SECONDS, eventually
 from waypost import limits
-from waypost.transports.pace import Standing
-from waypost.transports.sieve import Sieve, next_share, steady
-from waypost.transports.socket_filter import Line, Source, attach, count_dropped, filter_lines, source_of
+from waypost.transports.flow_control import SourceStanding
+from waypost.transports.packet_filter import (
+    BpfInstruction,
+    PacketFilter,
+    PacketSource,
+    attach_filter,
+    build_filter,
+    count_dropped,
+    damp_share,
+    next_share,
+    source_of,
+)
 
 Made = Callable[..., socket.socket]
 LOUD = 200
@@ -53,18 +62,18 @@ def come(listener: socket.socket, *senders: socket.socket, each: int = 20) -> di
     return come_in
 
 
-def counts(listener: socket.socket, lines: list[Line], *senders: socket.socket) -> list[int]:
-    assert attach(listener, lines)
+def counts(listener: socket.socket, lines: list[BpfInstruction], *senders: socket.socket) -> list[int]:
+    assert attach_filter(listener, lines)
     return list(come(listener, *senders).values())
 
 
 def test_one_host_or_one_socket_is_kept_out_and_the_others_are_not(made: Made) -> None:
     listener, one, two, other = made(), made(), made(), made("127.0.0.9")
-    assert counts(listener, filter_lines(), one, two, other) == [20, 20, 20]
-    socket_alone = [(Source("127.0.0.1", one.getsockname()[1]), 0.0)]
-    assert counts(listener, filter_lines(shares=socket_alone), one, two, other) == [0, 20, 20]
-    assert counts(listener, filter_lines(shares=[(Source("127.0.0.1"), 0.0)]), one, two, other) == [0, 0, 20]
-    assert counts(listener, filter_lines(shares=[(Source("127.0.0.9"), 1.0)], share=0.0), one, other) == [0, 20]
+    assert counts(listener, build_filter(), one, two, other) == [20, 20, 20]
+    socket_alone = [(PacketSource("127.0.0.1", one.getsockname()[1]), 0.0)]
+    assert counts(listener, build_filter(shares=socket_alone), one, two, other) == [0, 20, 20]
+    assert counts(listener, build_filter(shares=[(PacketSource("127.0.0.1"), 0.0)]), one, two, other) == [0, 0, 20]
+    assert counts(listener, build_filter(shares=[(PacketSource("127.0.0.9"), 1.0)], share=0.0), one, other) == [0, 20]
 
 
 def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
@@ -72,8 +81,8 @@ def test_a_host_of_ipv6_is_kept_out_too(made: Made) -> None:
         listener, one = made("::1"), made("::1")
     except OSError:
         pytest.skip("no IPv6 here")
-    assert counts(listener, filter_lines(), one) == [20]
-    assert counts(listener, filter_lines(shares=[(Source("::1"), 0.0)]), one) == [0]
+    assert counts(listener, build_filter(), one) == [20]
+    assert counts(listener, build_filter(shares=[(PacketSource("::1"), 0.0)]), one) == [0]
 
 
 def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Made) -> None:
@@ -81,38 +90,38 @@ def test_what_crossed_a_router_is_kept_out_by_the_hops_that_it_has_left(made: Ma
     listener, near, far = made(), made(), made()
     near.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
     far.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 254)
-    assert counts(listener, filter_lines(hops=255), near, far) == [20, 0]
+    assert counts(listener, build_filter(hops=255), near, far) == [20, 0]
 
 
 def test_a_part_comes_through_by_chance_and_the_kernel_counts_the_rest(made: Made) -> None:
     listener, sender = made(), made()
     before = count_dropped(listener)
-    assert attach(listener, filter_lines(share=0.25))
+    assert attach_filter(listener, build_filter(share=0.25))
     arrived = sum(sum(come(listener, sender, each=100).values()) for _ in range(40))
     assert 700 < arrived < 1300  # of 4,000: ten standard deviations around a quarter
     assert count_dropped(listener) - before == 4000 - arrived
 
 
 def test_a_source_is_a_machine_and_on_this_one_a_socket() -> None:
-    assert source_of(("192.0.2.7", 5353)) == Source("192.0.2.7")
-    assert source_of(("::ffff:192.0.2.7", 5353, 0, 0)) == Source("192.0.2.7")
-    assert source_of(("127.0.0.1", 49353)) == Source("127.0.0.1", 49353)
-    assert source_of(("fe80::1%eth0", 5353, 0, 2)) == Source("fe80::1%eth0")
+    assert source_of(("192.0.2.7", 5353)) == PacketSource("192.0.2.7")
+    assert source_of(("::ffff:192.0.2.7", 5353, 0, 0)) == PacketSource("192.0.2.7")
+    assert source_of(("127.0.0.1", 49353)) == PacketSource("127.0.0.1", 49353)
+    assert source_of(("fe80::1%eth0", 5353, 0, 2)) == PacketSource("fe80::1%eth0")
 
 
 async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made: Made) -> None:
     """L3."""
     listener, flooding, honest = made(), made(), made()
-    source, told = source_of(flooding.getsockname()), list[Callable[[Source], bool]]()
-    sieve = Sieve([listener], told.append)
+    source, told = source_of(flooding.getsockname()), list[Callable[[PacketSource], bool]]()
+    sieve = PacketFilter([listener], told.append)
     for _ in range(LOUD):
-        assert sieve.standing(source) is Standing.USUAL
+        assert sieve.standing(source) is SourceStanding.USUAL
         sieve.drop(source)
-    assert sieve.standing(source) is Standing.LOUD
+    assert sieve.standing(source) is SourceStanding.LOUD
     assert [(is_meant(source), is_meant(source_of(honest.getsockname()))) for is_meant in told] == [(True, False)]
     assert list(come(listener, flooding, honest, each=100).values())[1] == 100
     assert sieve.count() > 0
-    await eventually(lambda: sieve.standing(source) is Standing.USUAL)
+    await eventually(lambda: sieve.standing(source) is SourceStanding.USUAL)
     assert list(come(listener, flooding, each=20).values()) == [20]
     sieve.close()
 
@@ -120,9 +129,9 @@ async def test_a_flood_is_found_and_forgotten_and_others_are_never_kept_out(made
 async def test_many_sources_at_once_are_thinned_out_together(made: Made) -> None:
     """L3. As when one machine makes up the addresses of others."""
     listener, sender = made(), made()
-    sieve = Sieve([listener], lambda source: None)
+    sieve = PacketFilter([listener], lambda source: None)
     for number in range(LOUD):
-        sieve.drop(Source(f"10.0.{number // 250}.{number % 250}"))
+        sieve.drop(PacketSource(f"10.0.{number // 250}.{number % 250}"))
 
     def is_thinned() -> bool:
         return sum(come(listener, sender, each=50).values()) < 50
@@ -135,18 +144,18 @@ async def test_whoever_was_believed_before_is_not_thinned_out_with_made_up_sourc
     """L3. And whoever was believed only now is: it may be one of them."""
     listener, honest, late = made(), made(), made()
     time_now = 100.0
-    sieve = Sieve([listener], lambda source: None, now=lambda: time_now)
+    sieve = PacketFilter([listener], lambda source: None, now=lambda: time_now)
     early_sender = sieve.sender(source_of(honest.getsockname()))
     early_sender.believe()
-    time_now += limits.BELIEVED_AFTER_SECONDS
+    time_now += limits.KNOWN_SOURCE_AFTER_SECONDS
     late_sender = sieve.sender(source_of(late.getsockname()))
     late_sender.believe()
     time_now += 0.01
     for number in range(LOUD * 100):
-        sieve.drop(Source(f"10.{number // 62_500}.{number // 250 % 250}.{number % 250}"))
-    assert sieve.standing(source_of(late.getsockname())) is Standing.USUAL
-    await eventually(lambda: sieve.standing(source_of(late.getsockname())) is Standing.STRANGER)
-    assert sieve.standing(source_of(honest.getsockname())) is Standing.USUAL
+        sieve.drop(PacketSource(f"10.{number // 62_500}.{number // 250 % 250}.{number % 250}"))
+    assert sieve.standing(source_of(late.getsockname())) is SourceStanding.USUAL
+    await eventually(lambda: sieve.standing(source_of(late.getsockname())) is SourceStanding.STRANGER)
+    assert sieve.standing(source_of(honest.getsockname())) is SourceStanding.USUAL
     assert (early_sender.is_flood(), late_sender.is_flood()) == (False, True)
     assert list(come(listener, honest, each=100).values()) == [100]
     assert sum(come(listener, late, each=100).values()) < 100
@@ -155,9 +164,9 @@ async def test_whoever_was_believed_before_is_not_thinned_out_with_made_up_sourc
 
 async def test_what_was_let_in_of_a_source_before_it_was_found_to_flood_is_told_apart(made: Made) -> None:
     """L3."""
-    time_now, source = 100.0, Source("10.0.0.1")
-    sieve = Sieve([made()], lambda source: None, now=lambda: time_now)
-    before, other = sieve.sender(source), sieve.sender(Source("10.0.0.2"))
+    time_now, source = 100.0, PacketSource("10.0.0.1")
+    sieve = PacketFilter([made()], lambda source: None, now=lambda: time_now)
+    before, other = sieve.sender(source), sieve.sender(PacketSource("10.0.0.2"))
     assert not before.is_flood()
     for _ in range(LOUD):
         sieve.drop(source)
@@ -168,12 +177,12 @@ async def test_what_was_let_in_of_a_source_before_it_was_found_to_flood_is_told_
 
 async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
     listener = made()
-    sieve = Sieve([listener], lambda source: None)
-    sieve.drop(Source("10.0.0.1"))
+    sieve = PacketFilter([listener], lambda source: None)
+    sieve.drop(PacketSource("10.0.0.1"))
     counted = sieve.count()
     sieve.close()
     listener.close()
-    sieve.drop(Source("10.0.0.1"))
+    sieve.drop(PacketSource("10.0.0.1"))
     await asyncio.sleep(0)
     assert sieve.count() == counted
 
@@ -181,7 +190,11 @@ async def test_a_closed_sieve_touches_no_socket(made: Made) -> None:
 @pytest.mark.parametrize(
     ("share", "dropped_per_second", "expected"),
     [
-        (1.0, 19_990.0, 4 * limits.HEARD_LOUD_PER_SECOND / 20_000),  # a flood: a few times what is let in comes through
+        (
+            1.0,
+            19_990.0,
+            4 * limits.NOISY_SOURCE_PACKETS_PER_SECOND / 20_000,
+        ),  # a flood: a few times what is let in comes through
         (0.002, 30.0, 0.002),  # it goes on: nothing changes
         (0.005, 0.0, 0.02),  # it is over: more is listened to, step by step
         (0.5, 0.0, 1.0),
@@ -200,4 +213,4 @@ def test_the_share_of_a_source_follows_what_it_sends(share: float, dropped_per_s
 def test_a_share_that_is_about_the_same_is_left_and_the_end_of_a_flood_is_not(
     before: float, now: float, expected: float
 ) -> None:
-    assert steady(before, now) == expected
+    assert damp_share(before, now) == expected

@@ -7,12 +7,12 @@ import itertools
 
 from support.transports import eventually
 from waypost import limits
-from waypost.transports.turns import Turns
+from waypost.transports.flow_control import WorkQueue
 
 
 async def test_work_is_done_in_its_order_and_others_come_in_between() -> None:
-    now = itertools.count(0, limits.HEARD_TURN_SECONDS / 2)  # two pieces of work are a turn
-    turns, done = Turns(now.__next__), list[int]()
+    now = itertools.count(0, limits.PACKET_WORK_SLICE_SECONDS / 2)  # two pieces of work are a turn
+    turns, done = WorkQueue(now.__next__), list[int]()
     for number in range(20):
         turns.add("a", done.append, number)
     await asyncio.sleep(0)
@@ -23,7 +23,7 @@ async def test_work_is_done_in_its_order_and_others_come_in_between() -> None:
 
 
 async def test_what_waits_of_one_source_can_be_left_out() -> None:
-    turns, done = Turns(), list[str]()
+    turns, done = WorkQueue(), list[str]()
     for number in range(10):
         turns.add(number % 2, done.append, f"of {number % 2}")
     assert turns.forget(lambda source: source == 0) == 5
@@ -32,8 +32,8 @@ async def test_what_waits_of_one_source_can_be_left_out() -> None:
 
 
 async def test_there_is_room_for_so_much_and_a_close_ends_it() -> None:
-    turns, done = Turns(), list[int]()
-    for number in range(limits.HEARD_WAITING):
+    turns, done = WorkQueue(), list[int]()
+    for number in range(limits.PACKET_QUEUE):
         assert turns.have_room()
         turns.add("a", done.append, number)
     assert not turns.have_room()

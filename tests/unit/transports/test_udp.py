@@ -17,11 +17,18 @@ from support.transports import PATIENCE_SECONDS, A, B, asked, eventually, quietl
 from waypost import limits
 from waypost.errors import ConfigurationError
 from waypost.model.json import JsonObject, dump_json
-from waypost.testing import ManualClock
+from waypost.net.clock import ManualClock
+from waypost.protocols.announce.messages import AgentQuery
+from waypost.protocols.announce.packets import (
+    CookieChallenge,
+    Fragment,
+    FragmentReassembly,
+    pad_query,
+    parse_datagram,
+    write_with_cookie,
+)
 from waypost.transports.udp import UdpTransport
-from waypost.trust.signing import sign_announcement
-from waypost.wire.announce import AgentQuery
-from waypost.wire.announce_udp import Challenge, Fragment, Reassembly, padded, parse_datagram, proved
+from waypost.trust.keys.private_key import sign_announcement
 
 QUERY = dump_json({"protocol_version": "v1.0", "query": {"capability": "*"}, "query_id": "q"})
 
@@ -105,11 +112,11 @@ async def test_an_answer_goes_to_who_asked_after_a_moment_and_only_when_there_is
     """P-24."""
     await agent.announce(small(clock), 30)
     await stranger.hear(0.1)
-    stranger.say(padded(QUERY))
+    stranger.say(pad_query(QUERY))
     heard = await stranger.hear_until(bool)
     answer = json.loads(heard[0])
     assert (answer["matched"], answer["query_id"], answer["agent"]["agent_id"]) == (True, "q", A)
-    stranger.say(padded(dump_json({"protocol_version": "v1.0", "query": {"capability": "no-such-thing"}})))
+    stranger.say(pad_query(dump_json({"protocol_version": "v1.0", "query": {"capability": "no-such-thing"}})))
     assert await stranger.hear() == []
 
 
@@ -123,8 +130,8 @@ async def test_an_answer_is_never_larger_than_the_question_unless_the_source_is_
     heard = await stranger.hear_until(bool)
     assert sum(map(len, heard)) <= len(QUERY)
     shown = parse_datagram(heard[0])
-    assert isinstance(shown, Challenge)
-    stranger.say_to(proved(shown.cookie, QUERY), stranger.last)
+    assert isinstance(shown, CookieChallenge)
+    stranger.say_to(write_with_cookie(shown.cookie, QUERY), stranger.last)
     answers = await stranger.hear_until(lambda heard: set(_agents(heard)) == {A, B})
     assert sum(map(len, answers)) > len(QUERY)
     assert all(len(data) <= limits.DATAGRAM_BYTES for data in answers)
@@ -138,9 +145,9 @@ async def test_a_cookie_of_another_source_proves_nothing(
     await agent.announce(signed(clock), 30)
     stranger.say(QUERY)
     shown = parse_datagram((await stranger.hear_until(bool))[0])
-    assert isinstance(shown, Challenge)
+    assert isinstance(shown, CookieChallenge)
     other = Stranger(port)
-    other.say_to(proved(shown.cookie, QUERY), stranger.last)
+    other.say_to(write_with_cookie(shown.cookie, QUERY), stranger.last)
     heard = await other.hear()
     other.close()
     assert sum(map(len, heard)) <= len(QUERY) + 18
@@ -154,7 +161,7 @@ async def test_a_source_gets_at_most_ten_answers_a_second(
     await agent.announce(small(clock), 30)
     await stranger.hear(0.1)
     for number in range(40):
-        stranger.say(padded(dump_json({**json.loads(QUERY), "query_id": str(number)})))
+        stranger.say(pad_query(dump_json({**json.loads(QUERY), "query_id": str(number)})))
     began, answers = time.monotonic(), 0
     while answers < limits.ANSWERS_PER_SECOND:
         assert time.monotonic() < began + 60
@@ -205,7 +212,7 @@ async def test_a_flood_of_one_process_is_cut_off_and_others_are_heard(
     said: list[str] = []
     await eventually(is_heard)
     other.close()
-    assert heard.count(A) <= limits.HEARD_BURST + limits.HEARD_PER_SECOND * (time.monotonic() - began)
+    assert heard.count(A) <= limits.SOURCE_PACKETS_BURST + limits.SOURCE_PACKETS_PER_SECOND * (time.monotonic() - began)
 
 
 async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, clock: ManualClock, port: int) -> None:
@@ -215,7 +222,7 @@ async def test_a_large_announcement_goes_out_in_fragments(agent: UdpTransport, c
         listener.settimeout(PATIENCE_SECONDS)
         message = signed(clock, metadata={"description": "d" * 700})
         assert (await agent.announce(message, 30)).accepted
-        reassembly, whole = Reassembly(), None
+        reassembly, whole = FragmentReassembly(), None
         while whole is None:
             data = listener.recv(65_535)
             part = parse_datagram(data)
@@ -273,7 +280,7 @@ def test_the_port_of_mdns_is_not_used(clock: ManualClock) -> None:
 
 
 def _agents(datagrams: list[bytes]) -> list[str]:
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     found: list[str] = []
     for data in datagrams:
         part = parse_datagram(data)

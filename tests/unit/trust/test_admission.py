@@ -20,27 +20,41 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.model.times import find_instant
-from waypost.trust.admission import Admitted, Announcement, Terms, admit, pinned_key
-from waypost.trust.allowlist import AllowList
-from waypost.trust.announced import read_announced
-from waypost.trust.canonical import legacy_canonical
+from waypost.trust.announce.admission import (
+    AdmissionPolicy,
+    AdmissionRequest,
+    AdmissionResult,
+    AnnouncementStamp,
+    admit,
+    pinned_key,
+)
+from waypost.trust.announce.allow_list import AllowList
+from waypost.trust.announce.key_pins import (
+    AgentPin,
+    drop_oldest_retired,
+    dump_pin,
+    load_pin,
+    pin_first_key,
+    revoke_pinned_key,
+    rotate_key,
+)
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
 from waypost.trust.encodings import encode_base64
-from waypost.trust.pins import Pin, bounded, dump_pin, load_pin, rotated, with_first_key, with_revoked
-from waypost.trust.replay import Stamp
+from waypost.trust.signing_input import canonicalize_legacy
 
 NOW = 1_780_000_000.0
 HOUR = 3600.0
 DAY = 86_400.0
 ONE, TWO, THREE, OTHER = key("one"), key("two"), key("three"), key("other")
-LISTED = Terms(rules=AllowList([AGENT_ID]))
+LISTED = AdmissionPolicy(rules=AllowList([AGENT_ID]))
 
 
-def read(message: dict[str, Any], *, minor: int = 0, legacy: bool = False) -> Announcement:
-    said = read_announced(message, legacy=legacy)
+def read(message: dict[str, Any], *, minor: int = 0, legacy: bool = False) -> AdmissionRequest:
+    said = parse_signed_announcement(message, legacy=legacy)
     metadata = said.agent.get("metadata") or {}
-    return Announcement(
+    return AdmissionRequest(
         agent_id=said.agent["agent_id"].lower(),
-        stamp=Stamp(
+        stamp=AnnouncementStamp(
             digest=hashlib.sha256(said.covered).hexdigest(),
             seq=metadata.get("__seq"),
             iat=find_instant(metadata.get("__iat")),
@@ -53,22 +67,22 @@ def read(message: dict[str, Any], *, minor: int = 0, legacy: bool = False) -> An
     )
 
 
-def terms(**changes: Any) -> Terms:
-    return Terms(**{"rules": AllowList([AGENT_ID]), **changes})
+def terms(**changes: Any) -> AdmissionPolicy:
+    return AdmissionPolicy(**{"rules": AllowList([AGENT_ID]), **changes})
 
 
-def said(signer: Any = ONE, *, seq: int | None = 1, at: float = NOW, **more: Any) -> Announcement:
+def said(signer: Any = ONE, *, seq: int | None = 1, at: float = NOW, **more: Any) -> AdmissionRequest:
     return read(announcement(signer, seq=seq, at=at if seq is not None else None, **more))
 
 
-def pinned(now: float = NOW, **changes: Any) -> Pin:
+def pinned(now: float = NOW, **changes: Any) -> AgentPin:
     """The trust store after the first announcement, with the sequence 1."""
     pin = admit(said(at=now), None, terms(**changes), now).pin
     assert pin is not None
     return pin
 
 
-def next_pin(admitted: Admitted) -> Pin:
+def next_pin(admitted: AdmissionResult) -> AgentPin:
     assert admitted.pin is not None
     return admitted.pin
 
@@ -96,15 +110,15 @@ def test_an_id_that_a_rule_admits_is_admitted_and_its_first_key_is_bound() -> No
 
 @pytest.mark.parametrize("mode", ["allowlist-tofu", "pinned", "ca"])
 def test_an_empty_list_admits_nobody_but_admin(mode: str) -> None:
-    empty = Terms(mode=mode)
+    empty = AdmissionPolicy(mode=mode)
     assert refused(NotAllowed, said(), None, empty, NOW) == "not_allowed"
-    admitted = admit(said(), None, Terms(mode=mode, admin=True), NOW)
+    admitted = admit(said(), None, AdmissionPolicy(mode=mode, admin=True), NOW)
     assert next_pin(admitted).provisioned
 
 
 def test_only_the_mode_tofu_admits_everybody_while_there_is_no_rule() -> None:
-    assert admit(said(), None, Terms(mode="tofu"), NOW).event == "pin"
-    assert refused(NotAllowed, said(), None, Terms(mode="tofu", rules=AllowList([key_rule(OTHER)])), NOW)
+    assert admit(said(), None, AdmissionPolicy(mode="tofu"), NOW).event == "pin"
+    assert refused(NotAllowed, said(), None, AdmissionPolicy(mode="tofu", rules=AllowList([key_rule(OTHER)])), NOW)
 
 
 def key_rule(held: Any) -> str:
@@ -112,22 +126,22 @@ def key_rule(held: Any) -> str:
 
 
 def test_a_rule_may_name_the_key() -> None:
-    assert admit(said(), None, Terms(rules=AllowList([key_rule(ONE)])), NOW).event == "pin"
-    assert refused(NotAllowed, said(), None, Terms(rules=AllowList([key_rule(TWO)])), NOW)
+    assert admit(said(), None, AdmissionPolicy(rules=AllowList([key_rule(ONE)])), NOW).event == "pin"
+    assert refused(NotAllowed, said(), None, AdmissionPolicy(rules=AllowList([key_rule(TWO)])), NOW)
 
 
 def test_in_the_mode_pinned_only_provisioned_keys_announce() -> None:
     """C5."""
-    everybody = Terms(mode="pinned", rules=AllowList(["*"]))
+    everybody = AdmissionPolicy(mode="pinned", rules=AllowList(["*"]))
     assert refused(NotAllowed, said(), None, everybody, NOW) == "not_allowed"
-    pin = with_first_key(Pin(agent_id=AGENT_ID), pinned_key(ONE.public, "trust", NOW), provisioned=True)
+    pin = pin_first_key(AgentPin(agent_id=AGENT_ID), pinned_key(ONE.public, "trust", NOW), provisioned=True)
     assert admit(said(), pin, everybody, NOW).key_id == ONE.public.key_id
     assert refused(KeyConflict, said(OTHER), pin, everybody, NOW) == "other_key"
 
 
 def test_without_its_rule_an_agent_that_was_admitted_once_is_refused_again() -> None:
     pin = pinned()
-    assert refused(NotAllowed, said(seq=2), pin, Terms(), NOW) == "not_allowed"
+    assert refused(NotAllowed, said(seq=2), pin, AdmissionPolicy(), NOW) == "not_allowed"
 
 
 def test_the_subject_must_be_the_agent_where_that_is_asked_for() -> None:
@@ -138,7 +152,7 @@ def test_the_subject_must_be_the_agent_where_that_is_asked_for() -> None:
 
 
 def test_through_another_face_the_list_does_not_apply_and_nothing_is_bound() -> None:
-    admitted = admit(said(), None, Terms(gated=False), NOW)
+    admitted = admit(said(), None, AdmissionPolicy(gated=False), NOW)
     assert admitted.pin is None
     assert [(verdict.check, verdict.state) for verdict in admitted.verdicts] == [
         ("announce-signature", "passed"),
@@ -183,10 +197,10 @@ def test_without_a_key_the_bound_one_verifies() -> None:
     message = announcement(ONE, seq=2, at=NOW)
     del message["agent"]["public_key"]
     assert refused(BadSignature, read(message), pinned(), terms(), NOW) == "bad_signature"
-    covered = read_announced(message).covered
-    keyless = Announcement(
+    covered = parse_signed_announcement(message).covered
+    keyless = AdmissionRequest(
         agent_id=AGENT_ID,
-        stamp=Stamp(digest="d", seq=2, iat=NOW),
+        stamp=AnnouncementStamp(digest="d", seq=2, iat=NOW),
         signature=ONE.sign(covered),
         holds=lambda held, signature: "jcs" if held.verify(signature, covered) else None,
     )
@@ -197,7 +211,7 @@ def test_without_a_key_the_bound_one_verifies() -> None:
 def test_the_older_canonical_form_counts_only_where_it_is_allowed() -> None:
     """P-35."""
     message = announcement(ONE, metadata={"note": "é", "load": 1.0})
-    message["signature"] = encode_base64(ONE.sign(legacy_canonical(message["agent"])))
+    message["signature"] = encode_base64(ONE.sign(canonicalize_legacy(message["agent"])))
     assert refused(BadSignature, read(message), None, terms(), NOW) == "bad_signature"
     admitted = admit(read(message, legacy=True), None, terms(), NOW)
     assert admitted.verdicts[0].evidence["canon"] == "legacy"
@@ -301,9 +315,9 @@ def test_a_revoked_agent_is_refused_with_any_key() -> None:
 
 def test_first_use_never_readmits_an_id_whose_key_was_revoked() -> None:
     """P-14: the row stays as a tombstone."""
-    pin = with_revoked(pinned(), ONE.public.key_id)
+    pin = revoke_pinned_key(pinned(), ONE.public.key_id)
     assert pin.active is None
-    everybody = Terms(mode="tofu")
+    everybody = AdmissionPolicy(mode="tofu")
     assert refused(Revoked, said(seq=2), pin, everybody, NOW) == "revoked"
     assert refused(Revoked, said(OTHER, seq=2), pin, everybody, NOW) == "revoked"
     assert refused(Revoked, said(OTHER, seq=2, previous=ONE), pin, everybody, NOW) == "revoked"
@@ -315,8 +329,8 @@ def test_a_revoked_key_cannot_vouch_for_another() -> None:
 
 
 def test_a_key_that_an_operator_trusts_takes_the_place_of_all_before_it() -> None:
-    pin = with_first_key(pinned(), pinned_key(TWO.public, "trust", NOW), provisioned=True)
-    assert admit(said(TWO, seq=1), pin, Terms(), NOW).key_id == TWO.public.key_id
+    pin = pin_first_key(pinned(), pinned_key(TWO.public, "trust", NOW), provisioned=True)
+    assert admit(said(TWO, seq=1), pin, AdmissionPolicy(), NOW).key_id == TWO.public.key_id
     assert refused(KeyConflict, said(ONE, seq=2), pin, terms(), NOW) == "retired_key"
 
 
@@ -412,9 +426,9 @@ def test_a_row_survives_being_written() -> None:
 def test_only_the_oldest_retired_keys_are_forgotten() -> None:
     pin = pinned()
     for number in range(limits.PINNED_KEYS + 5):
-        pin = with_first_key(pin, pinned_key(key(f"k{number}").public, "trust", NOW), provisioned=True)
+        pin = pin_first_key(pin, pinned_key(key(f"k{number}").public, "trust", NOW), provisioned=True)
     assert len(pin.keys) == limits.PINNED_KEYS
-    pin = with_revoked(pin, pin.keys[-1].key_id)
+    pin = revoke_pinned_key(pin, pin.keys[-1].key_id)
     last = pin.keys[-1]
-    pin = rotated(pin, pinned_key(key("more").public, "rotation", NOW), NOW)
-    assert last in bounded(pin.keys)
+    pin = rotate_key(pin, pinned_key(key("more").public, "rotation", NOW), NOW)
+    assert last in drop_oldest_retired(pin.keys)

@@ -14,11 +14,15 @@ from cryptography.x509.oid import NameOID
 from support.signing import KINDS, NOW, agent, key_of
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidKey
-from waypost.trust.announced import certificate_times, parse_announced_key, read_announced
+from waypost.trust.announce.signed_announcement import (
+    certificate_validity,
+    parse_announced_key,
+    parse_signed_announcement,
+)
 from waypost.trust.checks.announce import check_announcement
-from waypost.trust.checks.bound import BoundKey
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64
-from waypost.trust.signing import PrivateKey, sign_announcement
+from waypost.trust.keys.private_key import PrivateKey, sign_announcement
 
 BEGINS = datetime.fromtimestamp(NOW - 3600, UTC)
 ENDS = BEGINS + timedelta(days=1)
@@ -36,7 +40,7 @@ def test_the_key_of_a_certificate_is_taken_out_and_the_certificate_kept(kind: st
     found = parse_announced_key(certificate(key_of(kind)))
     assert found == key_of(kind).public
     assert found.certificate is not None
-    assert certificate_times(found.certificate) == (BEGINS.timestamp(), ENDS.timestamp())
+    assert certificate_validity(found.certificate) == (BEGINS.timestamp(), ENDS.timestamp())
     assert key_of(kind).public.certificate is None
 
 
@@ -81,5 +85,5 @@ def test_a_certificate_is_good_between_its_dates_only(moment: float, reason: str
 def test_a_message_without_an_agent_is_refused() -> None:
     for message in ({}, {"agent": None}, {"agent": "x"}):
         with pytest.raises(InvalidDocument) as refused:
-            read_announced(message)
+            parse_signed_announcement(message)
         assert refused.value.path == "$.agent"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.wycheproof import VECTORS, load
 from waypost.errors import InvalidDocument, WaypostError
 from waypost.model.json import parse_json
-from waypost.trust.canonical import canonical, canonical_read, legacy_canonical
+from waypost.trust.signing_input import canonicalize, canonicalize_legacy, canonicalize_parsed
 
 JCS = sorted(path.stem for path in (VECTORS / "jcs" / "input").glob("*.json"))
 NUMBERS = load("signatures/jcs_numbers.json")
@@ -42,7 +42,7 @@ def double(bits: str) -> float:
 def test_every_published_vector_has_its_canonical_form(name: str) -> None:
     folder: Path = VECTORS / "jcs"
     value = parse_json((folder / "input" / f"{name}.json").read_bytes())
-    written = canonical(value)
+    written = canonicalize(value)
     assert written == (folder / "output" / f"{name}.json").read_bytes().rstrip(b"\n")
     assert written == bytes.fromhex((folder / "outhex" / f"{name}.txt").read_text())
 
@@ -53,12 +53,12 @@ def test_there_are_six_vectors() -> None:
 
 @pytest.mark.parametrize("case", NUMBERS["cases"], ids=lambda case: case["ieee754"])
 def test_every_number_of_the_appendix_has_its_text(case: dict[str, str]) -> None:
-    assert canonical(double(case["ieee754"])) == case["jcs"].encode()
+    assert canonicalize(double(case["ieee754"])) == case["jcs"].encode()
 
 
 @pytest.mark.parametrize("bits", NUMBERS["errors"])
 def test_what_is_no_number_has_no_text(bits: str) -> None:
-    for form in (canonical, legacy_canonical):
+    for form in (canonicalize, canonicalize_legacy):
         with pytest.raises(InvalidDocument):
             form({"a": double(bits)})
 
@@ -66,13 +66,13 @@ def test_what_is_no_number_has_no_text(bits: str) -> None:
 @pytest.mark.parametrize("value", [2**53, -(2**53), {"a": "\ud800"}, {"\udc00": 1}, {1: 2}, {"a": object()}, b"bytes"])
 def test_what_two_readers_would_read_differently_has_no_canonical_form(value: Any) -> None:
     with pytest.raises(InvalidDocument):
-        canonical(value)
+        canonicalize(value)
 
 
 def test_a_value_without_end_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
-    for form in (canonical, legacy_canonical):
+    for form in (canonicalize, canonicalize_legacy):
         with pytest.raises(InvalidDocument):
             form(value)
 
@@ -88,7 +88,7 @@ def test_ambiguous_json_is_refused_before_any_signature_is_looked_at(case: dict[
 def test_text_and_numbers_are_kept_as_they_were_signed(case: dict[str, Any]) -> None:
     """C3."""
     expected = bytes.fromhex(case["jcs_hex"]) if "jcs_hex" in case else case["jcs"].encode()
-    assert canonical(parse_json(raw(case))) == expected
+    assert canonicalize(parse_json(raw(case))) == expected
 
 
 JSON = st.recursive(
@@ -108,38 +108,38 @@ JSON = st.recursive(
 @given(JSON)
 @settings(max_examples=500)
 def test_the_quick_way_writes_what_the_library_writes(value: Any) -> None:
-    assert canonical(value) == rfc8785.dumps(value)
+    assert canonicalize(value) == rfc8785.dumps(value)
 
 
 def test_the_quick_way_escapes_as_the_library_does() -> None:
     every = {"a": "".join(chr(code) for code in range(0x300)) + "\u2028\ufeff\uffff😀/<>&"}
-    assert canonical(every) == rfc8785.dumps(every)
+    assert canonicalize(every) == rfc8785.dumps(every)
 
 
 @given(JSON)
 def test_a_canonical_form_reads_back_and_is_its_own_canonical_form(value: Any) -> None:
     """But for numbers beyond 2^53, whose text is that of an integer which our reader refuses."""
-    written = canonical(value)
+    written = canonicalize(value)
     try:
         again = parse_json(written)
     except WaypostError:
         return
-    assert canonical(again) == written
+    assert canonicalize(again) == written
 
 
 def test_the_older_form_tells_a_whole_fraction_from_an_integer() -> None:
     value = parse_json('{"b":1.0,"a":[1,1e16,1e-7,"é\x7f"]}'.encode())
-    assert legacy_canonical(value) == rb'{"a":[1,1e+16,1e-07,"\u00e9\u007f"],"b":1.0}'
-    assert canonical(value) == '{"a":[1,10000000000000000,1e-7,"é\x7f"],"b":1}'.encode()
+    assert canonicalize_legacy(value) == rb'{"a":[1,1e+16,1e-07,"\u00e9\u007f"],"b":1.0}'
+    assert canonicalize(value) == '{"a":[1,10000000000000000,1e-7,"é\x7f"],"b":1}'.encode()
 
 
 @given(JSON)
 def test_what_was_read_is_written_as_by_the_careful_way(value: Any) -> None:
     try:
-        read = parse_json(canonical(value))
+        read = parse_json(canonicalize(value))
     except WaypostError:  # a number beyond 2^53, whose text is that of an integer
         return
-    assert canonical_read(read) == canonical(read)
+    assert canonicalize_parsed(read) == canonicalize(read)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_what_was_read_is_written_as_by_the_careful_way(value: Any) -> None:
 )
 def test_fractions_and_foreign_names_are_written_with_care_in_what_was_read(text: str) -> None:
     read = parse_json(text.encode())
-    assert canonical_read(read) == rfc8785.dumps(read)
+    assert canonicalize_parsed(read) == rfc8785.dumps(read)

@@ -9,23 +9,23 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.errors import BadSignature, InvalidDocument, InvalidKey
-from waypost.trust.checkpoint import (
+from waypost.trust.audit.checkpoint import (
     Checkpoint,
     VerifierKey,
-    origin_of,
+    log_origin,
     parse_checkpoint,
     parse_verifier_key,
     sign_checkpoint,
     verify_checkpoint,
 )
-from waypost.trust.covered import adp_payload
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.jose import NotSigned
-from waypost.trust.jws import own_key, sign, verify
+from waypost.trust.signing_input import adp_payload
+from waypost.trust.tokens.jose import InvalidJws
+from waypost.trust.tokens.jwt import service_key, sign_jwt, verify_jwt
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 RAW = PRIVATE.public_key().public_bytes_raw()
-KEY = VerifierKey(origin_of(RAW), RAW)
+KEY = VerifierKey(log_origin(RAW), RAW)
 CHECKPOINT = Checkpoint(KEY.name, 20_852_163, hashlib.sha256(b"root").digest())
 NOTE = sign_checkpoint(CHECKPOINT, KEY, PRIVATE.sign)
 
@@ -101,9 +101,9 @@ def test_what_is_not_a_signed_checkpoint_is_refused(note: str) -> None:
 
 def test_a_signature_for_one_purpose_serves_no_other() -> None:
     """C14: what one key of ours signs begins with what it is for, and each reader asks for its own beginning."""
-    token = sign(PRIVATE, {"sub": "alice"}, key_id="k")
+    token = sign_jwt(PRIVATE, {"sub": "alice"}, key_id="k")
     head = token.rpartition(".")[0]
-    assert verify(own_key(PRIVATE.public_key()), token) == {"sub": "alice"}
+    assert verify_jwt(service_key(PRIVATE.public_key()), token) == {"sub": "alice"}
     signed = (head.encode(), CHECKPOINT.text().encode(), adp_payload("agents.example"), b'{"agent_id":"a"}')
     assert [text[:6] for text in signed] == [b"eyJhbG", b"waypos", b"agent:", b'{"agen']
 
@@ -111,5 +111,5 @@ def test_a_signature_for_one_purpose_serves_no_other() -> None:
     with pytest.raises((BadSignature, InvalidDocument)):
         verify_checkpoint(note, KEY)
     for text in signed[1:]:
-        with pytest.raises(NotSigned):
-            verify(own_key(PRIVATE.public_key()), f"{head}.{encode_base64url(PRIVATE.sign(text))}")
+        with pytest.raises(InvalidJws):
+            verify_jwt(service_key(PRIVATE.public_key()), f"{head}.{encode_base64url(PRIVATE.sign(text))}")

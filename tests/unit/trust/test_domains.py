@@ -9,25 +9,27 @@ from hypothesis import strategies as st
 
 from waypost import limits
 from waypost.errors import InvalidParameter
-from waypost.trust.domains import (
-    Claim,
-    DomainNote,
-    Method,
-    dump_note,
-    find_covering,
-    holds_line,
-    load_note,
+from waypost.trust.domain_claims import (
+    OwnershipClaim,
+    OwnershipClaims,
+    ProofMethod,
+    claims_key,
+    dump_claims,
+    find_covering_claim,
+    has_proof_line,
+    load_claims,
     make_nonce,
-    missed,
-    note_name,
-    parents_of,
-    parse_provable,
-    seen,
+    mark_missed,
+    mark_proven,
+    parent_domains,
+    parse_provable_domain,
 )
 
 
-def claim(domain: str = "example.com", method: Method = "dns", subject: str = "alice", **members: object) -> Claim:
-    made = Claim(
+def claim(
+    domain: str = "example.com", method: ProofMethod = "dns", subject: str = "alice", **members: object
+) -> OwnershipClaim:
+    made = OwnershipClaim(
         domain=domain,
         subject=subject,
         method=method,
@@ -42,7 +44,7 @@ def claim(domain: str = "example.com", method: Method = "dns", subject: str = "a
 @pytest.mark.parametrize("domain", ["example.com", "a.b.example.co.uk", "xn--bcher-kva.example", "Agents.Example.COM."])
 def test_a_domain_of_ones_own_can_be_proven(domain: str) -> None:
     """D15."""
-    assert parse_provable(domain) == domain.lower().rstrip(".")
+    assert parse_provable_domain(domain) == domain.lower().rstrip(".")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_domain_of_ones_own_can_be_proven(domain: str) -> None:
 def test_what_nobody_owns_cannot_be_proven(domain: object) -> None:
     """D15: no address, no single label, no public suffix, A-labels of at most 253 characters."""
     with pytest.raises(InvalidParameter):
-        parse_provable(domain)
+        parse_provable_domain(domain)
 
 
 def test_a_line_is_bound_to_service_domain_subject_and_chance() -> None:
@@ -95,7 +97,7 @@ def test_a_line_is_bound_to_service_domain_subject_and_chance() -> None:
     ],
 )
 def test_the_line_is_found_among_others(line: str) -> None:
-    assert holds_line(claim(), ["v=spf1 -all", line])
+    assert has_proof_line(claim(), ["v=spf1 -all", line])
 
 
 @pytest.mark.parametrize(
@@ -113,15 +115,15 @@ def test_the_line_is_found_among_others(line: str) -> None:
     ],
 )
 def test_no_other_line_proves_anything(line: str) -> None:
-    assert not holds_line(claim(), [line])
+    assert not has_proof_line(claim(), [line])
 
 
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_two_subjects_never_share_a_line(one: str, other: str) -> None:
     """A subject cannot be written so that its line is read as another's."""
     first, second = claim(subject=one), claim(subject=other)
-    assert holds_line(first, [first.line])
-    assert holds_line(first, [second.line]) is (one == other)
+    assert has_proof_line(first, [first.line])
+    assert has_proof_line(first, [second.line]) is (one == other)
     assert "\n" not in first.line
 
 
@@ -138,32 +140,32 @@ def test_a_zone_covers_what_is_below_it_and_a_web_server_itself() -> None:
 
 def test_the_nearest_proven_claim_of_a_subject_is_found() -> None:
     notes = {
-        note_name(held.domain): dump_note(DomainNote().with_claim(held)) or b""
+        claims_key(held.domain): dump_claims(OwnershipClaims().with_claim(held)) or b""
         for held in (claim("example.com"), claim("a.example.com", "http"), claim("bob.example", subject="bob"))
     }
-    assert find_covering("alice", "a.example.com", notes) == claim("a.example.com", "http")
-    assert find_covering("alice", "b.a.example.com", notes) == claim("example.com")
-    assert find_covering("alice", "bob.example", notes) is None
-    assert find_covering("bob", "a.example.com", notes) is None
+    assert find_covering_claim("alice", "a.example.com", notes) == claim("a.example.com", "http")
+    assert find_covering_claim("alice", "b.a.example.com", notes) == claim("example.com")
+    assert find_covering_claim("alice", "bob.example", notes) is None
+    assert find_covering_claim("bob", "a.example.com", notes) is None
 
 
 def test_the_domains_above_end_before_the_last_label() -> None:
-    assert parents_of("a.b.example.com") == ["a.b.example.com", "b.example.com", "example.com"]
-    assert parents_of("localhost") == ["localhost"]
-    assert len(parents_of(".".join("abcdefghijklmnop"))) == limits.PROOF_LEVELS
+    assert parent_domains("a.b.example.com") == ["a.b.example.com", "b.example.com", "example.com"]
+    assert parent_domains("localhost") == ["localhost"]
+    assert len(parent_domains(".".join("abcdefghijklmnop"))) == limits.PROOF_LEVELS
 
 
 def test_three_misses_in_a_row_end_a_proof() -> None:
-    held = seen(claim(state="pending"), 10.0, 20.0)
+    held = mark_proven(claim(state="pending"), 10.0, 20.0)
     assert (held.state, held.proven_at, held.next_check_at) == ("proven", 10.0, 20.0)
-    once = missed(missed(held, 21.0), 22.0)
+    once = mark_missed(mark_missed(held, 21.0), 22.0)
     assert (once.state, once.failures) == ("proven", 2)
-    again = seen(once, 23.0, 30.0)
+    again = mark_proven(once, 23.0, 30.0)
     assert (again.failures, again.proven_at, again.checked_at) == (0, 10.0, 23.0)
-    assert missed(once, 24.0).state == "lapsed"
+    assert mark_missed(once, 24.0).state == "lapsed"
 
 
 def test_what_has_ended_is_forgotten_and_an_empty_note_is_none() -> None:
-    note = DomainNote().with_claim(claim(state="pending")).with_claim(claim(subject="bob", state="lapsed"))
-    assert set(load_note(dump_note(note)).living(50.0).claims) == {"alice"}
-    assert dump_note(note.living(100.0)) is None
+    note = OwnershipClaims().with_claim(claim(state="pending")).with_claim(claim(subject="bob", state="lapsed"))
+    assert set(load_claims(dump_claims(note)).without_expired(50.0).claims) == {"alice"}
+    assert dump_claims(note.without_expired(100.0)) is None

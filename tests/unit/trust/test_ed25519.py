@@ -8,7 +8,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from waypost.trust import ed25519, edwards
+from waypost.trust.keys import ed25519
 
 PRIME = 2**255 - 19
 D = -121665 * pow(121666, -1, PRIME) % PRIME
@@ -40,15 +40,15 @@ def test_signatures_are_the_same_bytes_as_those_of_another_library(size: int) ->
 )
 def test_several_texts_get_the_signatures_that_each_gets_alone(sizes: tuple[int, ...]) -> None:
     texts = [drawn(number) * (size // 32) + b"w" * (size % 32) for number, size in enumerate(sizes)]
-    assert ed25519.sign_each(KEY, texts) == [KEY.sign(text) for text in texts]
-    assert ed25519.sign_each(KEY, texts, RAW) == [KEY.sign(text) for text in texts]
+    assert ed25519.sign_many(KEY, texts) == [KEY.sign(text) for text in texts]
+    assert ed25519.sign_many(KEY, texts, RAW) == [KEY.sign(text) for text in texts]
 
 
 def test_many_keys_sign_long_texts_as_another_library_does() -> None:
     texts = [drawn(number) * 130 for number in range(4)]
     for number in range(60):
         key = Ed25519PrivateKey.from_private_bytes(drawn(number))
-        assert ed25519.sign_each(key, texts) == [key.sign(text) for text in texts]
+        assert ed25519.sign_many(key, texts) == [key.sign(text) for text in texts]
 
 
 def test_the_same_forgeries_fall_in_both_libraries() -> None:
@@ -78,14 +78,14 @@ def test_an_unreduced_s_and_an_r_of_small_order_are_refused() -> None:
     order = 2**252 + 27742317777372353535851937790883648493
     signature = KEY.sign(b"waypost")
     unreduced = (int.from_bytes(signature[32:], "little") + order).to_bytes(32, "little")
-    forged = [signature[:32] + unreduced, *(small + signature[32:] for small in sorted(edwards.SMALL_ORDER))]
+    forged = [signature[:32] + unreduced, *(small + signature[32:] for small in sorted(ed25519.SMALL_ORDER))]
     assert not any(ed25519.verify(RAW, each, b"waypost") for each in forged)
 
 
-@pytest.mark.parametrize("key", sorted(edwards.SMALL_ORDER))
+@pytest.mark.parametrize("key", sorted(ed25519.SMALL_ORDER))
 def test_a_key_of_small_order_verifies_nothing(key: bytes) -> None:
     """With s = 0 and R = -hA, which is of small order too, one of them would hold in eight tries at most."""
-    forged = [small + bytes(32) for small in sorted(edwards.SMALL_ORDER)]
+    forged = [small + bytes(32) for small in sorted(ed25519.SMALL_ORDER)]
     assert not any(ed25519.verify(key, each, b"m%d" % number) for each in forged for number in range(8))
 
 
@@ -93,13 +93,13 @@ def test_a_non_canonical_key_verifies_nothing() -> None:
     for y in range(2, 19):  # p + y fits into 255 bits; 0 and 1 are of small order
         for sign in (0, 1 << 255):
             key = (PRIME + y | sign).to_bytes(32, "little")
-            assert not edwards.is_canonical(key)
+            assert not ed25519.is_canonical(key)
             assert not ed25519.verify(key, KEY.sign(b"waypost"), b"waypost")
 
 
 def test_half_of_all_encodings_are_points_and_the_arithmetic_says_the_same() -> None:
     encodings = [drawn(number) for number in range(200)]
-    assert all(edwards.is_canonical(encoded) for encoded in encodings)
+    assert all(ed25519.is_canonical(encoded) for encoded in encodings)
     found = [ed25519.is_point(encoded) for encoded in encodings]
     assert found == [has_point(encoded) for encoded in encodings]
     assert 50 < sum(found) < 150

@@ -14,9 +14,9 @@ from support.signing import KINDS, key_of, seed_key
 from support.wycheproof import groups, load
 from waypost import limits
 from waypost.errors import InvalidKey
-from waypost.trust.announced import parse_announced_key
+from waypost.trust.announce.signed_announcement import parse_announced_key
 from waypost.trust.encodings import encode_base64, encode_base64url
-from waypost.trust.keys import (
+from waypost.trust.keys.public_key import (
     KEY_ID,
     PublicKey,
     parse_base64_der,

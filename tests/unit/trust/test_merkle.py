@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.trust.merkle import (
+from waypost.trust.audit.merkle import (
     EMPTY_ROOT,
+    TILE_WIDTH,
+    TileFrontier,
     consistency_spans,
     inclusion_spans,
-    is_consistent,
-    is_included,
     leaf_hash,
+    merkle_root,
     node_hash,
-    root_of,
+    span_hash,
+    verify_consistency,
+    verify_inclusion,
 )
-from waypost.trust.tiles import WIDTH, Frontier, span_hash
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "merkle"
 LEAVES = [leaf_hash(b"%d" % number) for number in range(70_000)]
@@ -39,14 +41,14 @@ def _hashes(values: list[str] | None) -> list[bytes]:
 @pytest.mark.parametrize("case", _cases("inclusion"))
 def test_inclusion_is_judged_as_the_vectors_say(case: dict[str, Any]) -> None:
     leaf, root = _hashes([case["leafHash"], case["root"]])
-    accepted = is_included(leaf, case["leafIdx"], case["treeSize"], _hashes(case["proof"]), root)
+    accepted = verify_inclusion(leaf, case["leafIdx"], case["treeSize"], _hashes(case["proof"]), root)
     assert accepted is not case["wantErr"]
 
 
 @pytest.mark.parametrize("case", _cases("consistency"))
 def test_consistency_is_judged_as_the_vectors_say(case: dict[str, Any]) -> None:
     first, second = _hashes([case["root1"], case["root2"]])
-    accepted = is_consistent(case["size1"], case["size2"], _hashes(case["proof"]), first, second)
+    accepted = verify_consistency(case["size1"], case["size2"], _hashes(case["proof"]), first, second)
     assert accepted is not case["wantErr"]
 
 
@@ -67,9 +69,9 @@ def _by_definition(leaves: list[bytes]) -> bytes:
 
 
 def test_the_root_is_that_of_the_definition_for_every_size() -> None:
-    frontier = Frontier()
+    frontier = TileFrontier()
     for size in range(600):
-        assert root_of(LEAVES[:size]) == frontier.root() == _by_definition(LEAVES[:size])
+        assert merkle_root(LEAVES[:size]) == frontier.root() == _by_definition(LEAVES[:size])
         frontier.append(LEAVES[size])
 
 
@@ -77,7 +79,7 @@ class Tiles:
     """A tree of `size` leaves as a store would keep it."""
 
     def __init__(self, size: int) -> None:
-        self.frontier = Frontier()
+        self.frontier = TileFrontier()
         self.full: dict[tuple[int, int], bytes] = {}
         for leaf in LEAVES[:size]:
             for tile in self.frontier.append(leaf):
@@ -94,17 +96,19 @@ def large() -> Tiles:
 
 def test_every_proof_of_small_trees_convinces_and_fits_no_other_leaf_or_tree() -> None:
     tiles = Tiles(40)
-    roots = [root_of(LEAVES[:size]) for size in range(41)]
+    roots = [merkle_root(LEAVES[:size]) for size in range(41)]
     for size in range(1, 41):
         for index in range(size):
             proof = [span_hash(span, tiles) for span in inclusion_spans(index, size)]
-            assert is_included(LEAVES[index], index, size, proof, roots[size])
-            assert not is_included(LEAVES[index + 1], index, size, proof, roots[size])
+            assert verify_inclusion(LEAVES[index], index, size, proof, roots[size])
+            assert not verify_inclusion(LEAVES[index + 1], index, size, proof, roots[size])
         for first in range(size + 1):
             proof = [span_hash(span, tiles) for span in consistency_spans(first, size)]
-            assert is_consistent(first, size, proof, roots[first], roots[size])
-            assert not is_consistent(first, size, proof, b"\x01" * 32, roots[size])
-            assert not is_consistent(first, size, [*proof, proof[0] if proof else roots[1]], roots[first], roots[size])
+            assert verify_consistency(first, size, proof, roots[first], roots[size])
+            assert not verify_consistency(first, size, proof, b"\x01" * 32, roots[size])
+            assert not verify_consistency(
+                first, size, [*proof, proof[0] if proof else roots[1]], roots[first], roots[size]
+            )
 
 
 @given(first=st.integers(1, len(LEAVES)), second=st.integers(1, len(LEAVES)), place=st.integers(0, len(LEAVES) - 1))
@@ -112,16 +116,16 @@ def test_proofs_over_several_levels_of_tiles_convince(large: Tiles, first: int, 
     first, second = sorted((first, second))
     roots = [span_hash((0, size), large) for size in (first, second)]
     proof = [span_hash(span, large) for span in consistency_spans(first, second)]
-    assert is_consistent(first, second, proof, *roots)
+    assert verify_consistency(first, second, proof, *roots)
     index = place % second
     proof = [span_hash(span, large) for span in inclusion_spans(index, second)]
-    assert is_included(LEAVES[index], index, second, proof, roots[1])
+    assert verify_inclusion(LEAVES[index], index, second, proof, roots[1])
 
 
 def test_the_root_of_a_large_tree_is_that_of_its_leaves(large: Tiles) -> None:
-    assert large.frontier.root() == root_of(LEAVES) == span_hash((0, len(LEAVES)), large)
+    assert large.frontier.root() == merkle_root(LEAVES) == span_hash((0, len(LEAVES)), large)
     assert {level for level, _ in large.full} == {0, 1}
-    assert len(large.full) == len(LEAVES) // WIDTH + len(LEAVES) // WIDTH // WIDTH
+    assert len(large.full) == len(LEAVES) // TILE_WIDTH + len(LEAVES) // TILE_WIDTH // TILE_WIDTH
 
 
 def test_a_frontier_goes_on_where_another_ended() -> None:
@@ -134,14 +138,14 @@ def test_a_frontier_goes_on_where_another_ended() -> None:
             except IndexError:
                 break
             rows.append([row[start : start + 32] for start in range(0, len(row), 32)])
-        again = Frontier(size, rows)
+        again = TileFrontier(size, rows)
         assert again.root() == tiles.frontier.root()
         assert again.append(LEAVES[size]) == tiles.frontier.append(LEAVES[size])
 
 
 def test_a_frontier_is_not_made_of_another_number_of_hashes() -> None:
     with pytest.raises(ValueError, match="not the unfinished tiles"):
-        Frontier(3, [LEAVES[:2]])
+        TileFrontier(3, [LEAVES[:2]])
 
 
 def test_a_proof_is_not_made_for_what_is_not_there() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from support.signing import KINDS, NOW, key_of
 from waypost.model.json import JsonObject
-from waypost.model.verdict import Verdict, summary
-from waypost.trust.checks.bound import BoundKey
+from waypost.model.verdict import Verdict, trust_summary
+from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.checks.profile import check_profile
-from waypost.trust.signing import PrivateKey, sign_profile
+from waypost.trust.keys.private_key import PrivateKey, sign_profile
 
 RECORD: JsonObject = {
     "id": "https://a.example/agents/invoices",
@@ -45,10 +45,10 @@ def test_a_record_that_is_not_the_signed_one_fails(changed: JsonObject) -> None:
 
 def test_self_asserted_and_verified_are_told_apart() -> None:
     signed = sign_profile(RECORD, key_of(number=1))
-    assert summary((verdict(signed, key_of(number=1)),))["level"] == "verified"
-    assert summary((verdict(signed),))["level"] == "self_asserted"
-    assert summary((verdict(RECORD),))["level"] == "self_asserted"
-    assert summary((verdict({**signed, "name": "x"}, key_of(number=1)),))["level"] == "failed"
+    assert trust_summary((verdict(signed, key_of(number=1)),))["level"] == "verified"
+    assert trust_summary((verdict(signed),))["level"] == "self_asserted"
+    assert trust_summary((verdict(RECORD),))["level"] == "self_asserted"
+    assert trust_summary((verdict({**signed, "name": "x"}, key_of(number=1)),))["level"] == "failed"
 
 
 @pytest.mark.parametrize("signature", [{}, {"format": "other"}, {"type": "announce-sig", "value": "x"}, "text", 7])

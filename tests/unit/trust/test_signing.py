@@ -10,25 +10,31 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from support.signing import KINDS, NOW, agent, key_of, seed_key
 from waypost.errors import InvalidKey
-from waypost.trust.announced import read_announced
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
 from waypost.trust.encodings import decode_base64
-from waypost.trust.signing import adp_public_key, load_private_key, new_key, private_key, sign_announcement
+from waypost.trust.keys.private_key import (
+    from_native_private,
+    load_private_key,
+    new_private_key,
+    sign_adp_public_key,
+    sign_announcement,
+)
 
 
 def test_a_key_follows_from_the_randomness_that_it_was_given() -> None:
-    assert new_key("ed25519", bytes(32)).public == new_key("ed25519", bytes(32)).public
-    assert new_key("p-256", b"\1" * 48).public == new_key("p-256", b"\1" * 48).public
-    assert new_key("p-256", b"\1" * 48).public != new_key("p-256", b"\2" * 48).public
-    assert new_key("p-256", bytes(48)).public.kind == "p-256"
+    assert new_private_key("ed25519", bytes(32)).public == new_private_key("ed25519", bytes(32)).public
+    assert new_private_key("p-256", b"\1" * 48).public == new_private_key("p-256", b"\1" * 48).public
+    assert new_private_key("p-256", b"\1" * 48).public != new_private_key("p-256", b"\2" * 48).public
+    assert new_private_key("p-256", bytes(48)).public.kind == "p-256"
     for kind, random in (("ed25519", b""), ("ed25519", bytes(31)), ("p-256", bytes(32)), ("rsa", b"x")):
         with pytest.raises(ValueError, match="random bytes"):
-            new_key(kind, random)
+            new_private_key(kind, random)
     with pytest.raises(InvalidKey):
-        new_key("dsa")
+        new_private_key("dsa")
 
 
 def test_a_new_rsa_key_is_one_that_is_accepted() -> None:
-    key = new_key("rsa")
+    key = new_private_key("rsa")
     assert key.public.kind == "rsa"
     assert key.public.verify(key.sign(b"data"), b"data")
 
@@ -51,9 +57,9 @@ def test_what_is_no_private_key_for_us_is_refused() -> None:
             load_private_key(pem)
         assert "waypost keys new" in str(refused.value.hint)
     with pytest.raises(InvalidKey):
-        private_key(foreign)
+        from_native_private(foreign)
     with pytest.raises(InvalidKey):
-        private_key(object())
+        from_native_private(object())
 
 
 @pytest.mark.parametrize("kind", ["p-256", "p-384", "p-521"])
@@ -69,7 +75,7 @@ def test_ecdsa_signatures_have_the_lower_s(kind: str) -> None:
 def test_an_announcement_brings_its_key_along_and_holds() -> None:
     for kind in KINDS:
         message = sign_announcement(agent(), key_of(kind))
-        announced = read_announced(message)
+        announced = parse_signed_announcement(message)
         assert announced.key == key_of(kind).public
         assert announced.signature is not None
         assert announced.prove(key_of(kind).public, announced.signature) is not None
@@ -97,11 +103,11 @@ def test_readers_that_know_one_salt_only_are_served_on_request() -> None:
     message = sign_announcement(agent(), key, older_readers=True)
     longest = padding.PSS(padding.MGF1(SHA256()), padding.PSS.MAX_LENGTH)
     signature = decode_base64(message["signature"])
-    key.native.public_key().verify(signature, read_announced(message).covered, longest, SHA256())
-    assert key.public.verify(signature, read_announced(message).covered)
+    key.native.public_key().verify(signature, parse_signed_announcement(message).covered, longest, SHA256())
+    assert key.public.verify(signature, parse_signed_announcement(message).covered)
 
 
 def test_adp_takes_ed25519_only() -> None:
-    assert adp_public_key(seed_key(), "a.example")["fingerprint"] == seed_key().public.fingerprint()
+    assert sign_adp_public_key(seed_key(), "a.example")["fingerprint"] == seed_key().public.fingerprint()
     with pytest.raises(InvalidKey):
-        adp_public_key(key_of("p-256"), "a.example")
+        sign_adp_public_key(key_of("p-256"), "a.example")

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import limits
 from waypost.errors import InvalidParameter, Unauthorized
-from waypost.trust.tokens import Verifier, load_key, mint, new_key_pem, parse_duration, peek_claims
+from waypost.trust.tokens.jwt import TokenVerifier, load_token_key, mint, new_token_key_pem, parse_duration, peek_claims
 
 NOW = 1_780_000_000.0
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-VERIFIER = Verifier(KEY.public_key(), issuer="waypost", audience="waypost")
+VERIFIER = TokenVerifier(KEY.public_key(), issuer="waypost", audience="waypost")
 CLAIMS = {
     "iss": "waypost", "aud": "waypost", "sub": "alice", "scope": "discover:read", "iat": int(NOW), "exp": int(NOW) + 60,
 }  # fmt: skip
@@ -162,4 +162,4 @@ def test_other_durations_are_refused(text: str) -> None:
 
 
 def test_a_key_survives_its_file() -> None:
-    assert load_key(new_key_pem(bytes(range(32)))).public_key() == KEY.public_key()
+    assert load_token_key(new_token_key_pem(bytes(range(32)))).public_key() == KEY.public_key()

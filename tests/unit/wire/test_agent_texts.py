@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from waypost.errors import InvalidDocument, InvalidParameter
-from waypost.wire.adp_txt import AdpTxt, parse_adp_txt, select_adp_txt, write_adp_txt
-from waypost.wire.aid import parse_aid, read_aid_json, select_aid
-from waypost.wire.dns_data import read_strings, read_text, write_text
-from waypost.wire.srv import Srv, first_srv, parse_srv, write_srv
+from waypost.protocols.adp.txt_record import AdpTxt, parse_adp_txt, select_adp_txt, write_adp_txt
+from waypost.protocols.dns_aid.txt_records import parse_aid, read_aid_json, select_aid
+from waypost.protocols.dns_rdata import SrvRecord, parse_srv, read_strings, read_text, select_srv, write_srv, write_text
 
 PK = "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
 WK = "https://alice.example.com/.well-known/agent.json"
@@ -150,11 +149,11 @@ def test_a_record_of_aid_that_breaks_a_rule_is_refused(text: str) -> None:
 
 def test_the_first_server_is_the_one_of_lowest_priority_and_largest_weight() -> None:
     servers = [
-        Srv(priority=20, weight=9, port=1, target="c.example.com"),
-        Srv(priority=10, weight=1, port=2, target="b.example.com"),
-        Srv(priority=10, weight=5, port=3, target="a.example.com"),
+        SrvRecord(priority=20, weight=9, port=1, target="c.example.com"),
+        SrvRecord(priority=10, weight=1, port=2, target="b.example.com"),
+        SrvRecord(priority=10, weight=5, port=3, target="a.example.com"),
     ]
-    assert first_srv([b"broken", *map(write_srv, servers)]) == servers[2]
-    assert first_srv([]) is None
+    assert select_srv([b"broken", *map(write_srv, servers)]) == servers[2]
+    assert select_srv([]) is None
     with pytest.raises(InvalidDocument):
         parse_srv(write_srv(servers[0]) + b"x")

@@ -23,17 +23,28 @@ from waypost.errors import (
     UnsupportedVersion,
     WaypostError,
     agp_code_of,
-    codes_of,
+    error_codes,
 )
-from waypost.wire.agp import Content, parse_agent, parse_message, write_message
-from waypost.wire.agp_replay import ReplayMemory
-from waypost.wire.agp_session import Acknowledged, AgpSession, Called, Controlled, Opened, Said
-from waypost.wire.agp_states import TABLE, Event, State, diagram, find_next
+from waypost.protocols.adp.agp.messages import MessageContent, parse_agent, parse_message, write_message
+from waypost.protocols.adp.agp.session import (
+    TRANSITIONS,
+    AckReceived,
+    AgpSession,
+    ControlReceived,
+    HelloReceived,
+    MessageReceived,
+    ReplayCache,
+    SessionEvent,
+    SessionOpened,
+    SessionState,
+    find_next_state,
+    mermaid_diagram,
+)
 
 NOW = 1_780_000_000.0
 
 
-def session(agent: str, peer: str | None = None, memory: ReplayMemory | None = None) -> AgpSession:
+def session(agent: str, peer: str | None = None, memory: ReplayCache | None = None) -> AgpSession:
     draws = SeededDraws(sum(agent.encode()))
     return AgpSession(party(agent), draws, peer=peer, calls=peer is not None, memory=memory)
 
@@ -41,13 +52,13 @@ def session(agent: str, peer: str | None = None, memory: ReplayMemory | None = N
 def met() -> tuple[AgpSession, AgpSession]:
     """Two sessions that know each other."""
     caller, answerer = session(ALICE, BOB), session(BOB)
-    assert isinstance(answerer.receive(caller.call(NOW), NOW), Called)
+    assert isinstance(answerer.receive(caller.call(NOW), NOW), HelloReceived)
     [hello] = answerer.admit(key_of(ALICE).public, NOW)
-    assert isinstance(caller.receive(hello, NOW), Called)
+    assert isinstance(caller.receive(hello, NOW), HelloReceived)
     [ack] = caller.admit(key_of(BOB).public, NOW)
     assert caller.is_verified
     assert not answerer.is_open
-    assert isinstance(answerer.receive(ack, NOW), Opened)
+    assert isinstance(answerer.receive(ack, NOW), SessionOpened)
     assert answerer.is_verified
     return caller, answerer
 
@@ -55,13 +66,13 @@ def met() -> tuple[AgpSession, AgpSession]:
 def test_three_frames_verify_both_sides() -> None:
     caller, answerer = met()
     assert (caller.peer, answerer.peer) == (BOB, ALICE)
-    said = answerer.receive(caller.write("chat", Content(text="line one\nline two"), NOW), NOW)
-    assert isinstance(said, Said)
+    said = answerer.receive(caller.write("chat", MessageContent(text="line one\nline two"), NOW), NOW)
+    assert isinstance(said, MessageReceived)
     assert said.message.content.text == "line one\nline two"
     acknowledged = caller.receive(answerer.acknowledge((said.message.id,), NOW), NOW)
-    assert acknowledged == Acknowledged((said.message.id,))
+    assert acknowledged == AckReceived((said.message.id,))
     beat = caller.receive(answerer.control("heartbeat", NOW), NOW)
-    assert isinstance(beat, Controlled)
+    assert isinstance(beat, ControlReceived)
     assert beat.verified
 
 
@@ -84,7 +95,7 @@ def test_a_frame_that_is_refused_leaves_the_messages_before_it_as_they_were(odd:
     _, answerer = met()
     for number in range(3):
         said = answerer.receive(signed(ALICE, BOB, f"said {number}", at=NOW, id=str(number)), NOW)
-        assert isinstance(said, Said)
+        assert isinstance(said, MessageReceived)
     with pytest.raises(WaypostError):
         answerer.receive(odd, NOW)
     with pytest.raises(Replayed):
@@ -98,7 +109,7 @@ def test_an_answer_that_echoes_another_nonce_is_a_replay() -> None:
     other = AgpSession(party(ALICE), SeededDraws(99), peer=BOB, calls=True)
     with pytest.raises(Replayed):
         other.receive(hello, NOW)
-    assert isinstance(caller.receive(hello, NOW), Called)  # the same draws, so the same nonce
+    assert isinstance(caller.receive(hello, NOW), HelloReceived)  # the same draws, so the same nonce
 
 
 def test_whoever_answers_for_another_is_refused() -> None:
@@ -135,15 +146,15 @@ def test_nothing_is_heard_before_the_hello() -> None:
     refused = session(ALICE, BOB).receive(
         signed(BOB, ALICE, json.dumps({"action": "error", "code": "unknown_peer"}), kind="system", at=NOW), NOW
     )
-    assert isinstance(refused, Controlled)
+    assert isinstance(refused, ControlReceived)
     assert not refused.verified
 
 
 def test_a_second_hello_in_a_session_is_no_message() -> None:
     _, answerer = met()
-    said = answerer.receive(session(ALICE, BOB).write("system", Content(text=hello_text(ALICE)), NOW), NOW)
-    assert isinstance(said, Controlled)  # told, and nothing follows from it
-    assert answerer.state is State.OPEN
+    said = answerer.receive(session(ALICE, BOB).write("system", MessageContent(text=hello_text(ALICE)), NOW), NOW)
+    assert isinstance(said, ControlReceived)  # told, and nothing follows from it
+    assert answerer.state is SessionState.OPEN
 
 
 def test_the_window_of_time_is_300_seconds_back_and_60_ahead() -> None:
@@ -152,11 +163,11 @@ def test_the_window_of_time_is_300_seconds_back_and_60_ahead() -> None:
         with pytest.raises(OutOfTime):
             answerer.receive(signed(ALICE, BOB, "hi", at=NOW + late), NOW)
     for late in (-limits.AGP_PAST_SECONDS, limits.AGP_FUTURE_SECONDS):
-        assert isinstance(answerer.receive(signed(ALICE, BOB, "hi", at=NOW + late), NOW), Said)
+        assert isinstance(answerer.receive(signed(ALICE, BOB, "hi", at=NOW + late), NOW), MessageReceived)
 
 
 def test_an_id_counts_once_in_a_session_and_its_bytes_once_in_all() -> None:
-    memory = ReplayMemory()
+    memory = ReplayCache()
     frame, again = (signed(ALICE, BOB, "hi", at=at, id="one") for at in (NOW, NOW + 1))
     for turn, copies in enumerate(((frame, frame), (frame,), (again, again))):
         answerer = session(BOB, memory=memory)
@@ -166,13 +177,13 @@ def test_an_id_counts_once_in_a_session_and_its_bytes_once_in_all() -> None:
         nonce = json.loads(json.loads(answer)["body"]["content"])["nonce"]
         answerer.receive(signed(ALICE, BOB, nonce, kind="ack", at=NOW, id=f"ack {turn}"), NOW)
         if turn != 1:
-            assert isinstance(answerer.receive(copies[0], NOW), Said)
+            assert isinstance(answerer.receive(copies[0], NOW), MessageReceived)
         with pytest.raises(Replayed):
             answerer.receive(copies[-1], NOW)
 
 
 def test_the_memory_of_ids_is_bounded_in_number_and_time() -> None:
-    memory = ReplayMemory(most=3, seconds=10)
+    memory = ReplayCache(most=3, seconds=10)
     for number in range(5):
         memory.note(ALICE, str(number), NOW + number)
     assert len(memory) == 3
@@ -215,7 +226,7 @@ def test_a_missing_content_is_signed_as_empty() -> None:
 def test_a_content_that_fits_no_frame_is_not_written() -> None:
     def written(text: str) -> str:
         return write_message(
-            key_of(ALICE), message_id="1", sender=ALICE, to=BOB, kind="chat", at=NOW, content=Content(text=text)
+            key_of(ALICE), message_id="1", sender=ALICE, to=BOB, kind="chat", at=NOW, content=MessageContent(text=text)
         )
 
     assert parse_message(written("é" * (limits.AGP_CONTENT_BYTES // 2))).content.text.startswith("é")
@@ -234,21 +245,24 @@ def test_names_are_compared_in_lower_case_and_signed_as_they_are() -> None:
 
 
 def test_every_state_can_end_and_nothing_follows_the_end() -> None:
-    for state in State:
-        for event in (Event.FAULT, Event.DISCONNECT):
-            assert find_next(state, event) is (None if state is State.ENDED else State.ENDED)
-    assert not [state for state, _ in TABLE if state is State.ENDED]
+    for state in SessionState:
+        for event in (SessionEvent.FAULT, SessionEvent.DISCONNECT):
+            assert find_next_state(state, event) is (None if state is SessionState.ENDED else SessionState.ENDED)
+    assert not [state for state, _ in TRANSITIONS if state is SessionState.ENDED]
 
 
 def test_only_the_two_open_states_take_messages_and_each_state_is_reached() -> None:
-    assert {state for state, event in TABLE if event is Event.MESSAGE} == {State.OPEN, State.CAPPED}
-    assert {State.CALLING, State.LISTENING, *TABLE.values()} == set(State)
+    assert {state for state, event in TRANSITIONS if event is SessionEvent.MESSAGE} == {
+        SessionState.OPEN,
+        SessionState.CAPPED,
+    }
+    assert {SessionState.CALLING, SessionState.LISTENING, *TRANSITIONS.values()} == set(SessionState)
 
 
 def test_the_diagram_draws_the_table() -> None:
-    drawn = diagram()
-    for (state, event), target in TABLE.items():
-        if target is not State.ENDED:
+    drawn = mermaid_diagram()
+    for (state, event), target in TRANSITIONS.items():
+        if target is not SessionState.ENDED:
             assert f"{state.value.replace(' ', '_')} --> {target.value.replace(' ', '_')}: {event.value}" in drawn
 
 
@@ -266,7 +280,7 @@ def test_the_diagram_draws_the_table() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_a_fault_has_its_code_and_its_close_code(error: InvalidDocument, code: str, close: int) -> None:
-    assert (agp_code_of(error), codes_of(error).ws_close) == (code, close)
+    assert (agp_code_of(error), error_codes(error).ws_close) == (code, close)
 
 
 def test_an_older_hello_shows_a_key_in_any_way_that_it_was_ever_written() -> None:
@@ -281,7 +295,7 @@ def test_an_older_hello_shows_a_key_in_any_way_that_it_was_ever_written() -> Non
         called = answerer.receive(
             json.dumps({"id": "1", "type": "adp_handshake", "agent_id": CAROL, "public_key": text}), NOW
         )
-        assert isinstance(called, Called)
+        assert isinstance(called, HelloReceived)
         assert called.hello.fingerprint == public.fingerprint(), text
 
 
@@ -296,5 +310,5 @@ def test_an_older_hello_without_a_key_is_refused(text: str) -> None:
 def test_a_hello_as_a_type_of_its_own_may_say_who_speaks_in_its_content() -> None:
     said = {"agent": CAROL, "fingerprint": key_of(CAROL).public.fingerprint(), "nonce": "bm9uY2U"}
     called = session(BOB).receive(signed(CAROL, BOB, json.dumps(said), kind="hello", at=NOW), NOW)
-    assert isinstance(called, Called)
+    assert isinstance(called, HelloReceived)
     assert (called.hello.agent, called.hello.nonce, called.hello.form) == (CAROL, "bm9uY2U", "hello")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import InvalidDocument
-from waypost.trust.signing import new_key
-from waypost.wire.agp_signing import find_signature, sign, signing_input, verify
+from waypost.protocols.adp.agp.messages import find_signature, sign, signing_input, verify
+from waypost.trust.keys.private_key import new_private_key
 
-KEY = new_key("ed25519", bytes(range(32)))
+KEY = new_private_key("ed25519", bytes(range(32)))
 PARTS = ("11111111-2222-4333-8444-555555555555", "agent:a.example", "agent:b.example", "chat", "2026-06-18T10:00:00Z")
 
 

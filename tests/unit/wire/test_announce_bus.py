@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waypost.errors import ConfigurationError, InvalidDocument
-from waypost.wire.announce_bus import TOPIC, check_group, reply_subject, servers_of, subject_of
+from waypost.protocols.announce.messages import TOPIC, check_group, reply_subject, servers_of, subject_of
 
 SUBJECT = "topic.discovery"
 HOSTILE = ["a.b", "*", ">", "topic.>", "a b", "a\r\nPUB x 1", "a\n", "", "/", "a//b", "$SYS", "é", "a" * 65, "a\x00"]

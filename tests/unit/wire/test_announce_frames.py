@@ -10,15 +10,15 @@ from support.announce import announcement, key
 from waypost import limits
 from waypost.errors import InvalidDocument, TooLarge, WaypostError
 from waypost.model.json import dump_json
-from waypost.wire.announce_frames import (
-    FrameType,
-    Status,
-    frame,
-    frame_of,
+from waypost.protocols.announce.websocket import (
+    AnnounceFrameType,
+    StatusMessage,
     parse_frame,
     parse_status,
     parse_text,
     wants_subscription,
+    write_frame,
+    write_message_frame,
 )
 
 ANNOUNCE = announcement(key("a"), seq=1, at=1_780_000_000.0)
@@ -28,10 +28,10 @@ RESPONSE = {**ANNOUNCE, "matched": True}
 
 @pytest.mark.parametrize(
     ("message", "kind"),
-    [(ANNOUNCE, FrameType.ANNOUNCE), (QUERY, FrameType.QUERY), (RESPONSE, FrameType.RESPONSE)],
+    [(ANNOUNCE, AnnounceFrameType.ANNOUNCE), (QUERY, AnnounceFrameType.QUERY), (RESPONSE, AnnounceFrameType.RESPONSE)],
 )
-def test_a_message_comes_back_as_it_was_framed(message: dict[str, object], kind: FrameType) -> None:
-    read = parse_frame(frame_of(message))
+def test_a_message_comes_back_as_it_was_framed(message: dict[str, object], kind: AnnounceFrameType) -> None:
+    read = parse_frame(write_message_frame(message))
     assert (read.type, read.message) == (kind, message)
     assert parse_text(dump_json(message)) == read
 
@@ -45,7 +45,7 @@ def test_the_type_byte_and_the_shape_must_agree() -> None:
 
 def test_a_response_may_leave_matched_out() -> None:
     """P-6."""
-    assert parse_frame(b"\x03" + dump_json(ANNOUNCE)).type is FrameType.RESPONSE
+    assert parse_frame(b"\x03" + dump_json(ANNOUNCE)).type is AnnounceFrameType.RESPONSE
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00{}", b"\x05{}", b"\xff" + dump_json(QUERY), b"{}", b"\x01", b"\x01[]"])
@@ -57,19 +57,22 @@ def test_an_empty_frame_and_an_unknown_type_are_errors(data: bytes) -> None:
 
 def test_a_message_has_at_most_64_kib() -> None:
     """W3."""
-    room = limits.SOCKET_MESSAGE_BYTES - len(frame(FrameType.STATUS, {"status": "error", "message": ""}))
-    assert len(frame(FrameType.STATUS, {"status": "error", "message": "x" * room})) == limits.SOCKET_MESSAGE_BYTES
+    room = limits.SOCKET_MESSAGE_BYTES - len(write_frame(AnnounceFrameType.STATUS, {"status": "error", "message": ""}))
+    assert (
+        len(write_frame(AnnounceFrameType.STATUS, {"status": "error", "message": "x" * room}))
+        == limits.SOCKET_MESSAGE_BYTES
+    )
     with pytest.raises(TooLarge):
-        frame(FrameType.STATUS, {"status": "error", "message": "x" * (room + 1)})
+        write_frame(AnnounceFrameType.STATUS, {"status": "error", "message": "x" * (room + 1)})
     with pytest.raises(TooLarge):
         parse_frame(b"\x04" + b" " * (limits.SOCKET_MESSAGE_BYTES + 1))
 
 
 def test_a_status_says_only_what_it_has_to_say() -> None:
-    done = Status(status="done", query_id="q", count=0)
+    done = StatusMessage(status="done", query_id="q", count=0)
     assert done.document() == {"protocol_version": "v1.0", "status": "done", "query_id": "q", "count": 0}
-    assert parse_status(parse_frame(frame(FrameType.STATUS, done.document())).message) == done
-    assert parse_text(dump_json(done.document())).type is FrameType.STATUS
+    assert parse_status(parse_frame(write_frame(AnnounceFrameType.STATUS, done.document())).message) == done
+    assert parse_text(dump_json(done.document())).type is AnnounceFrameType.STATUS
     with pytest.raises(InvalidDocument):
         parse_status({"status": "maybe"})
 

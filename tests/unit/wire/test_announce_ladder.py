@@ -8,17 +8,17 @@ from support.announce import agent
 from support.signing import NOW, key_of
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
-from waypost.trust.announced import read_announced
-from waypost.trust.signing import sign_announcement
-from waypost.wire.announce_ladder import Sign, compact, fit
+from waypost.protocols.announce.packets import SignAgent, compact_agent, fit_announcement
+from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.keys.private_key import sign_announcement
 
 
-def signer(kind: str) -> Sign:
+def signer(kind: str) -> SignAgent:
     return lambda said: sign_announcement(said, key_of(kind), now=NOW)
 
 
 def holds(message: JsonObject) -> bool:
-    said = read_announced(message)
+    said = parse_signed_announcement(message)
     assert said.key is not None
     assert said.signature is not None
     return said.holds(said.key, said.signature) is not None
@@ -29,7 +29,7 @@ BULKY = agent(metadata={"description": "d" * 200, "__os": "linux"})
 
 @pytest.mark.parametrize("kind", ["ed25519", "p-256"])
 def test_small_keys_fit_a_datagram_once_the_agent_is_compact(kind: str) -> None:
-    fitted = fit(BULKY, signer(kind), "udp")
+    fitted = fit_announcement(BULKY, signer(kind), "udp")
     assert fitted.rung == "compact"
     assert len(dump_json(fitted.message)) <= limits.DATAGRAM_BYTES
     assert "agent_name" not in fitted.message["agent"]
@@ -38,7 +38,7 @@ def test_small_keys_fit_a_datagram_once_the_agent_is_compact(kind: str) -> None:
 
 
 def test_what_fits_is_left_whole() -> None:
-    fitted = fit({**agent(), "agent_name": "a"}, lambda said: sign_announcement(said, key_of()), "udp")
+    fitted = fit_announcement({**agent(), "agent_name": "a"}, lambda said: sign_announcement(said, key_of()), "udp")
     assert fitted.rung == "whole"
     assert fitted.message["agent"]["agent_name"] == "a"
 
@@ -46,26 +46,26 @@ def test_what_fits_is_left_whole() -> None:
 @pytest.mark.parametrize("carrier", ["udp", "mdns"])
 def test_rsa_goes_in_pieces(carrier: str) -> None:
     """An announcement signed with RSA never fits 512 bytes."""
-    fitted = fit(agent(), signer("rsa"), carrier)  # type: ignore[arg-type]
+    fitted = fit_announcement(agent(), signer("rsa"), carrier)  # type: ignore[arg-type]
     assert fitted.rung == "pieces"
     assert holds(fitted.message)
 
 
 def test_of_what_is_too_large_for_a_record_the_compact_form_goes_in_pieces() -> None:
-    fitted = fit(agent(metadata={"description": "d" * 2000}), signer("rsa"), "mdns")
+    fitted = fit_announcement(agent(metadata={"description": "d" * 2000}), signer("rsa"), "mdns")
     assert fitted.rung == "pieces"
     assert "agent_name" not in fitted.message["agent"]
 
 
 def test_what_fits_no_record_is_pointed_at_where_there_is_something_to_point_at() -> None:
     many = agent(capabilities={f"capability-{number}": "1.0" for number in range(60)})
-    assert fit(many, signer("ed25519"), "mdns", can_point=True).rung == "pointer"
-    assert fit(many, signer("ed25519"), "mdns").rung == "none"
-    assert fit(many, signer("ed25519"), "udp", can_point=True).rung == "pieces"
+    assert fit_announcement(many, signer("ed25519"), "mdns", can_point=True).rung == "pointer"
+    assert fit_announcement(many, signer("ed25519"), "mdns").rung == "none"
+    assert fit_announcement(many, signer("ed25519"), "udp", can_point=True).rung == "pieces"
 
 
 def test_a_compact_agent_keeps_everything_that_it_is_found_by() -> None:
-    small = compact({**BULKY, "x": 1, "metadata": {"__seq": 1, "__iat": "i", "__os": "linux"}})
+    small = compact_agent({**BULKY, "x": 1, "metadata": {"__seq": 1, "__iat": "i", "__os": "linux"}})
     assert small["metadata"] == {"__seq": 1, "__iat": "i"}
     assert {"agent_id", "capabilities", "transport", "x"} <= set(small)
-    assert "metadata" not in compact(agent())
+    assert "metadata" not in compact_agent(agent())

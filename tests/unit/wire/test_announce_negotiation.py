@@ -6,26 +6,26 @@ import pytest
 
 from waypost import limits
 from waypost.errors import InvalidDocument
-from waypost.wire.announce_negotiation import Negotiation, Reading
+from waypost.protocols.announce.messages import VersionDecision, VersionNegotiation
 
 
 def test_the_own_version_is_nothing_to_speak_of() -> None:
-    negotiation = Negotiation()
-    assert negotiation.read("a", "v1.0", 0.0) == Reading(process=True)
+    negotiation = VersionNegotiation()
+    assert negotiation.read("a", "v1.0", 0.0) == VersionDecision(process=True)
     assert len(negotiation) == 0
 
 
 def test_another_minor_is_processed_and_warned_of_once_an_hour_for_each_peer() -> None:
     """ANN-51."""
-    negotiation = Negotiation()
-    assert negotiation.read("a", "v1.1", 0.0) == Reading(process=True, warn=True)
-    assert negotiation.read("a", "v1.7", 3599.0) == Reading(process=True)
-    assert negotiation.read("b", "v1.1", 3599.0) == Reading(process=True, warn=True)
-    assert negotiation.read("a", "v1.1", 3600.0) == Reading(process=True, warn=True)
+    negotiation = VersionNegotiation()
+    assert negotiation.read("a", "v1.1", 0.0) == VersionDecision(process=True, warn=True)
+    assert negotiation.read("a", "v1.7", 3599.0) == VersionDecision(process=True)
+    assert negotiation.read("b", "v1.1", 3599.0) == VersionDecision(process=True, warn=True)
+    assert negotiation.read("a", "v1.1", 3600.0) == VersionDecision(process=True, warn=True)
 
 
 def test_the_highest_minor_that_a_peer_has_shown_is_spoken_with_it() -> None:
-    negotiation = Negotiation()
+    negotiation = VersionNegotiation()
     assert negotiation.version_for("a") == "v1.0"
     negotiation.read("a", "v1.1", 0.0)
     negotiation.read("a", "v1.0", 1.0)
@@ -36,21 +36,21 @@ def test_the_highest_minor_that_a_peer_has_shown_is_spoken_with_it() -> None:
 
 def test_a_higher_major_is_ignored_and_answered_once_a_minute_for_each_source() -> None:
     """ANN-50."""
-    negotiation = Negotiation()
-    assert negotiation.read("a", "v2.0", 0.0) == Reading(process=False, answer=True)
-    assert negotiation.read("a", "v3.0", 59.9) == Reading(process=False)
-    assert negotiation.read("b", "v2.0", 59.9) == Reading(process=False, answer=True)
-    assert negotiation.read("a", "v2.0", 60.0) == Reading(process=False, answer=True)
+    negotiation = VersionNegotiation()
+    assert negotiation.read("a", "v2.0", 0.0) == VersionDecision(process=False, answer=True)
+    assert negotiation.read("a", "v3.0", 59.9) == VersionDecision(process=False)
+    assert negotiation.read("b", "v2.0", 59.9) == VersionDecision(process=False, answer=True)
+    assert negotiation.read("a", "v2.0", 60.0) == VersionDecision(process=False, answer=True)
 
 
 @pytest.mark.parametrize("version", ["v0.9", "1.0", "v1", "v1.0 ", "", None, 1.0, "v1.0.0", "v٢.0"])
 def test_what_is_no_version_is_malformed(version: object) -> None:
     with pytest.raises(InvalidDocument):
-        Negotiation().read("a", version, 0.0)
+        VersionNegotiation().read("a", version, 0.0)
 
 
 def test_the_memory_of_peers_is_bounded() -> None:
-    negotiation = Negotiation()
+    negotiation = VersionNegotiation()
     for number in range(limits.VERSION_PEERS + 5):
         negotiation.read(f"peer {number}", "v1.1", 0.0)
     assert len(negotiation) == limits.VERSION_PEERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.wire.announce_rollback import Outcome, Rollback, State, Suppress, begin
+from waypost.protocols.announce.messages import Outcome, Rollback, State, Suppress, initial_rollback
 
 
 def run(machine: Rollback, *outcomes: Outcome) -> list[State]:
@@ -20,19 +20,22 @@ def run(machine: Rollback, *outcomes: Outcome) -> list[State]:
 def test_a_lan_that_cannot_be_used_is_left_at_once_and_trusted_again_after_three_good_loops(
     suppress: Suppress, local: State
 ) -> None:
-    assert begin(suppress).state == local
+    assert initial_rollback(suppress).state == local
     outcomes: tuple[Outcome, ...] = ("failed", "looped", "looped", "looped")
-    assert run(begin(suppress), *outcomes) == ["REGISTRY", "REGISTRY", "REGISTRY", local]
+    assert run(initial_rollback(suppress), *outcomes) == ["REGISTRY", "REGISTRY", "REGISTRY", local]
 
 
 @pytest.mark.req("ANN-39")
 def test_three_announcements_in_a_row_that_do_not_come_back_are_a_failure() -> None:
-    assert run(begin(), "silent", "silent", "looped", "silent", "silent", "silent")[-2:] == ["BOTH", "REGISTRY"]
+    assert run(initial_rollback(), "silent", "silent", "looped", "silent", "silent", "silent")[-2:] == [
+        "BOTH",
+        "REGISTRY",
+    ]
 
 
 def test_a_good_loop_that_is_followed_by_a_bad_one_counts_for_nothing() -> None:
     outcomes: tuple[Outcome, ...] = ("failed", "looped", "looped", "silent", "looped", "looped", "looped")
-    assert run(begin("strict"), *outcomes) == ["REGISTRY"] * 6 + ["LOCAL"]
+    assert run(initial_rollback("strict"), *outcomes) == ["REGISTRY"] * 6 + ["LOCAL"]
 
 
 def test_the_registry_is_left_alone_in_the_state_local_only() -> None:

@@ -13,16 +13,16 @@ from support.signing import key_of
 from waypost import limits
 from waypost.errors import InvalidDocument, TooLarge, WaypostError
 from waypost.model.json import dump_json, parse_object
-from waypost.trust.signing import sign_announcement
-from waypost.wire.announce_txt import (
-    Inline,
-    Pointer,
+from waypost.protocols.announce.packets import (
+    TxtMessage,
+    TxtPointer,
     host_name,
     instance_label,
-    read_txt,
-    write_inline,
-    write_pointer,
+    parse_txt,
+    write_txt_message,
+    write_txt_pointer,
 )
+from waypost.trust.keys.private_key import sign_announcement
 
 KEY_ID = "sha256:" + "ab" * 32
 
@@ -36,15 +36,15 @@ def strings(*parts: bytes) -> bytes:
 @example(b"x" * 254)
 @example(b"=" * 600)
 def test_whatever_is_written_is_read_back_byte_for_byte(message: bytes) -> None:
-    record = write_inline(message, AGENT_ID)
+    record = write_txt_message(message, AGENT_ID)
     assert len(record) <= limits.TXT_BYTES
-    assert read_txt(record) == Inline(message, AGENT_ID)
+    assert parse_txt(record) == TxtMessage(message, AGENT_ID)
 
 
 def test_the_layout_is_that_of_the_protocol() -> None:
     """P-22."""
     message = b"m" * 300
-    record = write_inline(message, AGENT_ID.upper())
+    record = write_txt_message(message, AGENT_ID.upper())
     digest = hashlib.sha256(message).hexdigest()[:16].encode()
     head = (b"pv=v1.0", b"id=" + AGENT_ID.encode(), b"n=2", b"h=" + digest)
     assert record == strings(*head, b"0=" + b"m" * 253, b"1=" + b"m" * 47)
@@ -52,15 +52,15 @@ def test_the_layout_is_that_of_the_protocol() -> None:
 
 def test_a_record_takes_1300_bytes_and_not_one_more() -> None:
     most = max(size for size in range(1100, 1300) if _fits(size))
-    assert len(write_inline(b"x" * most, AGENT_ID)) == limits.TXT_BYTES
+    assert len(write_txt_message(b"x" * most, AGENT_ID)) == limits.TXT_BYTES
     with pytest.raises(TooLarge) as refused:
-        write_inline(b"x" * (most + 1), AGENT_ID)
+        write_txt_message(b"x" * (most + 1), AGENT_ID)
     assert refused.value.hint
 
 
 def _fits(size: int) -> bool:
     try:
-        write_inline(b"x" * size, AGENT_ID)
+        write_txt_message(b"x" * size, AGENT_ID)
     except TooLarge:
         return False
     return True
@@ -69,42 +69,42 @@ def _fits(size: int) -> bool:
 def test_a_message_signed_with_rsa_fits_a_record_though_no_datagram() -> None:
     message = dump_json(sign_announcement({"agent_id": AGENT_ID, "capabilities": {}, "transport": {}}, key_of("rsa")))
     assert len(message) > limits.DATAGRAM_BYTES
-    assert read_txt(write_inline(message, AGENT_ID)) == Inline(message, AGENT_ID)
+    assert parse_txt(write_txt_message(message, AGENT_ID)) == TxtMessage(message, AGENT_ID)
 
 
 def test_chunks_may_come_in_any_order_and_names_in_any_case() -> None:
     digest = hashlib.sha256(b"abc").hexdigest()[:16].encode()
     record = strings(b"1=c", b"N=2", b"H=" + digest.upper(), b"ID=" + AGENT_ID.upper().encode(), b"PV=v1.1", b"0=ab")
-    assert read_txt(record) == Inline(b"abc", AGENT_ID)
+    assert parse_txt(record) == TxtMessage(b"abc", AGENT_ID)
 
 
 def test_a_record_that_is_the_bare_document_is_read_too() -> None:
     message = dump_json(announcement(key("a"), seq=1, at=1.0))
     record = strings(message[:200], message[200:400], message[400:])
-    assert read_txt(record) == Inline(message)
-    assert parse_object(read_txt(record).message)["agent"]["agent_id"] == AGENT_ID  # type: ignore[union-attr]
+    assert parse_txt(record) == TxtMessage(message)
+    assert parse_object(parse_txt(record).message)["agent"]["agent_id"] == AGENT_ID  # type: ignore[union-attr]
 
 
 def test_a_pointer_is_read_back() -> None:
-    pointer = Pointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", KEY_ID)
-    assert read_txt(write_pointer(pointer)) == pointer
+    pointer = TxtPointer(AGENT_ID, f"https://registry.example/agents/{AGENT_ID}", KEY_ID)
+    assert parse_txt(write_txt_pointer(pointer)) == pointer
 
 
 @pytest.mark.parametrize(
     "pointer",
     [
-        Pointer(AGENT_ID, "ftp://registry.example/", KEY_ID),
-        Pointer(AGENT_ID, "https://registry.example/ x", KEY_ID),
-        Pointer(AGENT_ID, "https://registry.example/" + "x" * 240, KEY_ID),
-        Pointer(AGENT_ID, "https://registry.example/", "sha256:ab"),
+        TxtPointer(AGENT_ID, "ftp://registry.example/", KEY_ID),
+        TxtPointer(AGENT_ID, "https://registry.example/ x", KEY_ID),
+        TxtPointer(AGENT_ID, "https://registry.example/" + "x" * 240, KEY_ID),
+        TxtPointer(AGENT_ID, "https://registry.example/", "sha256:ab"),
     ],
 )
-def test_a_pointer_that_nobody_could_follow_is_not_written(pointer: Pointer) -> None:
+def test_a_pointer_that_nobody_could_follow_is_not_written(pointer: TxtPointer) -> None:
     with pytest.raises(InvalidDocument):
-        write_pointer(pointer)
+        write_txt_pointer(pointer)
 
 
-GOOD = write_inline(b"x" * 600, AGENT_ID)
+GOOD = write_txt_message(b"x" * 600, AGENT_ID)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ GOOD = write_inline(b"x" * 600, AGENT_ID)
 def test_a_record_that_does_not_add_up_is_refused(record: bytes) -> None:
     """L3."""
     with pytest.raises(WaypostError):
-        read_txt(record)
+        parse_txt(record)
 
 
 @given(st.integers(1, 90))
@@ -135,19 +135,19 @@ def test_a_chunk_that_was_changed_is_noticed(at: int) -> None:
     record = bytearray(GOOD)
     record[-at] ^= 1
     with pytest.raises(InvalidDocument, match="add up"):
-        read_txt(bytes(record))
+        parse_txt(bytes(record))
 
 
 @given(st.integers(0, len(GOOD) - 1))
 def test_a_truncated_record_is_never_taken_for_the_message(cut: int) -> None:
     with pytest.raises(WaypostError):
-        read_txt(GOOD[:cut])
+        parse_txt(GOOD[:cut])
 
 
 @given(st.binary(max_size=400))
 def test_hostile_bytes_are_refused_and_never_crash(record: bytes) -> None:
     try:
-        read_txt(record)
+        parse_txt(record)
     except WaypostError:
         return
 

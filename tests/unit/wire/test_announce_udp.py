@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from waypost import limits
 from waypost.errors import InvalidDocument, TooLarge, WaypostError
-from waypost.wire.announce_udp import (
+from waypost.protocols.announce.packets import (
     CHALLENGE_BYTES,
     DATA_BYTES,
-    Challenge,
+    CookieChallenge,
     Fragment,
-    Reassembly,
-    Whole,
-    challenge,
-    cookie,
-    datagrams,
-    is_proved,
-    padded,
+    FragmentReassembly,
+    WholeDatagram,
+    is_valid_cookie,
+    make_cookie,
+    pad_query,
     parse_datagram,
-    proved,
+    split_datagrams,
+    write_challenge,
+    write_with_cookie,
 )
 
 MOST = limits.FRAGMENTS * DATA_BYTES
@@ -31,7 +31,7 @@ SECRET = b"s" * 32
 
 
 def fragments(message: bytes) -> list[Fragment]:
-    parts = [parse_datagram(data) for data in datagrams(message)]
+    parts = [parse_datagram(data) for data in split_datagrams(message)]
     assert all(isinstance(part, Fragment) for part in parts)
     return [part for part in parts if isinstance(part, Fragment)]
 
@@ -47,7 +47,7 @@ def test_fragments_in_any_order_and_twice_give_the_message_once(size: int, order
     said = message(size)
     parts = fragments(said) * 2
     order.shuffle(parts)
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     given_back = [found for part in parts if (found := reassembly.take("a", part, 0.0)) is not None]
     assert given_back[0] == said
     assert reassembly.bytes_held <= limits.FRAGMENT_BYTES
@@ -56,20 +56,20 @@ def test_fragments_in_any_order_and_twice_give_the_message_once(size: int, order
 def test_512_bytes_are_one_datagram_and_one_more_are_two() -> None:
     """ANN-31."""
     whole = b"{" + b"x" * 511
-    assert datagrams(whole) == [whole]
-    assert parse_datagram(whole) == Whole(whole)
-    assert [len(data) for data in datagrams(whole + b"x")] == [512, 25]
+    assert split_datagrams(whole) == [whole]
+    assert parse_datagram(whole) == WholeDatagram(whole)
+    assert [len(data) for data in split_datagrams(whole + b"x")] == [512, 25]
 
 
 def test_what_is_too_long_for_16_fragments_is_refused_and_never_cut() -> None:
-    assert len(datagrams(b"x" * MOST)) == 16
+    assert len(split_datagrams(b"x" * MOST)) == 16
     with pytest.raises(TooLarge):
-        datagrams(b"x" * (MOST + 1))
+        split_datagrams(b"x" * (MOST + 1))
 
 
 def test_a_fragment_that_is_late_comes_to_nothing() -> None:
     first, second = fragments(message(700))
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     assert reassembly.take("a", first, 0.0) is None
     assert reassembly.take("a", second, limits.FRAGMENT_SECONDS) is None
     assert reassembly.take("a", first, limits.FRAGMENT_SECONDS + 1) == message(700)
@@ -77,7 +77,7 @@ def test_a_fragment_that_is_late_comes_to_nothing() -> None:
 
 def test_time_that_runs_backwards_keeps_nothing_for_ever() -> None:
     first, second = fragments(message(700))
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     reassembly.take("a", first, 1000.0)
     assert reassembly.take("a", second, 10.0) is None
     assert len(reassembly) == 1
@@ -85,7 +85,7 @@ def test_time_that_runs_backwards_keeps_nothing_for_ever() -> None:
 
 def test_pieces_of_two_sources_are_not_put_together() -> None:
     first, second = fragments(message(700))
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     assert reassembly.take("a", first, 0.0) is None
     assert reassembly.take("b", second, 0.0) is None
 
@@ -93,7 +93,7 @@ def test_pieces_of_two_sources_are_not_put_together() -> None:
 def test_a_message_whose_hash_is_wrong_is_dropped() -> None:
     first, second = fragments(message(700))
     forged = Fragment(second.id, second.index, second.count, b"x" * len(second.data))
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     reassembly.take("a", first, 0.0)
     assert reassembly.take("a", forged, 0.0) is None
     assert (len(reassembly), reassembly.bytes_held) == (0, 0)
@@ -101,7 +101,7 @@ def test_a_message_whose_hash_is_wrong_is_dropped() -> None:
 
 def test_one_source_has_at_most_32_partial_messages() -> None:
     """L7."""
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     for seed in range(limits.FRAGMENT_PARTIALS + 10):
         reassembly.take("a", fragments(message(700, seed))[0], 0.0)
     assert len(reassembly) == limits.FRAGMENT_PARTIALS
@@ -112,7 +112,7 @@ def test_one_source_has_at_most_32_partial_messages() -> None:
 
 def test_all_sources_together_hold_at_most_one_mebibyte_and_newcomers_still_get_through() -> None:
     """L7."""
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     for number in range(limits.FRAGMENT_BYTES // DATA_BYTES + 500):
         reassembly.take(f"source {number}", fragments(message(700, number))[0], 0.0)
         assert reassembly.bytes_held <= limits.FRAGMENT_BYTES
@@ -146,7 +146,7 @@ def test_what_is_no_datagram_of_the_protocol_is_refused(data: bytes) -> None:
 
 @given(st.binary(max_size=600), st.sampled_from([b"", b"\xad\x01", b"\xad\x02", b"\xad\x03", b"{"]))
 def test_hostile_bytes_are_refused_and_never_crash(tail: bytes, head: bytes) -> None:
-    reassembly = Reassembly()
+    reassembly = FragmentReassembly()
     try:
         read = parse_datagram(head + tail)
     except WaypostError:
@@ -158,17 +158,17 @@ def test_hostile_bytes_are_refused_and_never_crash(tail: bytes, head: bytes) -> 
 def test_a_cookie_proves_its_source_for_a_while() -> None:
     """L5."""
     now = 1_780_000_000.0
-    shown = cookie(SECRET, "10.0.0.1:4000", now)
-    assert parse_datagram(challenge(shown)) == Challenge(shown)
-    assert parse_datagram(proved(shown, b"{}")) == Whole(b"{}", shown)
-    assert is_proved(SECRET, "10.0.0.1:4000", shown, now + limits.COOKIE_SECONDS)
-    assert not is_proved(SECRET, "10.0.0.1:4000", shown, now + 3 * limits.COOKIE_SECONDS)
-    assert not is_proved(SECRET, "10.0.0.2:4000", shown, now)
-    assert not is_proved(b"t" * 32, "10.0.0.1:4000", shown, now)
-    assert not is_proved(SECRET, "10.0.0.1:4000", None, now)
+    shown = make_cookie(SECRET, "10.0.0.1:4000", now)
+    assert parse_datagram(write_challenge(shown)) == CookieChallenge(shown)
+    assert parse_datagram(write_with_cookie(shown, b"{}")) == WholeDatagram(b"{}", shown)
+    assert is_valid_cookie(SECRET, "10.0.0.1:4000", shown, now + limits.COOKIE_SECONDS)
+    assert not is_valid_cookie(SECRET, "10.0.0.1:4000", shown, now + 3 * limits.COOKIE_SECONDS)
+    assert not is_valid_cookie(SECRET, "10.0.0.2:4000", shown, now)
+    assert not is_valid_cookie(b"t" * 32, "10.0.0.1:4000", shown, now)
+    assert not is_valid_cookie(SECRET, "10.0.0.1:4000", None, now)
 
 
 def test_a_challenge_is_smaller_than_any_query() -> None:
     smallest = b'{"query":{"agent_id":"a"}}'
     assert len(smallest) > CHALLENGE_BYTES
-    assert len(padded(smallest)) == limits.DATAGRAM_BYTES
+    assert len(pad_query(smallest)) == limits.DATAGRAM_BYTES

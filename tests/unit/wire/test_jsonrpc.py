@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from waypost.errors import InvalidDocument, MalformedJson, NotFound, RateLimited, codes_of
-from waypost.wire.jsonrpc import Call, Refused, error_reply, join_replies, parse_calls, result_reply
+from waypost.errors import InvalidDocument, MalformedJson, NotFound, RateLimited, error_codes
+from waypost.protocols.jsonrpc import RpcCall, RpcRefusal, encode_replies, error_reply, parse_calls, result_reply
 
 
-def one(body: str | bytes) -> Call | Refused:
+def one(body: str | bytes) -> RpcCall | RpcRefusal:
     incoming = parse_calls(body.encode() if isinstance(body, str) else body)
     assert len(incoming.calls) == 1
     return incoming.calls[0]
@@ -17,8 +17,8 @@ def one(body: str | bytes) -> Call | Refused:
 
 def refused(body: str | bytes) -> tuple[int, bytes]:
     found = one(body)
-    assert isinstance(found, Refused)
-    return codes_of(found.error).jsonrpc, found.id
+    assert isinstance(found, RpcRefusal)
+    return error_codes(found.error).jsonrpc, found.id
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def refused(body: str | bytes) -> tuple[int, bytes]:
 )
 def test_an_id_comes_back_as_it_was_written(written: str) -> None:
     call = one(f'{{"jsonrpc":"2.0","method":"m","params":{{"a":1.5,"b":[2]}},"id":{written}}}')
-    assert call == Call("m", {"a": 1.5, "b": [2]}, written.encode())
+    assert call == RpcCall("m", {"a": 1.5, "b": [2]}, written.encode())
     assert result_reply(call.id or b"", {}).endswith(f'"id":{written}}}'.encode())
 
 
@@ -58,7 +58,7 @@ def test_an_id_of_another_type_is_refused_without_it(written: str) -> None:
 
 
 def test_a_call_without_an_id_is_a_notification() -> None:
-    assert one('{"jsonrpc":"2.0","method":"m"}') == Call("m", {}, None)
+    assert one('{"jsonrpc":"2.0","method":"m"}') == RpcCall("m", {}, None)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_what_is_not_a_call_is_refused(body: bytes, code: int, call_id: bytes) -
 
 def test_a_refusal_names_the_place_of_a_large_integer() -> None:
     found = one('{"jsonrpc":"2.0","method":"m","params":{"a":[1,12345678901234567890]},"id":7}')
-    assert isinstance(found, Refused)
+    assert isinstance(found, RpcRefusal)
     assert found.error.path == "params.a[1]"
 
 
 def test_parameters_by_position_are_refused_when_they_are_asked_for() -> None:
     call = one('{"jsonrpc":"2.0","method":"m","params":[1],"id":7}')
-    assert isinstance(call, Call)
+    assert isinstance(call, RpcCall)
     with pytest.raises(Exception, match="by name"):
         call.named_params()
 
 
 def test_null_parameters_are_none() -> None:
-    assert one('{"jsonrpc":"2.0","method":"m","params":null,"id":7}') == Call("m", {}, b"7")
+    assert one('{"jsonrpc":"2.0","method":"m","params":null,"id":7}') == RpcCall("m", {}, b"7")
 
 
 def test_each_call_of_a_batch_is_judged_alone_and_in_order() -> None:
@@ -118,12 +118,12 @@ def test_each_call_of_a_batch_is_judged_alone_and_in_order() -> None:
     incoming = parse_calls(body.encode())
     assert incoming.is_batch
     first, second, third, fourth, fifth, sixth = incoming.calls
-    assert first == Call("a", {"x": 1.5}, b"1")
-    assert [codes_of(item.error).jsonrpc for item in (second, third, fifth) if isinstance(item, Refused)] == [
+    assert first == RpcCall("a", {"x": 1.5}, b"1")
+    assert [error_codes(item.error).jsonrpc for item in (second, third, fifth) if isinstance(item, RpcRefusal)] == [
         -32600
     ] * 3
-    assert fourth == Call("b", {}, None)
-    assert sixth == Call("d", {}, b"123456789012345678901")
+    assert fourth == RpcCall("b", {}, None)
+    assert sixth == RpcCall("d", {}, b"123456789012345678901")
 
 
 @pytest.mark.parametrize(("count", "taken"), [(100, True), (101, False), (1001, False)])
@@ -132,8 +132,8 @@ def test_a_batch_has_at_most_100_calls(count: int, taken: bool) -> None:
     assert incoming.is_batch is taken
     if not taken:
         (found,) = incoming.calls
-        assert isinstance(found, Refused)
-        assert codes_of(found.error).jsonrpc == -32600
+        assert isinstance(found, RpcRefusal)
+        assert error_codes(found.error).jsonrpc == -32600
         assert found.error.details == {"reason": "batch_too_large"}
 
 
@@ -175,7 +175,7 @@ def test_a_face_may_choose_the_number() -> None:
 
 
 def test_replies_of_a_batch_are_an_array_and_silence_is_nothing() -> None:
-    assert join_replies([b"1", b"2"], is_batch=True) == b"[1,2]"
-    assert join_replies([b"1"], is_batch=True) == b"[1]"
-    assert join_replies([b"1"], is_batch=False) == b"1"
-    assert join_replies([], is_batch=True) is None
+    assert encode_replies([b"1", b"2"], is_batch=True) == b"[1,2]"
+    assert encode_replies([b"1"], is_batch=True) == b"[1]"
+    assert encode_replies([b"1"], is_batch=False) == b"1"
+    assert encode_replies([], is_batch=True) is None

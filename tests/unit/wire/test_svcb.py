@@ -13,8 +13,15 @@ import dns.rdatatype
 import pytest
 
 from waypost.errors import InvalidDocument, InvalidParameter
-from waypost.wire import svcb
-from waypost.wire.svcb import ServiceBinding, make_params, number_of, parse_svcb, to_presentation, write_svcb
+from waypost.protocols.dns_aid import svcb
+from waypost.protocols.dns_aid.svcb import (
+    ServiceBinding,
+    encode_params,
+    key_number,
+    parse_svcb,
+    to_presentation,
+    write_svcb,
+)
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "svcb"
 
@@ -155,17 +162,17 @@ def test_a_value_that_is_no_plain_text_is_as_good_as_not_there() -> None:
     ],
 )
 def test_a_key_goes_by_its_name_and_by_its_number(name: str, number: int) -> None:
-    assert number_of(name) == number
+    assert key_number(name) == number
 
 
 @pytest.mark.parametrize("name", ["", "bop", "key", "key65535", "key99999", "key012", "KEY1"])
 def test_what_is_no_key_is_refused(name: str) -> None:
     with pytest.raises(InvalidParameter):
-        number_of(name)
+        key_number(name)
 
 
 def test_what_is_written_is_read_by_others() -> None:
-    params = make_params(
+    params = encode_params(
         {
             svcb.ALPN: ["a2a", "h2"],
             svcb.PORT: 443,
@@ -186,7 +193,7 @@ def test_what_is_written_is_read_by_others() -> None:
 @pytest.mark.parametrize("value", ['a" key65402="evil', "a\\", "a\nb", "a\x00", "\x7f"])
 def test_a_value_that_could_end_early_is_not_written(value: str) -> None:
     with pytest.raises(InvalidParameter):
-        make_params({svcb.CAP: value})
+        encode_params({svcb.CAP: value})
 
 
 @pytest.mark.parametrize(
@@ -194,4 +201,4 @@ def test_a_value_that_could_end_early_is_not_written(value: str) -> None:
 )
 def test_values_out_of_bounds_are_not_written(key: int, value: int | list[str]) -> None:
     with pytest.raises(InvalidParameter):
-        make_params({key: value})
+        encode_params({key: value})

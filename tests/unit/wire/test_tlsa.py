@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from support.authority import Authority
 from waypost.errors import InvalidDocument
-from waypost.wire.tlsa import Tlsa, match_any, match_tlsa, parse_tlsa, tlsa_of, write_tlsa
+from waypost.protocols.dns_aid.tlsa import TlsaRecord, match_any, match_tlsa, parse_tlsa, tlsa_of, write_tlsa
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +38,16 @@ def test_every_form_matches_its_certificate_and_no_other(
 @pytest.mark.parametrize(
     "record",
     [
-        Tlsa(usage=4, selector=1, matching=1, data=bytes(32)),
-        Tlsa(usage=3, selector=2, matching=1, data=bytes(32)),
-        Tlsa(usage=3, selector=1, matching=3, data=bytes(32)),
-        Tlsa(usage=3, selector=1, matching=1, data=bytes(31)),
-        Tlsa(usage=3, selector=1, matching=2, data=bytes(32)),
-        Tlsa(usage=3, selector=1, matching=0, data=b""),
-        Tlsa(usage=255, selector=255, matching=255, data=b""),
+        TlsaRecord(usage=4, selector=1, matching=1, data=bytes(32)),
+        TlsaRecord(usage=3, selector=2, matching=1, data=bytes(32)),
+        TlsaRecord(usage=3, selector=1, matching=3, data=bytes(32)),
+        TlsaRecord(usage=3, selector=1, matching=1, data=bytes(31)),
+        TlsaRecord(usage=3, selector=1, matching=2, data=bytes(32)),
+        TlsaRecord(usage=3, selector=1, matching=0, data=b""),
+        TlsaRecord(usage=255, selector=255, matching=255, data=b""),
     ],
 )
-def test_parameters_that_nobody_knows_are_unusable(chain: tuple[bytes, bytes], record: Tlsa) -> None:
+def test_parameters_that_nobody_knows_are_unusable(chain: tuple[bytes, bytes], record: TlsaRecord) -> None:
     assert match_tlsa(record, chain) == "unusable"
 
 
@@ -58,7 +58,7 @@ def test_an_authority_needs_more_than_the_leaf(chain: tuple[bytes, bytes]) -> No
 
 def test_one_match_is_enough_and_all_comparable_ones_failing_is_a_failure(chain: tuple[bytes, bytes]) -> None:
     good, bad = tlsa_of(chain[0]), tlsa_of(chain[1])
-    unusable = Tlsa(usage=9, selector=1, matching=1, data=bytes(32))
+    unusable = TlsaRecord(usage=9, selector=1, matching=1, data=bytes(32))
     assert match_any([bad, unusable, good], chain)[0] == "match"
     assert match_any([unusable, bad], chain)[0] == "mismatch"
     assert match_any([unusable], chain) == ("unusable", None)

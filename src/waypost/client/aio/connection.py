@@ -8,14 +8,11 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from waypost.client.calls import Call
+from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
 from waypost.client.pause import async_pause
-from waypost.client.problems import error_of_answer, error_of_transport
-from waypost.client.retry import Retry
-from waypost.client.streams import Lines
-from waypost.client.tls import tls_context
+from waypost.client.requests import ApiRequest
 from waypost.errors import WaypostError
-from waypost.settings import Connection as Address
+from waypost.settings import ConnectionSettings as Address
 from waypost.settings import is_loopback
 
 
@@ -48,7 +45,7 @@ class Connection:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def send(self, call: Call) -> httpx.Response:
+    async def send(self, call: ApiRequest) -> httpx.Response:
         """The whole answer of a call that succeeded."""
         attempt = 1
         while True:
@@ -58,16 +55,16 @@ class Connection:
                 await self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    async def exchange(self, call: Call) -> httpx.Response:
+    async def exchange(self, call: ApiRequest) -> httpx.Response:
         """The whole answer, a refusal too: for who passes on what others say."""
         request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
         try:
             return await self._http.send(request)
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[tuple[httpx.Headers, AsyncIterator[bytes]]]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[tuple[httpx.Headers, AsyncIterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = await self._open_again(call)
         try:
@@ -75,9 +72,9 @@ class Connection:
         finally:
             await response.aclose()
 
-    async def lines(self, call: Call) -> AsyncIterator[bytes]:
+    async def lines(self, call: ApiRequest) -> AsyncIterator[bytes]:
         """The lines of an answer as they arrive, blank ones left out."""
-        lines = Lines()
+        lines = LineDecoder()
         async with self.stream(call) as (_, chunks):
             async for chunk in chunks:
                 for line in lines.feed(chunk):
@@ -86,7 +83,7 @@ class Connection:
         if rest := lines.rest():
             yield rest
 
-    async def _open_again(self, call: Call) -> httpx.Response:
+    async def _open_again(self, call: ApiRequest) -> httpx.Response:
         attempt = 1
         while True:
             try:
@@ -95,23 +92,23 @@ class Connection:
                 await self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    async def _pause_or_give_up(self, error: WaypostError, call: Call, attempt: int) -> None:
+    async def _pause_or_give_up(self, error: WaypostError, call: ApiRequest, attempt: int) -> None:
         delay = self.retry.delay(error, attempt, repeatable=call.repeatable, chance=random.random())
         if delay is None:
             raise error
         await async_pause(delay)
 
-    async def _answer(self, call: Call) -> httpx.Response:
+    async def _answer(self, call: ApiRequest) -> httpx.Response:
         response = await self._open(call)
         try:
             await response.aread()
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error
         finally:
             await response.aclose()
         return response
 
-    async def _open(self, call: Call) -> httpx.Response:
+    async def _open(self, call: ApiRequest) -> httpx.Response:
         """The answer with its body unread, or the error that it tells of."""
         timeout = httpx.Timeout(self._timeout, read=call.read_seconds or self._timeout)
         request = self._http.build_request(
@@ -123,12 +120,12 @@ class Connection:
                 return response
             body = await response.aread()
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
-        raise error_of_answer(response.status_code, response.headers, body)
+            raise error_from_transport(error, self.base_url) from error
+        raise error_from_response(response.status_code, response.headers, body)
 
     async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.aiter_bytes():
                 yield chunk
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error

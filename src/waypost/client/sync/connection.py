@@ -9,14 +9,11 @@ from contextlib import contextmanager
 
 import httpx
 
-from waypost.client.calls import Call
+from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
 from waypost.client.pause import pause
-from waypost.client.problems import error_of_answer, error_of_transport
-from waypost.client.retry import Retry
-from waypost.client.streams import Lines
-from waypost.client.tls import tls_context
+from waypost.client.requests import ApiRequest
 from waypost.errors import WaypostError
-from waypost.settings import Connection as Address
+from waypost.settings import ConnectionSettings as Address
 from waypost.settings import is_loopback
 
 
@@ -49,7 +46,7 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
-    def send(self, call: Call) -> httpx.Response:
+    def send(self, call: ApiRequest) -> httpx.Response:
         """The whole answer of a call that succeeded."""
         attempt = 1
         while True:
@@ -59,16 +56,16 @@ class Connection:
                 self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    def exchange(self, call: Call) -> httpx.Response:
+    def exchange(self, call: ApiRequest) -> httpx.Response:
         """The whole answer, a refusal too: for who passes on what others say."""
         request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
         try:
             return self._http.send(request)
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error
 
     @contextmanager
-    def stream(self, call: Call) -> Iterator[tuple[httpx.Headers, Iterator[bytes]]]:
+    def stream(self, call: ApiRequest) -> Iterator[tuple[httpx.Headers, Iterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = self._open_again(call)
         try:
@@ -76,9 +73,9 @@ class Connection:
         finally:
             response.close()
 
-    def lines(self, call: Call) -> Iterator[bytes]:
+    def lines(self, call: ApiRequest) -> Iterator[bytes]:
         """The lines of an answer as they arrive, blank ones left out."""
-        lines = Lines()
+        lines = LineDecoder()
         with self.stream(call) as (_, chunks):
             for chunk in chunks:
                 for line in lines.feed(chunk):
@@ -87,7 +84,7 @@ class Connection:
         if rest := lines.rest():
             yield rest
 
-    def _open_again(self, call: Call) -> httpx.Response:
+    def _open_again(self, call: ApiRequest) -> httpx.Response:
         attempt = 1
         while True:
             try:
@@ -96,23 +93,23 @@ class Connection:
                 self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    def _pause_or_give_up(self, error: WaypostError, call: Call, attempt: int) -> None:
+    def _pause_or_give_up(self, error: WaypostError, call: ApiRequest, attempt: int) -> None:
         delay = self.retry.delay(error, attempt, repeatable=call.repeatable, chance=random.random())
         if delay is None:
             raise error
         pause(delay)
 
-    def _answer(self, call: Call) -> httpx.Response:
+    def _answer(self, call: ApiRequest) -> httpx.Response:
         response = self._open(call)
         try:
             response.read()
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error
         finally:
             response.close()
         return response
 
-    def _open(self, call: Call) -> httpx.Response:
+    def _open(self, call: ApiRequest) -> httpx.Response:
         """The answer with its body unread, or the error that it tells of."""
         timeout = httpx.Timeout(self._timeout, read=call.read_seconds or self._timeout)
         request = self._http.build_request(
@@ -124,11 +121,11 @@ class Connection:
                 return response
             body = response.read()
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
-        raise error_of_answer(response.status_code, response.headers, body)
+            raise error_from_transport(error, self.base_url) from error
+        raise error_from_response(response.status_code, response.headers, body)
 
     def _chunks(self, response: httpx.Response) -> Iterator[bytes]:
         try:
             yield from response.iter_bytes()
         except httpx.HTTPError as error:
-            raise error_of_transport(error, self.base_url) from error
+            raise error_from_transport(error, self.base_url) from error

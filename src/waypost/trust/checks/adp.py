@@ -13,10 +13,10 @@ from typing import Any
 from waypost.errors import InvalidKey
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.trust.checks.bound import UNBOUND, BoundKey, find_bound, told
-from waypost.trust.covered import adp_payload
+from waypost.trust.checks.bound_key import UNBOUND, BoundKey, find_bound_key, make_verdict
 from waypost.trust.encodings import decode_base64
-from waypost.trust.keys import PublicKey, parse_der, parse_ed25519_raw, parse_pem
+from waypost.trust.keys.public_key import PublicKey, parse_der, parse_ed25519_raw, parse_pem
+from waypost.trust.signing_input import adp_payload
 
 KEY_CHECK = "adp-key"
 PROOF_CHECK = "adp-proof"
@@ -35,19 +35,22 @@ def check_adp(
     identity = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(identity, dict) or not isinstance(stated, dict):
-        return (told(KEY_CHECK, "not_checked", "the document states no key", now),)
+        return (make_verdict(KEY_CHECK, "not_checked", "the document states no key", now),)
     try:
-        key = parse_full(stated.get("full"))
+        key = parse_full_key(stated.get("full"))
     except InvalidKey as error:
-        return (told(KEY_CHECK, "failed", error.message, now), told(PROOF_CHECK, "not_checked", "no key", now))
-    by = _vouched(key, keys, fingerprints or {})
+        return (
+            make_verdict(KEY_CHECK, "failed", error.message, now),
+            make_verdict(PROOF_CHECK, "not_checked", "no key", now),
+        )
+    by = _find_binding(key, keys, fingerprints or {})
     return (
-        _judge_key(stated.get("fingerprint"), key, by, bool(keys or fingerprints), now),
-        _judge_proof(stated.get("proof"), key, by, identity.get("domain"), now),
+        _check_key(stated.get("fingerprint"), key, by, bool(keys or fingerprints), now),
+        _check_proof(stated.get("proof"), key, by, identity.get("domain"), now),
     )
 
 
-def parse_full(full: Any) -> PublicKey | None:
+def parse_full_key(full: Any) -> PublicKey | None:
     """`publicKey.full` in its three spellings (C-3): PEM, base64url of the SPKI, base64url of the 32 bytes."""
     if full is None:
         return None
@@ -67,42 +70,42 @@ def _parse_bare(full: str) -> PublicKey:
     return parse_ed25519_raw(data, _PATH) if len(data) == 32 else parse_der(data, _PATH)
 
 
-def _vouched(key: PublicKey | None, keys: Sequence[BoundKey], fingerprints: Mapping[str, str]) -> str | None:
+def _find_binding(key: PublicKey | None, keys: Sequence[BoundKey], fingerprints: Mapping[str, str]) -> str | None:
     if key is None:
         return None
-    bound = find_bound(key, keys)
+    bound = find_bound_key(key, keys)
     return bound.by if bound is not None else fingerprints.get(key.fingerprint() or "")
 
 
-def _judge_key(stated: Any, key: PublicKey | None, by: str | None, others: bool, now: float) -> Verdict:
+def _check_key(stated: Any, key: PublicKey | None, by: str | None, others: bool, now: float) -> Verdict:
     if not isinstance(stated, str) or not FINGERPRINT.match(stated):
         reason = "the fingerprint is not ed25519: and 43 characters of base64url"
-        return told(KEY_CHECK, "unknown" if key is None else "failed", reason, now)
+        return make_verdict(KEY_CHECK, "unknown" if key is None else "failed", reason, now)
     if key is None:
-        return told(KEY_CHECK, "unknown", "the document holds no full key to hash", now, fingerprint=stated)
+        return make_verdict(KEY_CHECK, "unknown", "the document holds no full key to hash", now, fingerprint=stated)
     evidence = {"key_id": key.key_id, "fingerprint": key.fingerprint(), "covers": "key"}
     if key.fingerprint() != stated:
-        return told(KEY_CHECK, "failed", "the full key does not hash to its fingerprint", now, **evidence)
+        return make_verdict(KEY_CHECK, "failed", "the full key does not hash to its fingerprint", now, **evidence)
     if by is not None:
-        return told(KEY_CHECK, "passed", "", now, **evidence, bound_by=by)
+        return make_verdict(KEY_CHECK, "passed", "", now, **evidence, bound_by=by)
     if others:
-        return told(KEY_CHECK, "failed", "another key is bound to this agent", now, **evidence)
+        return make_verdict(KEY_CHECK, "failed", "another key is bound to this agent", now, **evidence)
     reason = "the key hashes to its fingerprint, but nothing binds it to this agent"
-    return told(KEY_CHECK, "unknown", reason, now, **evidence)
+    return make_verdict(KEY_CHECK, "unknown", reason, now, **evidence)
 
 
-def _judge_proof(proof: Any, key: PublicKey | None, by: str | None, domain: Any, now: float) -> Verdict:
+def _check_proof(proof: Any, key: PublicKey | None, by: str | None, domain: Any, now: float) -> Verdict:
     if proof is None:
-        return told(PROOF_CHECK, "not_checked", "the key has no proof", now)
+        return make_verdict(PROOF_CHECK, "not_checked", "the key has no proof", now)
     if key is None or not isinstance(domain, str):
-        return told(PROOF_CHECK, "unknown", "the document holds no full key or no domain", now)
+        return make_verdict(PROOF_CHECK, "unknown", "the document holds no full key or no domain", now)
     signature = _signature(proof)
     evidence = {"key_id": key.key_id, "algorithm": "ed25519", "covers": f"agent:{domain}"}
     if signature is None or not key.verify(signature, adp_payload(domain)):
-        return told(PROOF_CHECK, "failed", "the proof is not a signature of this key", now, **evidence)
+        return make_verdict(PROOF_CHECK, "failed", "the proof is not a signature of this key", now, **evidence)
     if by is None:
-        return told(PROOF_CHECK, "unknown", UNBOUND, now, **evidence)
-    return told(PROOF_CHECK, "passed", "", now, **evidence, bound_by=by)
+        return make_verdict(PROOF_CHECK, "unknown", UNBOUND, now, **evidence)
+    return make_verdict(PROOF_CHECK, "passed", "", now, **evidence, bound_by=by)
 
 
 def _signature(proof: Any) -> bytes | None:

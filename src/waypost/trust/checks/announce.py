@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.trust.announced import Announced, Proof, certificate_times, read_announced
-from waypost.trust.checks.bound import UNBOUND, BoundKey, find_bound, told
-from waypost.trust.keys import PublicKey
+from waypost.trust.announce.signed_announcement import (
+    SignatureProof,
+    SignedAnnouncement,
+    certificate_validity,
+    parse_signed_announcement,
+)
+from waypost.trust.checks.bound_key import UNBOUND, BoundKey, find_bound_key, make_verdict
+from waypost.trust.keys.public_key import PublicKey
 
 CHECK = "announce-signature"
 _COVERS = "agent"
@@ -20,18 +25,18 @@ def check_announcement(
 ) -> tuple[Verdict, ...]:
     """The verdict on `{"agent", "signature"?, "previous_signature"?}`. The bound key verifies, never the embedded one."""
     if message.get("signature") is None:
-        return (told(CHECK, "not_checked", "the announcement is not signed", now),)
+        return (make_verdict(CHECK, "not_checked", "the announcement is not signed", now),)
     try:
-        announced = read_announced(message, legacy=legacy)
+        announced = parse_signed_announcement(message, legacy=legacy)
     except WaypostError as error:
-        return (told(CHECK, "failed", error.message, now),)
-    return (_by_bound(announced, keys, now) if keys else _by_itself(announced, now),)
+        return (make_verdict(CHECK, "failed", error.message, now),)
+    return (_check_by_bound_keys(announced, keys, now) if keys else _check_by_embedded_key(announced, now),)
 
 
-def _by_bound(announced: Announced, keys: Sequence[BoundKey], now: float) -> Verdict:
+def _check_by_bound_keys(announced: SignedAnnouncement, keys: Sequence[BoundKey], now: float) -> Verdict:
     embedded = announced.key
-    if embedded is None or find_bound(embedded, keys) is not None:
-        return _by_known(announced, embedded, keys, now)
+    if embedded is None or find_bound_key(embedded, keys) is not None:
+        return _check_by_known_key(announced, embedded, keys, now)
     own = announced.prove(embedded, announced.signature or b"")
     if own is None:
         return _failed("the signature does not hold", embedded, now)
@@ -42,8 +47,10 @@ def _by_bound(announced: Announced, keys: Sequence[BoundKey], now: float) -> Ver
     return _failed("signed by another key than the one bound to this agent", embedded, now)
 
 
-def _by_known(announced: Announced, embedded: PublicKey | None, keys: Sequence[BoundKey], now: float) -> Verdict:
-    outdated = _outdated(embedded, now)
+def _check_by_known_key(
+    announced: SignedAnnouncement, embedded: PublicKey | None, keys: Sequence[BoundKey], now: float
+) -> Verdict:
+    outdated = _certificate_error(embedded, now)
     if outdated:
         return _failed(outdated, embedded, now)
     for bound in keys:
@@ -55,34 +62,34 @@ def _by_known(announced: Announced, embedded: PublicKey | None, keys: Sequence[B
     return _failed("the signature does not hold", embedded, now)
 
 
-def _by_itself(announced: Announced, now: float) -> Verdict:
+def _check_by_embedded_key(announced: SignedAnnouncement, now: float) -> Verdict:
     key = announced.key
     if key is None:
-        return told(CHECK, "unknown", "the announcement names no key, and none is bound to this agent", now)
+        return make_verdict(CHECK, "unknown", "the announcement names no key, and none is bound to this agent", now)
     proof = announced.prove(key, announced.signature or b"")
-    reason = "the signature does not hold" if proof is None else _outdated(key, now)
+    reason = "the signature does not hold" if proof is None else _certificate_error(key, now)
     if proof is None or reason:
         return _failed(reason, key, now)
-    return told(CHECK, "unknown", UNBOUND, now, **_evidence(key, proof))
+    return make_verdict(CHECK, "unknown", UNBOUND, now, **_evidence(key, proof))
 
 
-def _passed(key: PublicKey, proof: Proof, by: str, now: float, *, rotated_from: str | None = None) -> Verdict:
-    return told(CHECK, "passed", "", now, **_evidence(key, proof), bound_by=by, rotated_from=rotated_from)
+def _passed(key: PublicKey, proof: SignatureProof, by: str, now: float, *, rotated_from: str | None = None) -> Verdict:
+    return make_verdict(CHECK, "passed", "", now, **_evidence(key, proof), bound_by=by, rotated_from=rotated_from)
 
 
 def _failed(reason: str, key: PublicKey | None, now: float) -> Verdict:
-    return told(CHECK, "failed", reason, now, key_id=key.key_id if key is not None else None, covers=_COVERS)
+    return make_verdict(CHECK, "failed", reason, now, key_id=key.key_id if key is not None else None, covers=_COVERS)
 
 
-def _evidence(key: PublicKey, proof: Proof) -> dict[str, str]:
+def _evidence(key: PublicKey, proof: SignatureProof) -> dict[str, str]:
     return {"key_id": key.key_id, "algorithm": proof.algorithm, "canon": proof.canon, "covers": _COVERS}
 
 
-def _outdated(key: PublicKey | None, now: float) -> str:
+def _certificate_error(key: PublicKey | None, now: float) -> str:
     """Why a certificate is not good now; an empty text when it is, or when the key came without one."""
     if key is None or key.certificate is None:
         return ""
-    begins, ends = certificate_times(key.certificate)
+    begins, ends = certificate_validity(key.certificate)
     if now < begins:
         return "the certificate is not valid yet"
     return "the certificate has expired" if now > ends else ""

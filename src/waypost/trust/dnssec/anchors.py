@@ -18,9 +18,7 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.ANY.DS import DS
 
 from waypost.errors import ConfigurationError
-from waypost.trust.dnssec.delegation import digest
-from waypost.trust.dnssec.rules import SHA256
-from waypost.trust.dnssec.signatures import zone_keys
+from waypost.trust.dnssec.validation import SHA256, make_ds, zone_keys
 
 # The key signing keys of the root: of 2017, and of 2024 (https://data.iana.org/root-anchors/root-anchors.xml).
 _ROOT: Final = """
@@ -34,8 +32,8 @@ _COMMENT_IN_STATEMENT: Final = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/',
 _RECORD: Final = re.compile(
     r"(?P<name>\S+)(?:\s+\d+\w?)?(?:\s+IN)?(?:\s+\d+\w?)?\s+(?P<kind>DS|DNSKEY)\s+(?P<rest>.+)", re.IGNORECASE
 )
-_BESIDE: Final = re.compile(r"\$TTL\s.*|\S+\s.*\sRRSIG\s.*", re.IGNORECASE)  # as signers and `dig` write them
-_ENTRY: Final = re.compile(
+_IGNORED_LINE: Final = re.compile(r"\$TTL\s.*|\S+\s.*\sRRSIG\s.*", re.IGNORECASE)  # as signers and `dig` write them
+_BIND_ENTRY: Final = re.compile(
     r'"?(?P<name>[^\s"]+)"?\s+(?:(?P<how>static-ds|initial-ds|static-key|initial-key)\s+)?(?P<rest>.+)', re.DOTALL
 )
 
@@ -58,7 +56,7 @@ class TrustAnchors:
             self._records.setdefault(name, []).append(row)
         self._required = frozenset(self._records)
         if root and dns.name.root not in self._records:
-            self._records[dns.name.root] = [row for _, row in _plain(_ROOT)]
+            self._records[dns.name.root] = [row for _, row in _parse_records(_ROOT)]
 
     def above(self, name: dns.name.Name) -> dns.name.Name | None:
         for depth in range(len(name), 0, -1):
@@ -79,7 +77,7 @@ class TrustAnchors:
 def parse_anchors(text: str, path: str = "trust_anchors") -> list[tuple[dns.name.Name, DS]]:
     """ConfigurationError for what holds no anchor, or one that cannot be read."""
     try:
-        found = [*_statements(text)] if _STATEMENT.search(text) else [*_plain(text)]
+        found = [*_parse_bind_statements(text)] if _STATEMENT.search(text) else [*_parse_records(text)]
     except (dns.exception.DNSException, ValueError, IndexError):
         found = []
     if not found:
@@ -101,39 +99,39 @@ def parse_domains(texts: Iterable[str], path: str) -> list[dns.name.Name]:
         ) from None
 
 
-def _plain(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
-    bare = _without(_COMMENT, text)
+def _parse_records(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
+    bare = _strip_comments(_COMMENT, text)
     joined = re.sub(r"\(([^)]*)\)", lambda inside: " ".join(inside[1].split()), bare)
     for line in filter(None, map(str.strip, joined.splitlines())):
-        if _BESIDE.fullmatch(line):
+        if _IGNORED_LINE.fullmatch(line):
             continue
         record = _RECORD.fullmatch(line)
         if record is None:
             raise ValueError(line)
-        yield _anchor(record["name"], record["kind"].upper(), record["rest"])
+        yield _parse_anchor(record["name"], record["kind"].upper(), record["rest"])
 
 
-def _statements(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
-    for statement in _STATEMENT.finditer(_without(_COMMENT_IN_STATEMENT, text)):
+def _parse_bind_statements(text: str) -> Iterator[tuple[dns.name.Name, DS]]:
+    for statement in _STATEMENT.finditer(_strip_comments(_COMMENT_IN_STATEMENT, text)):
         for entry in filter(None, map(str.strip, statement[1].split(";"))):
-            parts = _ENTRY.fullmatch(entry)
+            parts = _BIND_ENTRY.fullmatch(entry)
             if parts is None:
                 raise ValueError(entry)
             kind = "DS" if (parts["how"] or "").endswith("ds") else "DNSKEY"
-            yield _anchor(parts["name"], kind, parts["rest"].replace('"', " "))
+            yield _parse_anchor(parts["name"], kind, parts["rest"].replace('"', " "))
 
 
-def _anchor(owner: str, kind: str, rest: str) -> tuple[dns.name.Name, DS]:
+def _parse_anchor(owner: str, kind: str, rest: str) -> tuple[dns.name.Name, DS]:
     name = dns.name.from_text(owner).canonicalize()
     fields = rest.split(None, 3)
     text = " ".join((*fields[:3], "".join(fields[3].split())))
     row = dns.rdata.from_text(dns.rdataclass.IN, dns.rdatatype.from_text(kind), text)
     if isinstance(row, DNSKEY) and zone_keys([row]):
-        row = digest(name, row, SHA256)
+        row = make_ds(name, row, SHA256)
     if not isinstance(row, DS):
         raise ValueError(rest)
     return name, row
 
 
-def _without(comment: re.Pattern[str], text: str) -> str:
+def _strip_comments(comment: re.Pattern[str], text: str) -> str:
     return comment.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)

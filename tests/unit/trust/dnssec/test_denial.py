@@ -14,11 +14,8 @@ from dns.rdtypes.ANY.NSEC3 import NSEC3
 
 from support.signed_zones import DAY, NOW, key
 from waypost import limits
-from waypost.trust.dnssec.denial import Denial
-from waypost.trust.dnssec.nsec import NsecProofs
-from waypost.trust.dnssec.nsec3 import Nsec3Proofs
-from waypost.trust.dnssec.rules import RULES, Effort
-from waypost.trust.dnssec.signatures import Signed, Zone, by_tag
+from waypost.trust.dnssec.denial import DenialProofs, Nsec3Proofs, NsecProofs
+from waypost.trust.dnssec.validation import DEFAULT_POLICY, SignedRRset, SigningZone, ValidationBudget, keys_by_tag
 
 ZONE = dns.name.from_text("agent.test.")
 TXT, DS = dns.rdatatype.TXT, dns.rdatatype.DS
@@ -117,7 +114,9 @@ def hashed(text: str, iterations: int = 1) -> str:
     return dns.dnssec.nsec3_hash(name(text), b"", iterations, 1).lower()
 
 
-def nsec3(*names: tuple[str, str], flags: int = 0, iterations: int = 1, effort: Effort | None = None) -> Nsec3Proofs:
+def nsec3(
+    *names: tuple[str, str], flags: int = 0, iterations: int = 1, effort: ValidationBudget | None = None
+) -> Nsec3Proofs:
     """A whole zone: every name with its types, in the order of hashes."""
     types = {hashed(text, iterations): kinds for text, kinds in names}
     order = sorted(types)
@@ -126,7 +125,7 @@ def nsec3(*names: tuple[str, str], flags: int = 0, iterations: int = 1, effort: 
         row = dns.rdata.from_text("IN", "NSEC3", f"1 {flags} {iterations} - {after} {types[one]}")
         assert isinstance(row, NSEC3)
         rows.append((name(one), row))
-    return Nsec3Proofs(ZONE, rows, effort or Effort(), RULES)
+    return Nsec3Proofs(ZONE, rows, effort or ValidationBudget(), DEFAULT_POLICY)
 
 
 NAMES = (("@", "SOA NS"), ("www", "TXT"), ("child", "NS"), ("wild", ""), ("*.wild", "TXT"))
@@ -158,7 +157,7 @@ def test_a_zone_that_opts_out_proves_no_absence() -> None:
 
 
 def test_more_rounds_than_make_sense_are_not_followed() -> None:
-    effort = Effort()
+    effort = ValidationBudget()
     most = limits.DNSSEC_NSEC3_ITERATIONS
     assert most == 150
     assert nsec3(*NAMES, iterations=most, effort=effort).nxdomain(name("nothing")).is_secure
@@ -170,7 +169,7 @@ def test_more_rounds_than_make_sense_are_not_followed() -> None:
 
 def test_only_so_many_names_are_hashed_for_one_look_up() -> None:
     """CVE-2023-50868: each name above the one that was asked costs a hash."""
-    effort = Effort(hashes=4)
+    effort = ValidationBudget(hashes=4)
     deep = name(".".join("abcdefgh"))
     assert nsec3(*NAMES, effort=effort).nxdomain(deep).security == "bogus"
     assert effort.hashes <= 0
@@ -180,18 +179,20 @@ def test_only_so_many_names_are_hashed_for_one_look_up() -> None:
 def test_records_of_an_unknown_kind_of_hash_are_passed_over(text: str) -> None:
     row = dns.rdata.from_text("IN", "NSEC3", text.format(hashed("z")))
     assert isinstance(row, NSEC3)
-    proofs = Nsec3Proofs(ZONE, [(name(hashed("www")), row)], Effort(), RULES)
+    proofs = Nsec3Proofs(ZONE, [(name(hashed("www")), row)], ValidationBudget(), DEFAULT_POLICY)
     assert not proofs.nodata(name("www"), dns.rdatatype.MX).is_secure
 
 
 def test_a_proof_that_a_wildcard_was_stretched_to_denies_nothing() -> None:
     """The record of `*` is signed for every name that `*` may stand for, so its owner can be chosen."""
     signer = key(13, "denial")
-    zone = Zone(name=ZONE, keys=by_tag([signer.record]))
+    zone = SigningZone(name=ZONE, keys=keys_by_tag([signer.record]))
     true = dns.rrset.from_text("*.agent.test.", 60, "IN", "NSEC", "z.agent.test. TXT RRSIG NSEC")
     times = {"inception": int(NOW - DAY), "expiration": int(NOW + DAY)}
     signature = dns.dnssec.sign(true, signer.private, ZONE, signer.record, deterministic=False, **times)
     for owner, proven in (("*", True), ("b", False)):
         moved = dns.rrset.from_rdata_list(name(owner), 60, list(true))
-        denial = Denial(zone, [Signed(rrset=moved, signatures=(signature,))], NOW, Effort(), RULES)
+        denial = DenialProofs(
+            zone, [SignedRRset(rrset=moved, signatures=(signature,))], NOW, ValidationBudget(), DEFAULT_POLICY
+        )
         assert denial.nodata(name(owner), dns.rdatatype.MX).is_secure is proven

@@ -15,10 +15,19 @@ from dns.rdtypes.ANY.RRSIG import RRSIG
 
 from support.signed_zones import DAY, NOW, ZoneKey, key, new_key
 from waypost import limits
-from waypost.trust.dnssec.delegation import enter, usable
-from waypost.trust.dnssec.judgement import Judgement
-from waypost.trust.dnssec.rules import RULES, Effort
-from waypost.trust.dnssec.signatures import Proven, Signed, Zone, by_tag, verify, zone_keys
+from waypost.trust.dnssec.validation import (
+    DEFAULT_POLICY,
+    SecurityStatus,
+    SignedRRset,
+    SigningZone,
+    ValidationBudget,
+    VerifiedRRset,
+    keys_by_tag,
+    usable_ds_records,
+    validate_zone_keys,
+    verify_rrset,
+    zone_keys,
+)
 
 ZONE = dns.name.from_text("agent.test.")
 OWN = key(13, "unit")
@@ -37,14 +46,20 @@ def sign(records: dns.rrset.RRset, by: ZoneKey = OWN, **how: Any) -> RRSIG:
 
 
 def judged(
-    records: dns.rrset.RRset, *signatures: RRSIG, keys: Any = (OWN,), now: float = NOW, effort: Effort | None = None
-) -> Proven | Judgement:
-    zone = Zone(name=ZONE, keys=by_tag(zone_keys([one.record for one in keys])))
-    return verify(Signed(rrset=records, signatures=signatures), zone, now, effort or Effort(), RULES)
+    records: dns.rrset.RRset,
+    *signatures: RRSIG,
+    keys: Any = (OWN,),
+    now: float = NOW,
+    effort: ValidationBudget | None = None,
+) -> VerifiedRRset | SecurityStatus:
+    zone = SigningZone(name=ZONE, keys=keys_by_tag(zone_keys([one.record for one in keys])))
+    return verify_rrset(
+        SignedRRset(rrset=records, signatures=signatures), zone, now, effort or ValidationBudget(), DEFAULT_POLICY
+    )
 
 
-def reason(result: Proven | Judgement) -> str:
-    assert isinstance(result, Judgement)
+def reason(result: VerifiedRRset | SecurityStatus) -> str:
+    assert isinstance(result, SecurityStatus)
     assert result.security == "bogus"
     return result.reason
 
@@ -54,7 +69,7 @@ def test_a_signature_of_every_algorithm_holds_until_one_byte_is_changed(algorith
     signer = key(algorithm, "unit")
     records = rrset()
     signature = sign(records, signer)
-    assert judged(records, signature, keys=[signer]) == Proven(ttl=300)
+    assert judged(records, signature, keys=[signer]) == VerifiedRRset(ttl=300)
     assert "does not hold" in reason(judged(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
     bad = signature.replace(signature=bytes([signature.signature[0] ^ 1]) + signature.signature[1:])
     assert "does not hold" in reason(judged(records, bad, keys=[signer]))
@@ -64,15 +79,15 @@ def test_order_case_and_time_to_live_of_the_records_do_not_matter() -> None:
     signature = sign(rrset("www.agent.test.", "one", "two"))
     changed = rrset("WWW.Agent.Test.", "two", "one")
     changed.ttl = 17
-    assert judged(changed, signature) == Proven(ttl=17)
+    assert judged(changed, signature) == VerifiedRRset(ttl=17)
 
 
 def test_a_time_to_live_is_never_longer_than_what_was_signed_or_than_the_signature_holds() -> None:
     records = rrset()
     signature = sign(records)
     records.ttl = 10**6
-    assert judged(records, signature) == Proven(ttl=300)
-    assert judged(records, sign(records, expiration=int(NOW + 20)), now=NOW) == Proven(ttl=20)
+    assert judged(records, signature) == VerifiedRRset(ttl=300)
+    assert judged(records, sign(records, expiration=int(NOW + 20)), now=NOW) == VerifiedRRset(ttl=20)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +105,7 @@ def test_a_signature_counts_at_its_time_and_for_its_zone(how: dict[str, Any], to
 
 def test_a_signature_at_the_edge_of_its_time_still_counts() -> None:
     signature = sign(rrset(), inception=int(NOW), expiration=int(NOW))
-    assert isinstance(judged(rrset(), signature), Proven)
+    assert isinstance(judged(rrset(), signature), VerifiedRRset)
 
 
 def test_the_clock_of_signatures_turns_over() -> None:
@@ -111,8 +126,8 @@ def test_a_signature_of_another_type_or_with_more_labels_than_the_name_does_not_
 def test_a_signature_over_a_wildcard_tells_where_it_stands() -> None:
     wild = rrset("*.agent.test.")
     signature = sign(wild)
-    assert judged(wild, signature) == Proven(ttl=300)
-    assert judged(rrset("a.b.agent.test."), signature) == Proven(ttl=300, encloser=ZONE)
+    assert judged(wild, signature) == VerifiedRRset(ttl=300)
+    assert judged(rrset("a.b.agent.test."), signature) == VerifiedRRset(ttl=300, encloser=ZONE)
 
 
 @pytest.mark.parametrize("algorithm", [1, 3, 5, 7, 12, 250])
@@ -141,8 +156,8 @@ def test_keys_that_share_a_tag_are_tried_but_only_a_few() -> None:
     few = colliding(12)
     assert len(few) > limits.DNSSEC_COLLIDING_KEYS == 4
     last = [*few[1:4], OWN]
-    assert isinstance(judged(rrset(), sign(rrset()), keys=last), Proven)
-    effort = Effort()
+    assert isinstance(judged(rrset(), sign(rrset()), keys=last), VerifiedRRset)
+    effort = ValidationBudget()
     assert "too many keys share the tag" in reason(judged(rrset(), sign(rrset()), keys=few, effort=effort))
     assert effort.signatures == limits.DNSSEC_SIGNATURES_ALL  # none was tried
 
@@ -150,15 +165,15 @@ def test_keys_that_share_a_tag_are_tried_but_only_a_few() -> None:
 def test_eight_signatures_are_tried_for_one_set_and_no_more() -> None:
     bad = sign(rrset("other.agent.test."))
     good = sign(rrset())
-    assert isinstance(judged(rrset(), *[bad] * 7, good), Proven)
-    effort = Effort()
+    assert isinstance(judged(rrset(), *[bad] * 7, good), VerifiedRRset)
+    effort = ValidationBudget()
     assert "more signatures to try" in reason(judged(rrset(), *[bad] * 8, good, effort=effort))
     assert limits.DNSSEC_SIGNATURES_ALL - effort.signatures == limits.DNSSEC_SIGNATURES == 8
 
 
 def test_a_look_up_has_so_much_effort_and_no_more() -> None:
-    effort = Effort(signatures=1)
-    assert isinstance(judged(rrset(), sign(rrset()), effort=effort), Proven)
+    effort = ValidationBudget(signatures=1)
+    assert isinstance(judged(rrset(), sign(rrset()), effort=effort), VerifiedRRset)
     assert "more signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
 
 
@@ -170,7 +185,7 @@ def test_signatures_that_nobody_could_check_are_not_even_looked_at_without_end()
 def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
     keys = dns.rrset.from_rdata_list(ZONE, 300, [OWN.record.replace(key=bytes([n]) * 64) for n in range(65)])
     anchor = dns.dnssec.make_ds(ZONE, OWN.record, "SHA256")
-    result = enter(ZONE, [anchor], Signed(rrset=keys), NOW, Effort(), RULES)
+    result = validate_zone_keys(ZONE, [anchor], SignedRRset(rrset=keys), NOW, ValidationBudget(), DEFAULT_POLICY)
     assert "more keys than any zone needs" in reason(result)  # type: ignore[arg-type]
 
 
@@ -191,9 +206,14 @@ def ds(text: str) -> Any:
 
 def test_sha_1_does_not_count_beside_better() -> None:
     weak, strong, stronger = ds("1 13 1 " + "00" * 20), ds("1 13 2 " + "00" * 32), ds("1 13 4 " + "00" * 48)
-    assert usable([weak, strong, stronger], RULES) == (strong, stronger)
-    assert usable([weak], RULES) == (weak,)
+    assert usable_ds_records([weak, strong, stronger], DEFAULT_POLICY) == (strong, stronger)
+    assert usable_ds_records([weak], DEFAULT_POLICY) == (weak,)
 
 
 def test_ds_records_of_unknown_algorithms_or_digests_cannot_be_followed() -> None:
-    assert usable([ds("1 5 2 " + "00" * 32), ds("1 13 3 " + "00" * 32), ds("1 250 2 " + "00" * 32)], RULES) == ()
+    assert (
+        usable_ds_records(
+            [ds("1 5 2 " + "00" * 32), ds("1 13 3 " + "00" * 32), ds("1 250 2 " + "00" * 32)], DEFAULT_POLICY
+        )
+        == ()
+    )

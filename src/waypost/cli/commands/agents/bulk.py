@@ -1,0 +1,331 @@
+"""Progress of long work: on a terminal only, on stderr, never in the data."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from waypost import limits
+from waypost.cli.commands.agents.register import FetchOptions, is_address, register_url
+from waypost.cli.options import example
+from waypost.cli.output import Printer, report_error
+from waypost.cli.session import Session, with_session
+from waypost.cli.views import receipt_value, show_warnings
+from waypost.client.results import Failure, Receipt
+from waypost.client.sync.client import SyncClient
+from waypost.errors import (
+    FetchFailed,
+    Forbidden,
+    InternalError,
+    InvalidParameter,
+    InvalidRequest,
+    MalformedJson,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    WaypostError,
+)
+from waypost.protocols.dialects import unpack_documents
+from waypost.protocols.rtfs.sexpr import is_sexpr_text
+
+Item = TypeVar("Item")
+
+
+def show_progress(
+    printer: Printer, label: str, items: Iterable[Item], *, total: int | None = None, visible: bool = True
+) -> Iterator[Item]:
+    """The items, counted before the reader's eyes as they pass."""
+    if not (visible and printer.notes.is_terminal):
+        yield from items
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=printer.notes, transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        for item in items:
+            progress.advance(task)
+            yield item
+
+
+# ---- Documents to import: from files, folders and standard input to single documents, each with its origin.
+#
+# Knows how documents are packed (one to a file, one to a line, in an array, in a catalogue); not what they say.
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".rtfs")
+
+
+class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One document, or the reason why there is none."""
+
+    origin: str  # the file, and the line or the place in it
+    content: bytes = b""
+    error: WaypostError | None = None
+
+    @property
+    def goes_in_batch(self) -> bool:
+        """A JSON document can stand on one line; an S-expression may hold comments, which end with their line."""
+        return self.error is None and not is_sexpr_text(self.content)
+
+
+def read_sources(names: Iterable[str]) -> Iterator[ImportDocument]:
+    """Every document in these files and folders, in order."""
+    for name in names:
+        if name == "-":
+            yield from _unpack("stdin", sys.stdin.buffer.read(limits.BATCH_BYTES + 1), "")
+            continue
+        path = Path(name)
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            if not files:
+                raise InvalidParameter(
+                    f"There is nothing to import in {path}.", path="FOLDER", hint=f"It reads {', '.join(SUFFIXES)}."
+                )
+        else:
+            files = [path]
+        for file in files:
+            yield from _unpack(str(file), _read_file(file), file.suffix)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limits.BATCH_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.", path=str(path)) from None
+
+
+def _unpack(origin: str, content: bytes, suffix: str) -> Iterator[ImportDocument]:
+    if len(content) > limits.BATCH_BYTES:
+        error = TooLarge(f"More than {limits.BATCH_BYTES} bytes.", hint="Split the file.")
+        yield ImportDocument(origin=origin, error=error)
+    elif not content.strip() and not suffix:
+        return  # the export of an empty registry, through a pipe
+    elif suffix == ".rtfs" or is_sexpr_text(content):
+        yield _check_size(origin, content)
+    elif suffix in (".jsonl", ".ndjson"):
+        yield from _split_lines(origin, content)
+    else:
+        yield from _split_json(origin, content)
+
+
+def _split_lines(origin: str, content: bytes) -> Iterator[ImportDocument]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.strip():
+            yield _check_size(f"{origin}:{number}", line.strip())
+
+
+def _split_json(origin: str, content: bytes) -> Iterator[ImportDocument]:
+    """One document, an array or a catalogue of them, or, where that cannot be read, lines."""
+    try:
+        packed = unpack_documents(content)
+    except msgspec.DecodeError as error:
+        lines = [line for line in content.split(b"\n") if line.strip()]
+        if len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines):
+            yield from _split_lines(origin, content)
+        else:
+            yield ImportDocument(origin=origin, error=MalformedJson(f"Not JSON: {error}."))
+        return
+    if packed is None:
+        yield _check_size(origin, content)
+        return
+    for index, item in enumerate(packed):
+        yield _check_size(f"{origin}[{index}]", item)
+
+
+def _check_size(origin: str, content: bytes) -> ImportDocument:
+    if len(content) > limits.DOCUMENT_BYTES:
+        most = limits.DOCUMENT_BYTES
+        return ImportDocument(
+            origin=origin, error=TooLarge(f"The document has {len(content)} bytes; at most {most} are taken.")
+        )
+    return ImportDocument(origin=origin, content=content)
+
+
+# ---- `waypost import SOURCE…`.
+
+OUTCOMES = ("created", "updated", "refreshed", "unchanged", "failed")
+
+
+@click.command(
+    epilog=example(
+        "waypost import agents.jsonl",
+        "waypost import cards/ profile.rtfs ai-catalog.json",
+        "waypost import https://agents.example.net/.well-known/ai-catalog.json",
+        "waypost import example.com",
+        "waypost export --server http://127.0.0.1:8441 | waypost import -",
+    )
+)
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|URL|DOMAIN|-...")
+@click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see them.")
+@click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
+@click.option("--dry-run", is_flag=True, help="Show what is at addresses, and register nothing.")
+@with_session
+def import_agents(session: Session, sources: tuple[str, ...], visibility: str | None, yes: bool, dry_run: bool) -> int:
+    """Register many agents: JSON documents, JSON lines, RTFS profiles, AI catalogues, and folders of those.
+
+    What is at an address is fetched by the service, and on a terminal shown before it is registered. A domain stands for
+    every agent that its organisation lists in the DNS.
+
+    A document that is refused does not stop the others; it is named on stderr, and the exit code is 1.
+    """
+    printer = session.printer()
+    addresses = [source for source in sources if is_address(source)]
+    if dry_run and len(addresses) < len(sources):
+        raise click.UsageError("--dry-run is for addresses.")
+    pieces = list(read_sources(source for source in sources if not is_address(source)))
+    choice = FetchOptions(yes=yes, dry_run=dry_run, visibility=visibility, organisation=True)
+    with session.client() as client:
+        fetched = [*_import_urls(client, printer, addresses, choice)]
+        everything = chain(fetched, _import_results(client, pieces, visibility))
+        results = show_progress(printer, "Importing", everything, total=len(pieces) + len(fetched))
+        told = (_show_result(printer, piece, result) for piece, result in results)
+        if printer.is_human:
+            counts = Counter(value["outcome"] for value in told)
+            if counts or not dry_run:
+                printer.line(_summary(counts))
+            return 1 if counts["failed"] else 0
+        values = list(told)
+    if values or not dry_run:
+        printer.values(values)
+    return 1 if any(value["outcome"] == "failed" for value in values) else 0
+
+
+def _import_urls(
+    client: SyncClient, printer: Printer, addresses: list[str], choice: FetchOptions
+) -> Iterator[tuple[ImportDocument, Receipt | Failure]]:
+    for url in addresses:
+        try:
+            found = register_url(client, printer, url, choice)
+        except (FetchFailed, InvalidRequest) as error:
+            yield ImportDocument(origin=url), Failure(error=error)
+            continue
+        for number, agent in enumerate(found.agents if found is not None else ()):
+            piece = ImportDocument(origin=url if found is None or len(found.agents) == 1 else f"{url}[{number}]")
+            if isinstance(agent, Failure):
+                yield piece, agent
+            elif agent.receipt is not None:
+                yield piece, agent.receipt
+
+
+def _import_results(
+    client: SyncClient, pieces: list[ImportDocument], visibility: str | None
+) -> Iterator[tuple[ImportDocument, Receipt | Failure]]:
+    """Each piece with what became of it, in order: JSON in batches, texts one by one, what cannot be sent not at all."""
+    contents = (piece.content for piece in pieces if piece.goes_in_batch)
+    answers = client.register_many(contents, visibility=visibility)
+    for piece in pieces:
+        if piece.error is not None:
+            yield piece, Failure(error=piece.error)
+        elif piece.goes_in_batch:
+            yield piece, _next_result(answers)
+        else:
+            yield piece, _register_document(client, piece, visibility)
+
+
+def _next_result(answers: Iterator[Receipt | Failure]) -> Receipt | Failure:
+    answer = next(answers, None)
+    if answer is None:
+        raise InternalError(
+            "The service answered fewer lines than were sent.", hint="Import again; nothing is doubled."
+        )
+    return answer
+
+
+def _register_document(client: SyncClient, piece: ImportDocument, visibility: str | None) -> Receipt | Failure:
+    try:
+        return client.register(piece.content, visibility=visibility)
+    except (Unauthorized, Forbidden, Unavailable):
+        raise
+    except WaypostError as error:
+        return Failure(error=error)
+
+
+def _show_result(printer: Printer, piece: ImportDocument, result: Receipt | Failure) -> dict[str, Any]:
+    if isinstance(result, Receipt):
+        show_warnings(printer, result, piece.origin)
+        return {"source": piece.origin, **receipt_value(result)}
+    report_error(result.error, piece.origin)
+    return {"source": piece.origin, "outcome": "failed", "error": _error_value(result.error)}
+
+
+def _error_value(error: WaypostError) -> dict[str, Any]:
+    members = {"code": error.code, "message": error.message, "path": error.path, "hint": error.hint}
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _summary(counts: Counter[str]) -> str:
+    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+    return f"{counts.total()} read: {told}" if told else "Nothing to import."
+
+
+# ---- `waypost export`.
+
+
+@click.command(
+    epilog=example(
+        "waypost export > agents.jsonl",
+        "waypost export --as a2a --to cards.jsonl",
+        "waypost export --as source | waypost import - --server https://other.example",
+    )
+)
+@click.option("--as", "as_", default="profile", show_default=True, metavar="DIALECT", help="Or `source`: as received.")
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of stdout."
+)
+@with_session
+def export(session: Session, as_: str, target: Path | None) -> None:
+    """Write every agent that you may see, one JSON document on each line (with -o json: one array).
+
+    An agent that has no document of the dialect is left out, and counted on stderr. Who may see an agent stands in no document:
+    whoever imports them says so, with --visibility.
+    """
+    printer = session.printer()
+    with session.client() as client, _open_target(target) as file:
+        lines = show_progress(printer, "Exporting", client.export_lines(as_), visible=not file.isatty())
+        written = _write_lines(file, lines, array=printer.output == "json")
+        stats = client.stats()
+        left_out = stats.agents - written if as_ != "source" else 0
+        seen_by = stats.document.get("by_visibility", {"public": stats.agents})
+        hidden = stats.agents - seen_by.get("public", 0)
+    if left_out > 0:
+        agents = "1 agent has" if left_out == 1 else f"{left_out} agents have"
+        printer.note(f"warning: {agents} no {as_} document; --as source writes what was received", "yellow")
+    if hidden > 0:
+        agents = "1 agent is" if hidden == 1 else f"{hidden} agents are"
+        printer.note(f"warning: {agents} not public, and would be after `import` without --visibility", "yellow")
+
+
+@contextlib.contextmanager
+def _open_target(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise InvalidParameter(f"{path} cannot be written: {error.strerror}.", path="--to") from None
+    with file:
+        yield file
+
+
+def _write_lines(file: BinaryIO, lines: Iterator[bytes], *, array: bool) -> int:
+    """How many were written."""
+    written = 0
+    for line in lines:
+        if array:
+            file.write((b",\n" if written else b"[\n") + line)
+        else:
+            file.write(line + b"\n")
+        written += 1
+    if array:
+        file.write(b"\n]\n" if written else b"[]\n")
+    return written

@@ -1,0 +1,147 @@
+"""`waypost facets`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.options import example, split_values
+from waypost.cli.output import Printer, sanitize
+from waypost.cli.session import Session, with_session
+from waypost.cli.views import show_candidate, show_facets
+from waypost.client.results import Candidate, SearchResult
+from waypost.model.query import FACETS
+from waypost.model.record import LISTED
+
+
+@click.command(epilog=example("waypost facets", "waypost facets --by tag --protocol a2a", "waypost facets -o json"))
+@click.option("--by", "names", multiple=True, type=click.Choice(FACETS), help="Count by this; repeat for more.  [all]")
+@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Only agents with this tag; repeat for more.")
+@click.option("-p", "--protocol", metavar="NAME", help="Only agents that speak this protocol.")
+@click.option("--status", metavar="STATUS", help="active, inactive, suspended, deprecated or testing.")
+@click.option("--owner", metavar="SUBJECT", help="Only agents of this owner.")
+@with_session
+def facets(
+    session: Session,
+    names: tuple[str, ...],
+    tags: tuple[str, ...],
+    protocol: str | None,
+    status: str | None,
+    owner: str | None,
+) -> None:
+    """Count the agents that you may see, by tag, protocol, status and owner."""
+    printer = session.printer()
+    with session.client() as client:
+        overview = client.facets(*names, tags=split_values(tags), protocol=protocol, status=status, owner=owner)
+    if not printer.is_human:
+        printer.value(overview.document)
+        return
+    show_facets(printer, overview.facets)
+    printer.note(f"{overview.total} agents in all." if overview.total != 1 else "1 agent in all.")
+    for warning in overview.warnings:
+        printer.note(f"warning: {warning}", style="yellow")
+
+
+# ---- `waypost find TEXT`.
+
+
+@click.command(
+    epilog=example(
+        'waypost find "translate an invoice"',
+        'waypost find "onboard a new employee" --tag hr --protocol https --explain',
+        'waypost find "summarise a contract" --constraint region=eu --constraint max_latency_ms=500 --min-score 0.3',
+        'waypost find "weather in Paris" -o json | jq -r ".candidates[0].id"',
+    )
+)
+@click.argument("text")
+@click.option("-t", "--tag", "tags", multiple=True, metavar="TAG", help="Must have this tag; repeat for more.")
+@click.option("--prefer", multiple=True, metavar="TAG", help="Better with this tag.")
+@click.option("--exclude", multiple=True, metavar="TAG", help="Not with this tag.")
+@click.option("-p", "--protocol", "protocols", multiple=True, metavar="NAME", help="Must speak one of these protocols.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(LISTED),
+    help="Of this status; repeat for more. All, if not said.",
+)
+@click.option("-c", "--constraint", "constraints", multiple=True, metavar="NAME=VALUE", help="E.g. region=eu.")
+@click.option("--context", multiple=True, metavar="NAME=VALUE", help="Prefer among equals: locale, language, domain.")
+@click.option("--min-score", type=click.FloatRange(0, 1), metavar="SCORE", help="Leave out what scores lower, 0 to 1.")
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many.")
+@click.option("--detail", type=click.Choice(("minimal", "summary", "full")), default="summary", show_default=True)
+@click.option("--explain", is_flag=True, help="Show why each was chosen.")
+@click.option("--all-similar", is_flag=True, help="Show near duplicates too, not only two in each ten.")
+@click.option("--facets", is_flag=True, help="Count all that the filters admit, by tag, protocol, status and owner.")
+@with_session
+def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> None:
+    """Find agents for a task, best first."""
+    printer = session.printer()
+    with session.client() as client:
+        found = client.find(
+            text,
+            tags=split_values(how["tags"]),
+            preferred_tags=split_values(how["prefer"]),
+            excluded_tags=split_values(how["exclude"]),
+            protocols=split_values(how["protocols"]),
+            statuses=how["statuses"],
+            constraints=dict(map(_constraint, constraints)),
+            limit=how["limit"],
+            detail=how["detail"],
+            explain=how["explain"],
+            min_score=how["min_score"],
+            context=dict(map(_constraint, how["context"])),
+            facets=FACETS if how["facets"] else (),
+            diversity=not how["all_similar"],
+        )
+    _show_result(printer, found, explain=how["explain"])
+    if how["facets"] and printer.is_terminal:
+        show_facets(printer, found.facets)
+    elif how["facets"] and printer.is_human:
+        printer.note("Facets are shown on a terminal and in -o json; `waypost facets` prints them as rows.")
+    for name in found.unsupported_filters:
+        printer.note(f"warning: the filter {name!r} could not be applied", style="yellow")
+    for warning in found.warnings:
+        printer.note(f"warning: {warning}", style="yellow")
+    for name, count in found.rejected_constraints.items() if how["explain"] else ():
+        printer.note(f"{name} left out {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
+
+
+_HINTS = {
+    "nothing_registered": "Nothing to find yet. Register an agent with `waypost register FILE`.",
+    "filtered": "Nothing fits. Use fewer --tag, --protocol and --constraint.",
+    "no_match": "Nothing fits. Use other words; `waypost facets` shows what there is.",
+    "below_min_score": "Nothing fits well enough. Use a lower --min-score, or other words.",
+}
+
+
+def _constraint(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where the value is JSON if it can be read as JSON, else a text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE.")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def _show_result(printer: Printer, found: SearchResult, *, explain: bool) -> None:
+    if printer.output == "json":
+        printer.value(found.document)
+    elif printer.output == "jsonl":
+        printer.values(candidate.document for candidate in found.candidates)
+    elif not found.candidates:
+        printer.note(_HINTS.get(found.empty.reason if found.empty else "", _HINTS["filtered"]))
+    elif printer.is_terminal or explain:
+        for place, candidate in enumerate(found.candidates, 1):
+            show_candidate(printer, place, candidate, explain=explain)
+    else:
+        printer.rows(_cells(candidate) for candidate in found.candidates)
+
+
+def _cells(candidate: Candidate) -> tuple[str, ...]:
+    score = f"{candidate.score or 0.0:.3f}"
+    return score, sanitize(candidate.name), sanitize(candidate.id), sanitize(candidate.description)

@@ -1,0 +1,87 @@
+"""`waypost get ID`."""
+
+from __future__ import annotations
+
+import click
+
+from waypost.cli.options import example
+from waypost.cli.output import Printer
+from waypost.cli.session import Session, with_session
+from waypost.cli.views import agent_card, show_diff, show_health, show_history, trust_word
+from waypost.client.agent import Agent
+from waypost.client.results import Document
+
+
+@click.command(
+    epilog=example(
+        "waypost get https://agents.example.net/translator",
+        "waypost get weather-reporter --as a2a > agent-card.json",
+        "waypost get weather-reporter -o json | jq .bindings",
+        "waypost get weather-reporter --history",
+        "waypost get weather-reporter --health",
+    )
+)
+@click.argument("id")
+@click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
+@click.option("--history", is_flag=True, help="List the versions of it that are kept, the newest first.")
+@click.option("--health", is_flag=True, help="How its endpoint answers, where the service checks it.")
+@with_session
+def get(session: Session, id: str, as_: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
+    """Show the agent with this id or alias.
+
+    With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
+    """
+    printer = session.printer()
+    if history or health:
+        if as_ is not None or (history and health):
+            raise click.UsageError("--history, --health and --as are three questions: ask one.")
+        with session.client() as client:
+            if history:
+                show_history(printer, client.history(id))
+            else:
+                show_health(printer, client.agent_health(id))
+        return
+    with session.client() as client:
+        document = client.document(id, as_ or "profile")
+    _show_document(printer, document, card=as_ is None)
+    if printer.is_human and document.trust is not None:
+        printer.note(f"trust: {trust_word(document.trust)}  (`waypost verify` tells why)")
+    if printer.is_human and document.health is not None:
+        printer.note(f"health: {document.health}  (`waypost get ID --health` tells more)")
+    for loss in document.losses:
+        printer.note(f"lost in {document.dialect}: {loss.path} ({loss.reason})")
+
+
+def _show_document(printer: Printer, document: Document, *, card: bool) -> None:
+    if not printer.is_human:
+        printer.value(document.body)
+    elif not printer.is_terminal:
+        printer.raw(document.content)
+    elif card:
+        printer.console.print(agent_card(Agent.from_document(document.body), document.trust))
+    else:
+        printer.value(document.body)
+
+
+# ---- `waypost diff ID [FROM [TO]]`.
+
+
+@click.command(
+    epilog=example(
+        "waypost diff weather-reporter",
+        "waypost get weather-reporter --history",
+        "waypost diff weather-reporter xWwHLg2AbNZEMz31pcO7MR -o json",
+    )
+)
+@click.argument("id")
+@click.argument("from_", metavar="[FROM]", required=False)
+@click.argument("to", required=False)
+@with_session
+def diff(session: Session, id: str, from_: str | None, to: str | None) -> None:  # noqa: A002
+    """Show how two versions of an agent differ.
+
+    FROM and TO are etags as `waypost get ID --history` lists them. Without TO it is the current version, without FROM the one
+    before that. Put -- before an etag that begins with a dash.
+    """
+    with session.client() as client:
+        show_diff(session.printer(), client.diff(id, from_, to))

@@ -1,0 +1,275 @@
+"""What is at an address, shown before it is registered, and the question whether it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from waypost.cli.options import example, parse_duration_option
+from waypost.cli.output import Printer, report_error, sanitize, without_none
+from waypost.cli.session import Session, with_session
+from waypost.cli.views import agent_card, receipt_value, show_receipt, show_warnings
+from waypost.client.agent import Agent
+from waypost.client.requests import WriteOptions
+from waypost.client.results import Failure, FetchedAgent, FetchResult, Receipt
+from waypost.client.sync.client import SyncClient
+from waypost.domains.target import is_domain
+from waypost.errors import AddressDenied, FetchFailed, Unauthorized, Unavailable, WaypostError, error_codes
+from waypost.net.outbound import OutboundClient, OutboundOptions
+from waypost.settings import Settings
+
+_FILES = (".json", ".jsonl", ".ndjson", ".rtfs", ".txt", ".yaml", ".yml", ".toml", ".pem")
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+_STATES = {"passed": "green", "failed": "red", "unknown": "yellow", "not_checked": "dim"}
+
+_CARDS_SHOWN = 5  # of a catalogue, as cards; the others as lines
+
+
+class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to treat what is found: `dry_run` never registers, `yes` asks nothing."""
+
+    yes: bool = False
+    dry_run: bool = False
+    dialect: str | None = None
+    visibility: str | None = None
+    ttl_seconds: int | None = None
+    organisation: bool = False  # of a domain: all that it lists
+
+
+def is_url(name: str) -> bool:
+    return _URL.match(name) is not None
+
+
+def is_address(name: str) -> bool:
+    """An address, a domain or an agent URI. What is a file, or is called like one, is a file."""
+    if is_url(name) or name.lower().startswith("agent:"):
+        return True
+    return not name.lower().endswith(_FILES) and not Path(name).exists() and is_domain(name)
+
+
+def register_url(client: SyncClient, printer: Printer, url: str, choice: FetchOptions) -> FetchResult | None:
+    """Show and, unless it is declined, register. None when nothing was registered."""
+    asking = printer.is_terminal and sys.stdin.isatty() and not choice.yes
+    if not choice.dry_run and not asking:
+        found = _fetch(client, url, choice, save=True)
+        for agent in found.agents:
+            if isinstance(agent, FetchedAgent):
+                printer.note(f"found: {agent.dialect} {agent.name!r} at {found.url}")
+        return found
+    found = _fetch(client, url, choice, save=False)
+    show_fetched(printer, found)
+    if choice.dry_run or not click.confirm("Register?", default=True, err=True):
+        return None
+    return _fetch(client, url, choice, save=True, digest=found.digest)
+
+
+def _fetch(client: SyncClient, url: str, choice: FetchOptions, *, save: bool, digest: str | None = None) -> FetchResult:
+    return client.fetch(
+        url,
+        save,
+        dialect=choice.dialect,
+        visibility=choice.visibility if save else None,
+        ttl_seconds=choice.ttl_seconds if save else None,
+        digest=digest,
+        organisation=choice.organisation and not is_url(url),
+    )
+
+
+def show_fetched(printer: Printer, found: FetchResult) -> None:
+    if not printer.is_human:
+        printer.value(fetched_value(found))
+        return
+    for number, agent in enumerate(found.agents):
+        if isinstance(agent, Failure):
+            report_error(agent.error, f"{found.url}[{number}]")
+        elif number < _CARDS_SHOWN and printer.is_terminal:
+            printer.console.print(agent_card(Agent.from_document(agent.agent)))
+            for line in _agent_lines(agent):
+                printer.line(line)
+        else:
+            printer.line(f"found  {sanitize(agent.id)}  ({sanitize(agent.dialect)})  {sanitize(agent.name)}")
+            for line in _agent_lines(agent):
+                printer.line(line)
+
+
+def _agent_lines(agent: FetchedAgent) -> Iterator[Text]:
+    yield _labelled("found at", f"{agent.url} ({agent.dialect})")
+    for check in agent.trust.get("checks", ()):
+        state = str(check.get("state", ""))
+        reason = f": {check['reason']}" if check.get("reason") else ""
+        yield _labelled(str(check.get("check", "")), f"{state}{reason}", _STATES.get(state, ""))
+    yield _labelled("trust", str(agent.trust.get("level", "self_asserted")))
+    for loss in agent.losses:
+        yield _labelled("not carried", f"{loss.path} ({loss.reason})")
+    for warning in agent.warnings:
+        yield _labelled("warning", warning, "yellow")
+    if agent.existing is not None:
+        whose = "yours" if agent.existing.get("yours") else "another owner's"
+        yield _labelled("registered", f"already, {whose}", "" if agent.existing.get("yours") else "yellow")
+
+
+def _labelled(label: str, text: str, style: str = "") -> Text:
+    return Text().append(f"  {sanitize(label):<18}", style="dim").append(sanitize(text), style=style)
+
+
+def fetched_value(found: FetchResult) -> dict[str, Any]:
+    """As JSON, without what is not there."""
+    agents = [
+        {"outcome": "failed", "error": {"code": agent.error.code, "message": agent.error.message}}
+        if isinstance(agent, Failure)
+        else without_none(msgspec.to_builtins(agent))
+        for agent in found.agents
+    ]
+    return {"url": found.url, "digest": found.digest, "agents": agents}
+
+
+# ---- A document at an address, fetched from this machine: for networks that the person sees and the service does not.
+
+# Whoever types an address may go wherever this machine may; what nobody may is denied all the same.
+_ALL_NETWORKS = ("0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128")
+
+
+def fetch_locally(url: str, settings: Settings) -> tuple[bytes, str]:
+    """The document, and the address that gave it after redirects."""
+    options = msgspec.structs.replace(OutboundOptions.of(settings), allow_cidrs=_ALL_NETWORKS)
+    fetched = asyncio.run(OutboundClient(options).fetch(url, "peer"))
+    if not fetched.is_success:
+        raise FetchFailed(f"{url} answered with status {fetched.status}.", path="URL", hint="Is the document there?")
+    return fetched.body, fetched.url
+
+
+# ---- `waypost register FILE|URL|DOMAIN|-…`.
+
+
+class RegisterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How addresses are treated."""
+
+    yes: bool
+    dry_run: bool
+    local: bool
+
+
+@click.command(
+    epilog=example(
+        "waypost register agent.json",
+        "waypost register card.json server.json --visibility internal",
+        "waypost register https://agents.example.net/.well-known/agent-card.json",
+        "waypost register https://agents.example.net --dry-run",
+        "waypost register alice.example.com",
+        "generate-card | waypost register -",
+    )
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE|URL|DOMAIN|-...")
+@click.option("--dialect", metavar="NAME", help="Read it as this dialect, whatever its content says.")
+@click.option("--visibility", type=click.Choice(("public", "internal", "private")), help="Who may see it.")
+@click.option(
+    "--ttl", type=parse_duration_option, metavar="DURATION", help="Let it expire after so long, e.g. 15m, 1h."
+)
+@click.option("--if-match", metavar="ETAG", help="Only if this is still the version that is held.")
+@click.option("--base", metavar="URL", help="The origin that relative references in the document belong to.")
+@click.option("--yes", is_flag=True, help="Register what is at an address without a question.")
+@click.option("--dry-run", is_flag=True, help="Show what is at an address, and register nothing.")
+@click.option("--local", is_flag=True, help="Fetch addresses from this machine instead of from the service.")
+@with_session
+def register(
+    session: Session, files: tuple[str, ...], ttl: int | None, yes: bool, dry_run: bool, local: bool, **how: str | None
+) -> int:
+    """Register agents from files, from addresses, or from standard input (-).
+
+    A document at an address is fetched by the service, which reaches public addresses, and private ones that its setting
+    allow_cidrs names. An origin alone stands for its well-known documents, a domain for the agent that its DNS names, which
+    is looked up again from time to time. On a terminal what was found is shown before it is registered.
+
+    The dialect of each document is recognised from its content. To register many documents at once, use import.
+    """
+    printer = session.printer()
+    writing = WriteOptions(ttl_seconds=ttl, **how)
+    receipts: list[Receipt] = []
+    code = 0
+    with session.client() as client:
+        for name in files:
+            try:
+                for receipt in _register(
+                    session, client, name, writing, RegisterOptions(yes=yes, dry_run=dry_run, local=local)
+                ):
+                    receipts.append(receipt)
+                    _show_progress(printer, receipt, name if len(files) > 1 else None)
+            except WaypostError as error:
+                if isinstance(error, Unauthorized | Unavailable) and not isinstance(error, FetchFailed):
+                    raise
+                report_error(error, name if len(files) > 1 else None)
+                if isinstance(error, AddressDenied) and not local:
+                    printer.note("  or:   --local fetches it from this machine.")
+                code = code or error_codes(error).exit
+    _show_receipts(printer, receipts, single=len(files) == 1)
+    return code
+
+
+def _register(
+    session: Session, client: SyncClient, name: str, writing: WriteOptions, manner: RegisterOptions
+) -> Iterator[Receipt]:
+    if is_address(name) and not (manner.local and is_url(name)):
+        yield from _from_url(session.printer(), client, name, writing, manner)
+        return
+    if manner.dry_run:
+        raise click.UsageError("--dry-run is for addresses that the service fetches.")
+    content: bytes | Path
+    fetched_from = None
+    if is_url(name):
+        content, fetched_from = fetch_locally(name, session.settings())
+    else:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name)
+    yield client.register(
+        content,
+        dialect=writing.dialect,
+        visibility=writing.visibility,
+        ttl_seconds=writing.ttl_seconds,
+        if_match=writing.if_match,
+        base=writing.base,
+        fetched_from=fetched_from,
+    )
+
+
+def _from_url(
+    printer: Printer, client: SyncClient, url: str, writing: WriteOptions, manner: RegisterOptions
+) -> Iterator[Receipt]:
+    choice = FetchOptions(
+        yes=manner.yes,
+        dry_run=manner.dry_run,
+        dialect=writing.dialect,
+        visibility=writing.visibility,
+        ttl_seconds=writing.ttl_seconds,
+    )
+    found = register_url(client, printer, url, choice)
+    for agent in found.agents if found is not None else ():
+        if isinstance(agent, Failure):
+            raise agent.error
+        if agent.receipt is not None:
+            yield agent.receipt
+
+
+def _show_progress(printer: Printer, receipt: Receipt, subject: str | None) -> None:
+    if printer.is_human:
+        show_receipt(printer, receipt, subject)
+    else:
+        show_warnings(printer, receipt, subject)
+
+
+def _show_receipts(printer: Printer, receipts: list[Receipt], *, single: bool) -> None:
+    if printer.is_human:
+        return
+    values: list[Any] = [receipt_value(receipt) for receipt in receipts]
+    if len(values) == 1 and single:
+        printer.value(values[0])
+    elif values:
+        printer.values(values)

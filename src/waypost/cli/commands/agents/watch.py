@@ -1,0 +1,66 @@
+"""`waypost watch`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+from rich.text import Text
+
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize, without_none
+from waypost.cli.session import Session, with_session
+from waypost.client.results import Change
+
+STYLES = {"registered": "green", "updated": "cyan", "renewed": "dim", "withdrawn": "red", "expired": "yellow"}
+
+
+@click.command(
+    epilog=example("waypost watch", "waypost watch --from 0 --agents -o jsonl", "waypost watch --count 1 --from CURSOR")
+)
+@click.option("--from", "cursor", metavar="CURSOR", help="Start after this cursor; 0 is the beginning.  [default: now]")
+@click.option("--renewals", is_flag=True, help="Tell of renewed leases too.")
+@click.option("--agents", is_flag=True, help="Tell the agent with each change.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many changes.")
+@with_session
+def watch(session: Session, cursor: str | None, renewals: bool, agents: bool, count: int | None) -> None:
+    """Follow the changes of the registry as they happen, until interrupted.
+
+    JSON output carries the cursor of each change, from which a later watch goes on.
+    """
+    printer = session.printer()
+    with session.client() as client:
+        if printer.is_terminal and cursor is None:
+            printer.note("Watching; Ctrl-C ends.")
+        try:
+            for change in islice(client.watch(cursor, renewals=renewals, include_agent=agents), count):
+                _show(printer, change)
+        except KeyboardInterrupt:
+            return
+
+
+def _show(printer: Printer, change: Change) -> None:
+    if not printer.is_human:
+        printer.output = "jsonl"  # a stream has no end at which an array could be closed
+        printer.value(_value(change))
+        return
+    line = Text().append(f"{sanitize(change.at)}  ", style="dim")
+    line.append(f"{change.type:<10}", style=STYLES.get(change.type, ""))
+    line.append(f"  {sanitize(change.id)}")
+    if change.agent is not None:
+        line.append(f"  {sanitize(change.agent.get('name', ''))}", style="dim")
+    printer.line(line)
+
+
+def _value(change: Change) -> dict[str, Any]:
+    return without_none(
+        {
+            "type": change.type,
+            "id": change.id,
+            "at": change.at,
+            "etag": change.etag,
+            "cursor": change.cursor,
+            "agent": change.agent,
+        }
+    )

@@ -1,0 +1,143 @@
+"""`waypost swarm join|leave|list|members|broadcast|messages`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import httpx
+import msgspec
+
+from waypost.cli.commands.messaging.signer_options import signer_options
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize
+from waypost.cli.session import Session, with_session
+from waypost.client.results import SwarmMemberView, SwarmMessage, SwarmView
+
+
+@click.group(epilog=example("waypost swarm join agent:bob.example.com collaborative-analysis"))
+def swarm_group() -> None:
+    """Let agents work on one task together."""
+
+
+@swarm_group.command(
+    "join",
+    epilog=example(
+        "waypost swarm join agent:bob.example.com collaborative-analysis",
+        "waypost swarm join agent:bob.example.com review --role reviewer --host agent:alice.example.com",
+    ),
+)
+@click.argument("agent")
+@click.argument("task")
+@click.option("--role", default="participant", show_default=True, help="What the agent is in the swarm.")
+@click.option("--host", metavar="AGENT", help="The agent that the swarm is of.  [default: the service itself]")
+@click.option("--callback", metavar="URL", help="An https address that is brought what is told to all.")
+@signer_options
+@with_session
+def join(
+    session: Session,
+    signer: httpx.Auth | None,
+    agent: str,
+    task: str,
+    role: str,
+    host: str | None,
+    callback: str | None,
+) -> None:
+    """Bring AGENT into the swarm of TASK."""
+    printer = session.printer()
+    with session.client(signer) as client:
+        joined = client.join_swarm(agent, task, role, host=host, callback=callback)
+    if not printer.is_human:
+        printer.value(msgspec.to_builtins(joined))
+        return
+    printer.line(joined.swarm_id)
+    _show_members(printer, joined.members)
+
+
+@swarm_group.command("leave", epilog=example("waypost swarm leave SWARM agent:bob.example.com"))
+@click.argument("swarm")
+@click.argument("agent")
+@signer_options
+@with_session
+def leave(session: Session, signer: httpx.Auth | None, swarm: str, agent: str) -> None:
+    """Take AGENT out of a SWARM."""
+    with session.client(signer) as client:
+        _show(session.printer(), client.leave_swarm(swarm, agent))
+
+
+@swarm_group.command("list", epilog=example("waypost swarm list"))
+@signer_options
+@with_session
+def list_swarms(session: Session, signer: httpx.Auth | None) -> None:
+    """List the swarms that you brought agents into."""
+    printer = session.printer()
+    with session.client(signer) as client:
+        found = client.list_swarms()
+    if not printer.is_human:
+        printer.values(_value(swarm) for swarm in found)
+        return
+    for swarm in found:
+        printer.line(f"{swarm.swarm_id}  {sanitize(swarm.task)}  {len(swarm.members)} members  {sanitize(swarm.host)}")
+
+
+@swarm_group.command("members", epilog=example("waypost swarm members SWARM"))
+@click.argument("swarm")
+@signer_options
+@with_session
+def members(session: Session, signer: httpx.Auth | None, swarm: str) -> None:
+    """Show the members of a SWARM."""
+    with session.client(signer) as client:
+        _show(session.printer(), client.swarm_members(swarm))
+
+
+@swarm_group.command("broadcast", epilog=example("waypost swarm broadcast SWARM agent:bob.example.com 'half is done'"))
+@click.argument("swarm")
+@click.argument("agent")
+@click.argument("content")
+@click.option("--type", "content_type", default="text/plain", show_default=True, help="What the content is.")
+@signer_options
+@with_session
+def broadcast(
+    session: Session, signer: httpx.Auth | None, swarm: str, agent: str, content: str, content_type: str
+) -> None:
+    """Tell all members of a SWARM, as the member AGENT."""
+    with session.client(signer) as client:
+        _show_messages(session.printer(), (client.broadcast(swarm, agent, content, content_type),))
+
+
+@swarm_group.command("messages", epilog=example("waypost swarm messages SWARM --after 12"))
+@click.argument("swarm")
+@click.option("--after", type=int, default=0, help="The number of the last one that you know.")
+@signer_options
+@with_session
+def messages(session: Session, signer: httpx.Auth | None, swarm: str, after: int) -> None:
+    """Show what was told in a SWARM."""
+    with session.client(signer) as client:
+        _show_messages(session.printer(), client.swarm_messages(swarm, after))
+
+
+def _show(printer: Printer, swarm: SwarmView) -> None:
+    if not printer.is_human:
+        printer.value(_value(swarm))
+        return
+    printer.line(f"{swarm.swarm_id}  {sanitize(swarm.task)}  of {sanitize(swarm.host)}")
+    _show_members(printer, swarm.members)
+
+
+def _show_members(printer: Printer, found: Iterable[SwarmMemberView]) -> None:
+    for member in found:
+        printer.line(f"  {sanitize(member.role)}  {sanitize(member.agent)}")
+
+
+def _show_messages(printer: Printer, found: Iterable[SwarmMessage]) -> None:
+    if not printer.is_human:
+        printer.values(msgspec.to_builtins(message) for message in found)
+        return
+    for message in found:
+        printer.line(f"{message.number}  {sanitize(message.from_)}  {sanitize(message.content)}")
+
+
+def _value(swarm: SwarmView) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.to_builtins(swarm)
+    return value

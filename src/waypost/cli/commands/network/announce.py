@@ -1,0 +1,190 @@
+"""`waypost announce FILE`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from waypost.cli.commands.network.transports import (
+    TransportFactory,
+    TransportOptions,
+    transport_options,
+    uses_mdns_by_default,
+)
+from waypost.cli.options import example, parse_duration_option
+from waypost.cli.output import Printer, report_error, sanitize, without_none
+from waypost.cli.session import Session, with_session
+from waypost.client.announcer import Announcer, TransportState, WallClock
+from waypost.client.identity import ANNOUNCED_FOLDER, IDS_FILE, KEY_FILE, Identity, load_identity, read_agent
+from waypost.errors import InvalidParameter, InvalidRequest, WaypostError
+from waypost.model.times import to_rfc3339
+from waypost.protocols.announce.messages import Suppress
+from waypost.transports.port import Transport
+
+_POLL_SECONDS = 1.0
+
+
+class AnnounceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is announced, and how."""
+
+    file: str
+    mark: tuple[int, int] | None  # of the file, from before it was read
+    identity: Identity
+    ids: Path
+    transports: list[Transport]
+    ttl: int | None
+    suppress: Suppress
+    legacy_salt: bool
+
+
+@click.command(
+    epilog=example(
+        "waypost announce agent.json",
+        "waypost announce card.json --udp --interface eth0",
+        "waypost announce agent.json --mdns --registry https://agents.example.net --token TOKEN",
+        "waypost announce agent.json --registry wss://agents.example.net",
+    )
+)
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"The private key to sign with.  [default: DATA/{KEY_FILE}, made if it is not there]",
+)
+@click.option(
+    "--ttl",
+    type=parse_duration_option,
+    metavar="DURATION",
+    help="How long it is believed.  [default: 10s, registry 2m]",
+)
+@click.option(
+    "--suppress",
+    type=click.Choice(("keepalive", "strict")),
+    default="keepalive",
+    show_default=True,
+    help="What becomes of the registry's entry while the LAN carries: kept alive, or taken away.",
+)
+@click.option("--legacy-salt", is_flag=True, help="Sign with RSA as the first implementation of the protocol reads it.")
+@transport_options
+@with_session
+def announce(
+    session: Session,
+    file: str,
+    key: Path | None,
+    ttl: int | None,
+    suppress: Suppress,
+    legacy_salt: bool,
+    **carriers: Any,
+) -> None:
+    """Announce the agent in FILE (any dialect, or a bare agent object), signed, until interrupted.
+
+    Without options it announces by mDNS, and to the registry of this machine if that answers. When FILE changes, what it
+    says then is announced. At the end the agent is withdrawn.
+    """
+    settings = session.settings()
+    data, chosen = settings.data, TransportOptions(**carriers)
+    made = TransportFactory(carriers=chosen, settings=settings, clock=WallClock(), addresses=chosen.addresses(session))
+    transports = made.transports(mdns=uses_mdns_by_default(chosen), udp=False)
+    if not transports:
+        raise InvalidParameter(
+            "There is nowhere to announce it: no registry answers, and mDNS is not installed.",
+            path="--mdns",
+            hint="Use --udp, name a --registry, or install `waypost[lan]`.",
+        )
+    mark = _file_version(Path(file))  # before it is read: whatever is written after that is a change
+    plan = AnnounceOptions(
+        file=file,
+        mark=mark,
+        identity=load_identity(_read(file), data, key=key),
+        ids=data / ANNOUNCED_FOLDER / IDS_FILE,
+        transports=transports,
+        ttl=ttl,
+        suppress=suppress,
+        legacy_salt=legacy_salt,
+    )
+    asyncio.run(_announce(session.printer(), plan))
+
+
+async def _announce(printer: Printer, plan: AnnounceOptions) -> None:
+    announcer: Announcer = Announcer.of(
+        plan.identity,
+        plan.transports,
+        ttl=plan.ttl,
+        suppress=plan.suppress,
+        legacy_salt=plan.legacy_salt,
+        on_state=lambda state: _show(printer, announcer, state),
+    )
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, ended.set)
+    if printer.is_human:
+        printer.line(f"{announcer.agent_id}  {sanitize(plan.identity.agent.get('agent_name') or '')}")
+        printer.note(f"key {plan.identity.key.public.key_id}; Ctrl-C ends.")
+    async with announcer:
+        following = asyncio.create_task(_watch_file(announcer, plan))
+        await ended.wait()
+        following.cancel()
+
+
+async def _watch_file(announcer: Announcer, plan: AnnounceOptions) -> None:
+    """Announce what the file says whenever it changes. One that cannot be read leaves things as they are."""
+    if plan.file == "-":
+        return
+    path, known = Path(plan.file), plan.mark
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        mark = _file_version(path)
+        if mark in (known, None):
+            continue
+        known = mark
+        try:
+            announcer.change(read_agent(_read(plan.file), plan.ids, time.time()))
+        except WaypostError as error:
+            report_error(error, plan.file)
+
+
+def _file_version(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        hint = "Name the file that describes the agent, or - for standard input."
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}.", path=file, hint=hint) from None
+
+
+def _show(printer: Printer, announcer: Announcer, state: TransportState) -> None:
+    if printer.is_human:
+        reason = f"  {sanitize(state.reason)}" if state.reason else ""
+        printer.line(f"{state.state:<9}  {state.transport}{reason}")
+        return
+    printer.output = "jsonl"  # a stream has no end at which an array could be closed
+    printer.value(
+        without_none(
+            {
+                "agent_id": announcer.agent_id,
+                "transport": state.transport,
+                "state": state.state,
+                "at": to_rfc3339(state.at),
+                "expires_at": None if state.expires_at is None else to_rfc3339(state.expires_at),
+                "reason": state.reason or None,
+            }
+        )
+    )

@@ -1,0 +1,295 @@
+"""What was published where, and what was there before: one file for each update, in the data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from waypost import limits
+from waypost.cli.commands.network.dns.zone_options import ZoneOptions, fetch_zone, zone_options
+from waypost.cli.options import example
+from waypost.cli.output import Printer
+from waypost.cli.resolution import LookupOptions, lookup_options, make_outgoing
+from waypost.cli.session import Session, with_session
+from waypost.client.identity import read_text
+from waypost.client.results import AgentZone
+from waypost.domains.zone import RecordSet, RecordSetChange, RecordSetKey, plan_changes, plan_withdrawal
+from waypost.errors import ConfigurationError, Conflict, FetchFailed, NotFound, WaypostError
+from waypost.model.times import to_rfc3339
+from waypost.net.dns.key_files import parse_tsig
+from waypost.net.dns.resolver_config import DnsServer, parse_resolvers
+from waypost.net.dns.zone_client import ZoneClient, find_server_addresses, find_zone, parse_record_sets
+from waypost.net.nameserver.signed_zone import ZoneFolder
+from waypost.private_files import write_atomic
+
+JOURNAL_FOLDER = "dns/published"
+
+_UNDONE_SUFFIX = ".undone"
+
+
+class ZoneUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """One update. `changes` hold the sets before and after it."""
+
+    agent: str
+    zone: str
+    nameserver: str
+    at: str
+    changes: tuple[RecordSetChange, ...]
+
+
+class ZoneJournal:
+    def __init__(self, data: Path, agent: str) -> None:
+        self._folder = data / JOURNAL_FOLDER / agent
+
+    def keep(self, published: ZoneUpdate) -> Path:
+        """Written before the update is sent, so that whatever happens can be undone."""
+        path = self._folder / f"{time.time_ns():020d}.json"
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(published), indent=2))
+        for old in self._files()[: -limits.ZONE_JOURNAL]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def last(self) -> tuple[Path, ZoneUpdate]:
+        files = self._files()
+        if not files:
+            raise NotFound(
+                "Nothing was published for this agent from here.",
+                path="data",
+                hint="Is --data the folder it was done with?",
+            )
+        try:
+            return files[-1], msgspec.json.decode(files[-1].read_bytes(), type=ZoneUpdate)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigurationError(f"{files[-1]} cannot be read: {error}.", path="data") from None
+
+    def undo(self, path: Path) -> None:
+        """The update of this file counts no longer."""
+        path.rename(path.with_suffix(_UNDONE_SUFFIX))
+
+    def forget(self, path: Path) -> None:
+        """The update of this file was not made."""
+        path.unlink(missing_ok=True)
+
+    def stale(self, wanted: set[RecordSetKey]) -> list[RecordSetChange]:
+        """What an earlier update left in the zone and is not wanted any more."""
+        left: dict[RecordSetKey, RecordSetChange] = {}
+        for path in self._files():
+            try:
+                published = msgspec.json.decode(path.read_bytes(), type=ZoneUpdate)
+            except (OSError, msgspec.DecodeError):
+                continue
+            for change in published.changes:
+                left[change.name, change.type] = change
+        return [change for key, change in left.items() if key not in wanted and change.after is not None]
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+
+# ---- `waypost dns publish`: put the records of an agent into a zone that takes updates, show what changes, and undo it.
+
+
+class PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, and where."""
+
+    nameserver: str | None = None
+    zone: str | None = None
+    key: Path | None = None
+    dry_run: bool = False
+    withdraw: bool = False
+    rollback: bool = False
+
+
+@click.command(
+    "publish",
+    epilog=example(
+        "waypost dns publish alice.example.com --nameserver 192.0.2.53 --key update.key --dry-run",
+        "waypost dns publish alice.example.com --nameserver 192.0.2.53 --key update.key",
+        "waypost dns publish alice.example.com --rollback --key update.key",
+    ),
+)
+@click.argument("agent", metavar="AGENT|DOMAIN")
+@click.option(
+    "--nameserver", metavar="HOST[:PORT]", help="Who takes the update.  [default: the first of the zone's SOA]"
+)
+@click.option("--zone", metavar="DOMAIN", help="The zone.  [default: the one that holds the agent's name]")
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The TSIG key, as tsig-keygen writes it.  [default: DATA/dns/update.key, of `waypost dns serve`]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--withdraw", is_flag=True, help="Take the agent's records out.")
+@click.option("--rollback", is_flag=True, help="Undo the last update that was made from here.")
+@zone_options
+@lookup_options
+@with_session
+def publish(session: Session, agent: str, wanted: ZoneOptions, looking: LookupOptions, **given: Any) -> None:
+    """Put the records of an agent into its zone, by RFC 2136 with TSIG: all of them or none.
+
+    What is there already is left alone, so that a second run changes nothing; records of others at the same names stay.
+    What was there before is kept in DATA/dns/published, for --rollback.
+    """
+    task = PublishOptions(**given)
+    if task.rollback and task.withdraw:
+        raise click.UsageError("--rollback and --withdraw exclude each other.")
+    if task.rollback:
+        asyncio.run(_rollback(session, looking, agent, task))
+    else:
+        asyncio.run(_publish(session, looking, fetch_zone(session, agent, wanted), task))
+
+
+async def _publish(session: Session, looking: LookupOptions, found: AgentZone, task: PublishOptions) -> None:
+    server, zone = await locate_zone(session, looking, found.domain, task.nameserver, task.zone)
+    wanted = record_sets_in_zone(session.printer(), found, zone)
+    journal = ZoneJournal(session.settings().data, found.domain)
+    stale = journal.stale({each.key for each in wanted})
+    live = await read_record_sets(server, [*(each.key for each in wanted), *((each.name, each.type) for each in stale)])
+    if task.withdraw:
+        changes = plan_withdrawal(wanted, live, found.domain)
+    else:
+        left = [each.after for each in stale if each.after is not None and live[each.name, each.type] == each.after]
+        changes = [*plan_changes(wanted, live), *plan_withdrawal(left, live, found.domain)]
+    outcome = (
+        "unchanged" if not changes else "planned" if task.dry_run else "withdrawn" if task.withdraw else "published"
+    )
+    if changes and not task.dry_run:
+        await _send(session, journal, server, changes, found.domain, zone, task)
+    _show(session.printer(), outcome, server, zone, changes)
+
+
+async def _send(
+    session: Session,
+    journal: ZoneJournal,
+    server: ZoneClient,
+    changes: list[RecordSetChange],
+    agent: str,
+    zone: str,
+    task: PublishOptions,
+) -> None:
+    published = ZoneUpdate(
+        agent=agent, zone=zone, nameserver=str(server.server), at=to_rfc3339(time.time()), changes=tuple(changes)
+    )
+    key = read_tsig(session, task.key)
+    path = journal.keep(published)
+    try:
+        await server.change(zone, changes, key)
+    except FetchFailed:
+        raise  # whether it was made is not known: the file stays
+    except WaypostError:
+        journal.forget(path)
+        raise
+
+
+async def _rollback(session: Session, looking: LookupOptions, agent: str, task: PublishOptions) -> None:
+    domain = agent.removeprefix("agent:").lower().rstrip(".")
+    journal = ZoneJournal(session.settings().data, domain)
+    path, last = journal.last()
+    server = ZoneClient(parse_nameserver(task.nameserver or last.nameserver))
+    changes = [change.reversed() for change in last.changes]
+    live = await read_record_sets(server, [(change.name, change.type) for change in changes])
+    moved = [f"{each.name} {each.type}" for each in changes if not _same_data(live[each.name, each.type], each.before)]
+    if moved:
+        raise Conflict(
+            f"{', '.join(moved)} changed since the update of {last.at}; nothing was undone.",
+            path="zone",
+            hint="`waypost dns check` shows what is there now; publish again, or edit the zone by hand.",
+        )
+    changes = [msgspec.structs.replace(each, before=live[each.name, each.type]) for each in changes]
+    if not task.dry_run:
+        await server.change(last.zone, changes, read_tsig(session, task.key))
+        journal.undo(path)
+    _show(session.printer(), "planned" if task.dry_run else "rolled back", server, last.zone, changes)
+
+
+def _same_data(one: RecordSet | None, other: RecordSet | None) -> bool:
+    return (None if one is None else one.data) == (None if other is None else other.data)
+
+
+# --- Where ----------------------------------------------------------------------------------------
+
+
+async def locate_zone(
+    session: Session, looking: LookupOptions, domain: str, nameserver: str | None, zone: str | None
+) -> tuple[ZoneClient, str]:
+    """The server that holds the zone of a domain, and the zone's name."""
+    if zone is not None and not is_inside(domain, zone):
+        raise Conflict(
+            f"{domain} is not in the zone {zone}.", path="zone", hint="Leave --zone out, or name one above it."
+        )
+    if nameserver is not None:
+        server = ZoneClient(parse_nameserver(nameserver))
+        held = zone or await server.zone_of(domain)
+        if held is None:
+            raise Conflict(
+                f"{server.server} does not answer for {domain}.", path="nameserver", hint="Name another, or --zone."
+            )
+        return server, held.lower().rstrip(".")
+    lookups = make_outgoing(session, looking).dns
+    held, first = await find_zone(lookups, domain)
+    servers = await find_server_addresses(lookups, first)
+    if not servers:
+        raise FetchFailed(
+            f"{first}, the first nameserver of {held}, has no address.", path="nameserver", hint="Name --nameserver."
+        )
+    return ZoneClient(servers[0]), zone or held
+
+
+def is_inside(name: str, zone: str) -> bool:
+    zone = zone.lower().rstrip(".")
+    return name == zone or name.endswith(f".{zone}")
+
+
+def parse_nameserver(text: str) -> DnsServer:
+    servers = parse_resolvers(text)
+    if servers is None or len(servers) != 1 or servers[0].kind != "plain":
+        raise ConfigurationError(
+            f"{text!r} is not one nameserver.", path="nameserver", hint="Write ADDRESS or ADDRESS:PORT."
+        )
+    return servers[0]
+
+
+def record_sets_in_zone(printer: Printer, found: AgentZone, zone: str) -> list[RecordSet]:
+    """The sets that lie in the zone; those of other zones are theirs to write, and are told."""
+    sets = parse_record_sets((line.name, line.type, line.ttl, line.data) for line in found.records)
+    inside = [each for each in sets if is_inside(each.name, zone)]
+    for each in sets:
+        if each not in inside:
+            printer.note(
+                f"{each.name} {each.type} is not in {zone}: publish it where that name is kept.", style="yellow"
+            )
+    return inside
+
+
+async def read_record_sets(server: ZoneClient, keys: list[RecordSetKey]) -> dict[RecordSetKey, RecordSet | None]:
+    found = await asyncio.gather(*(server.read(name, kind) for name, kind in dict.fromkeys(keys)))
+    return dict(zip(dict.fromkeys(keys), found, strict=True))
+
+
+def read_tsig(session: Session, path: Path | None) -> Any:
+    path = path or ZoneFolder(session.settings().data).update_key
+    return parse_tsig(read_text(path, hint="Name the TSIG key of the server with --key."), str(path))
+
+
+# --- Showing --------------------------------------------------------------------------------------
+
+
+def _show(printer: Printer, outcome: str, server: ZoneClient, zone: str, changes: list[RecordSetChange]) -> None:
+    if not printer.is_human:
+        told = [msgspec.to_builtins(change) for change in changes]
+        printer.value({"outcome": outcome, "zone": zone, "nameserver": str(server.server), "changes": told})
+        return
+    for change in changes:
+        for sign, style, held in (("-", "red", change.before), ("+", "green", change.after)):
+            for data in held.data if held is not None else ():
+                line = f"{sign} {change.name}. {held.ttl if held else 0} {change.type} {data}"
+                printer.line(Text(line, style=style) if printer.is_terminal else line)
+    sets = "1 record set" if len(changes) == 1 else f"{len(changes)} record sets"
+    printer.line(f"{outcome:<9}  {zone}  {sets} at {server.server}")

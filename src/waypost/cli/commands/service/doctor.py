@@ -1,0 +1,91 @@
+"""`waypost doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.text import Text
+
+from waypost import limits
+from waypost.app import has_sentence_model
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize
+from waypost.cli.session import Session, with_session
+from waypost.errors import ConfigurationError, MissingScope, NotFound, Unauthorized, Unavailable
+from waypost.model.times import find_instant
+from waypost.registry.doctor import SEVERITIES, Deployment, examine
+from waypost.server.api.rest.monitoring import diagnosis_json, inspect_machine
+
+EXIT_FAILED = 1
+_MARKS = {"danger": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim"), "ok": ("✓", "green")}
+
+
+@click.command(epilog=example("waypost doctor", "waypost doctor --all", "waypost doctor -o json | jq .counts"))
+@click.option("--all", "everything", is_flag=True, help="Show the layers that are in place, too.")
+@with_session
+def doctor(session: Session, *, everything: bool) -> int:
+    """List each layer of protection that is missing, with the setting that adds it.
+
+    A running service is asked for what it runs with, as admin. Without one, the settings and the data folder of this machine are
+    examined. Exits with 1 when something is a danger (✗) or a warning (!).
+    """
+    printer = session.printer()
+    diagnosis = _remote_diagnosis(session, printer) or _local_diagnosis(session)
+    if printer.is_human:
+        for line in _lines(diagnosis, everything=everything):
+            printer.line(line)
+    else:
+        printer.parts(diagnosis, diagnosis["findings"])
+    return EXIT_FAILED if diagnosis["counts"]["danger"] or diagnosis["counts"]["warning"] else 0
+
+
+def _remote_diagnosis(session: Session, printer: Printer) -> dict[str, Any] | None:
+    """What the running service says; None when none answers, or not to us."""
+    try:
+        with session.client() as client:
+            printer.note(f"Asking {client.base_url}.")
+            began = time.time()
+            diagnosis = client.doctor()
+            return _with_skew(diagnosis, began, time.time())
+    except (Unavailable, Unauthorized, MissingScope, NotFound, ConfigurationError) as error:
+        printer.note(f"{error.message} So the settings and files of this machine are examined.")
+        return None
+
+
+def _with_skew(diagnosis: dict[str, Any], began: float, ended: float) -> dict[str, Any]:
+    """Its clock held against ours."""
+    told = find_instant(diagnosis.get("at"))
+    if told is None or began - limits.DOCTOR_SKEW_SECONDS <= told <= ended + limits.DOCTOR_SKEW_SECONDS:
+        return diagnosis
+    finding = {
+        "layer": "clock",
+        "severity": "warning",
+        "message": f"The clocks of the service and of this machine differ by {abs(told - ended):.0f} s.",
+        "hint": "Keep both by NTP: tokens, leases and signatures are judged by the clock.",
+    }
+    counts = {**diagnosis["counts"], "warning": diagnosis["counts"]["warning"] + 1}
+    return {**diagnosis, "findings": [*diagnosis["findings"], finding], "counts": counts}
+
+
+def _local_diagnosis(session: Session) -> dict[str, Any]:
+    settings, now = session.settings(), time.time()
+    machine = inspect_machine(settings, has_embedder=has_sentence_model(settings))
+    return diagnosis_json(examine(Deployment(settings=settings, machine=machine, now=now)), now)
+
+
+def _lines(diagnosis: dict[str, Any], *, everything: bool) -> Iterator[Text]:
+    for finding in diagnosis["findings"]:
+        if finding["severity"] == "ok" and not everything:
+            continue
+        mark, style = _MARKS.get(finding["severity"], ("?", ""))
+        yield Text(f"{mark} ", style=style).append(
+            f"{sanitize(finding['layer'])}: {sanitize(finding['message'])}", "default"
+        )
+        setting = f"[{finding['setting']}] " if finding.get("setting") else ""
+        if finding.get("hint"):
+            yield Text(f"    {setting}{sanitize(finding['hint'])}", style="dim")
+    counts = diagnosis["counts"]
+    yield Text(", ".join(f"{counts.get(severity, 0)} {severity}" for severity in SEVERITIES), style="bold")

@@ -1,0 +1,76 @@
+"""`waypost mcp`: an MCP server on stdin and stdout, for hosts that start one as a program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import click
+
+from waypost import limits
+from waypost.cli.options import example
+from waypost.cli.session import Session, with_session
+from waypost.client.http import Retry
+from waypost.client.requests import JSON, ApiRequest
+from waypost.client.sync.connection import Connection
+from waypost.errors import TooLarge, WaypostError
+from waypost.model.json import parse_json
+from waypost.protocols.jsonrpc import NULL_ID, RpcRefusal, parse_calls
+from waypost.protocols.mcp.messages import error_response, routing_headers
+
+_ACCEPTED = f"{JSON}, text/event-stream"
+
+
+@click.command(
+    epilog=example(
+        "waypost mcp",
+        "waypost mcp --server https://registry.example.com --token …",
+    )
+)
+@with_session
+def mcp(session: Session) -> None:
+    """Speak MCP on stdin and stdout: one JSON-RPC message on each line, passed on to the service's /mcp.
+
+    Put it into the configuration of an MCP host as the program to start. Ends when stdin does."""
+    connection = Connection(session.connection(), Retry())
+    try:
+        for line in _lines(sys.stdin.buffer):
+            answer = _forward(connection, line)
+            if answer:
+                sys.stdout.buffer.write(answer + b"\n")
+                sys.stdout.buffer.flush()
+    finally:
+        connection.close()
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Messages. One that is too long is cut, and then refused by what it is: too long."""
+    while line := file.readline(limits.RPC_BYTES + 2):
+        if line.strip():
+            yield line.strip()
+
+
+def _forward(connection: Connection, message: bytes) -> bytes:
+    """The service's answer, or its refusal; what no service answered is told in the same form."""
+    try:
+        if len(message) > limits.RPC_BYTES:
+            raise TooLarge(f"A message has at most {limits.RPC_BYTES} bytes.", path="$")
+        headers = {
+            "Content-Type": JSON,
+            "Accept": _ACCEPTED,
+            **routing_headers(parse_json(message, max_bytes=limits.RPC_BYTES)),
+        }
+        answer = connection.exchange(ApiRequest(method="POST", path="/mcp", headers=headers, content=message))
+    except WaypostError as error:
+        return error_response(_id_of(message), error, is_modern=False)[1] if _wants_answer(message) else b""
+    return answer.content
+
+
+def _wants_answer(message: bytes) -> bool:
+    call = parse_calls(message).calls[0]
+    return isinstance(call, RpcRefusal) or call.id is not None
+
+
+def _id_of(message: bytes) -> bytes:
+    return parse_calls(message).calls[0].id or NULL_ID

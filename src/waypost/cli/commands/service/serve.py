@@ -1,0 +1,139 @@
+"""What the service writes to stderr: one line for each thing that is told, for people or, as JSON, for programs.
+
+Whatever a caller said is data in it: no text begins a line of its own, and in JSON every part stands in its member.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from waypost import limits
+from waypost.app import run, sign_in_link
+from waypost.cli.options import example, service_options
+from waypost.model.json import JsonObject, dump_json
+from waypost.model.times import to_rfc3339_millis
+from waypost.settings import Settings
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09} | {
+    0x0A: "\\n",
+    0x0D: "\\r",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
+class TextFormatter(logging.Formatter):
+    """For people. A traceback, which is ours alone, keeps its lines."""
+
+    def __init__(self) -> None:
+        super().__init__(_LOG_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        record.message = record.message.translate(_ESCAPES)
+        return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """For programs: one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: JsonObject = {
+            "at": to_rfc3339_millis(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return dump_json(told).decode()
+
+
+def make_log_handler(log_format: str) -> logging.Handler:
+    """Writes to stderr in the format of the settings."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    return handler
+
+
+# ---- Running the service from a command: the ready line first, whatever else later; logs on stderr.
+
+
+def run_service(settings: Settings, tell: Callable[[str], str] | None = None) -> None:
+    """Serve until stopped. `tell` makes the text that follows the ready line."""
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
+
+    def ready(url: str) -> None:
+        sys.stdout.write(f"waypost ready {url}\n")
+        link = sign_in_link(settings, url)
+        if link is not None:
+            sys.stdout.write(f"sign in (once, within {limits.SIGN_IN_CODE_SECONDS // 60} minutes): {link}\n")
+        if tell is not None:
+            sys.stdout.write(tell(url) + "\n")
+        sys.stdout.flush()
+
+    run(settings, ready=ready)
+
+
+# ---- `waypost serve`.
+
+
+@click.command(
+    epilog=example(
+        "waypost serve",
+        "waypost serve --host 0.0.0.0 --base-url https://agents.example.net --anonymous-read",
+        "waypost serve --store memory --open --samples",
+    )
+)
+@service_options
+def serve(settings: Settings) -> None:
+    """Run the service until it is told to stop (Ctrl-C, SIGTERM).
+
+    The first line on stdout is `waypost ready URL`; logs go to stderr. At the first start an admin token is written to
+    admin.token in the data folder, where the commands on this machine find it.
+    """
+    run_service(settings)
+
+
+# ---- `waypost demo`.
+
+DEMO_COMMANDS = """
+Open {url} in a browser, or try, in another terminal:
+  {waypost} find "translate an invoice" --explain{server}
+  curl -s {url}/.well-known/agentframework/v1/agents
+  {waypost} watch{server}
+
+Ctrl-C ends the demo; nothing is kept."""
+
+
+@click.command(epilog=example("waypost demo", "waypost demo --port 0"))
+@service_options
+def demo(settings: Settings) -> None:
+    """Try it: a service in memory with sample agents, open to every program on this machine."""
+    demo = msgspec.structs.replace(settings, store="memory", workers=1, open=True, samples=True)
+    run_service(demo, tell=_demo_text)
+
+
+def _demo_text(url: str) -> str:
+    server = "" if url == "http://127.0.0.1:8440" else f" --server {url}"
+    return DEMO_COMMANDS.format(url=url, server=server, waypost=_program_name())
+
+
+def _program_name() -> str:
+    """What to type to get this command: its path, where a shell would not find it by name."""
+    here = Path(sys.argv[0]).absolute()
+    found = shutil.which("waypost")
+    if here.name != "waypost" or (found and Path(found).samefile(here)):
+        return "waypost"
+    return shlex.quote(str(here))

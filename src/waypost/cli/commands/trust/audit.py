@@ -1,0 +1,118 @@
+"""`waypost audit`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import click
+import msgspec
+from rich.table import Column
+from rich.text import Text
+
+from waypost import limits
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize
+from waypost.cli.session import Session, with_session
+from waypost.client.sync.client import SyncClient
+from waypost.model.events import AuditRecord
+
+_SHOWN = 50
+_POLL_SECONDS = 1.0
+
+
+class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
+    subject: str | None
+    object: str | None
+    action: str | None
+
+
+@click.command(
+    epilog=example(
+        "waypost audit", "waypost audit --object urn:agent:1", "waypost audit --after 1200 -o jsonl", "waypost audit -f"
+    )
+)
+@click.option(
+    "--after", type=click.IntRange(min=0), metavar="NUMBER", help="Entries after this one.  [default: the last 50]"
+)
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--subject", metavar="NAME", help="Only what this subject did.")
+@click.option("--object", "about", metavar="ID", help="Only what was done to this agent, key, rule or domain.")
+@click.option("--action", metavar="WORD", help="Only this: register, update, withdraw, expire, allow, revoke, …")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new entries until stopped.")
+@with_session
+def audit(
+    session: Session,
+    after: int | None,
+    limit: int | None,
+    subject: str | None,
+    about: str | None,
+    action: str | None,
+    *,
+    follow: bool,
+) -> None:
+    """Show who changed what, when, from where and with which credential. For admins."""
+    printer = session.printer()
+    asked = AuditOptions(subject=subject, object=about, action=action)
+    with session.client() as client:
+        start = after if after is not None else _start(client, asked, limit)
+        found = _entries(client, asked, start, follow=follow)
+        shown = found if limit is None else _first(found, limit)
+        if printer.is_terminal and not follow:
+            _table(printer, list(shown))
+        elif printer.is_human:
+            printer.rows(_cells(entry) for entry in shown)
+        else:
+            printer.values(shown)
+
+
+def _start(client: SyncClient, asked: AuditOptions, limit: int | None) -> int:
+    """Without a number: the newest entries. A filter looks at all of them."""
+    if asked.subject or asked.object or asked.action:
+        return 0
+    return max(0, client.audit(limit=1).size - (limit or _SHOWN))
+
+
+def _entries(client: SyncClient, asked: AuditOptions, after: int, *, follow: bool) -> Iterator[AuditRecord]:
+    while True:
+        page = client.audit(
+            after, limit=limits.AUDIT_PAGE_MAX, subject=asked.subject, object=asked.object, action=asked.action
+        )
+        yield from page.entries
+        if page.next_after is not None:
+            after = page.next_after
+        elif follow:
+            after = page.size
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def _first(entries: Iterator[AuditRecord], limit: int) -> Iterator[AuditRecord]:
+    for _ in range(limit):
+        entry = next(entries, None)
+        if entry is None:
+            return
+        yield entry
+
+
+def _cells(entry: AuditRecord) -> tuple[str, ...]:
+    told = (entry.at, entry.action, entry.object, entry.subject, entry.outcome, entry.address, entry.credential)
+    return str(entry.number), *map(sanitize, told)
+
+
+def _table(printer: Printer, entries: list[AuditRecord]) -> None:
+    if not entries:
+        printer.note("No entries.")
+        return
+    columns = [
+        Column("#", justify="right", style="dim"),
+        Column("AT", no_wrap=True),
+        Column("ACTION", style="bold", no_wrap=True),
+        Column("OBJECT", style="cyan", overflow="fold"),
+        Column("SUBJECT", overflow="fold"),
+        Column("OUTCOME"),
+        Column("FROM", style="dim"),
+        Column("WITH", style="dim", overflow="fold"),
+    ]
+    printer.table(columns, [tuple(map(Text, _cells(entry))) for entry in entries])

@@ -1,0 +1,234 @@
+"""`waypost keys new|list|trust|revoke|rotate`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from waypost import limits
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize, without_none
+from waypost.cli.session import Session, with_session
+from waypost.client.identity import make_key, previous_key_path, read_key, read_text, replace_key, write_key
+from waypost.client.results import TrustStorePage
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, parse_object
+from waypost.server.hosted_agents.keys import hosted_key_path
+from waypost.trust.announce.signed_announcement import parse_announced_key
+from waypost.trust.keys.private_key import PrivateKey, sign_announcement
+from waypost.trust.keys.public_key import KEY_ID
+
+if TYPE_CHECKING:
+    from waypost.client.sync.client import SyncClient
+
+KEY_FILE = "keys/announce.pem"
+_KINDS = {"ed25519": "ed25519", "p256": "p-256", "rsa": "rsa"}
+
+
+@click.group()
+def keys() -> None:
+    """Make keys of your own; bind, list and revoke those of agents."""
+
+
+# --- On this machine ------------------------------------------------------------------------------
+
+
+@keys.command(
+    "new",
+    epilog=example(
+        "waypost keys new",
+        "waypost keys new --type p256 --out agent.pem",
+        "waypost keys new --domain alice.example.com",
+    ),
+)
+@click.option("--type", "kind", type=click.Choice(list(_KINDS)), default="ed25519", show_default=True, help="Its kind.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"Where to write it.  [default: DATA/{KEY_FILE}]",
+)
+@click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
+@with_session
+def new(session: Session, kind: str, out: Path | None, domain: str | None) -> None:
+    """Make a private key, in a file for its owner alone, and print its public half. A file that is there stays."""
+    if domain is not None and (out is not None or kind != "ed25519"):
+        raise click.UsageError("--domain takes neither --out nor --type: ADP has Ed25519 keys only.")
+    data = session.settings().data
+    path = out or (data / KEY_FILE if domain is None else hosted_key_path(data, domain))
+    key = make_key(_KINDS[kind])
+    write_key(path, key)
+    _show_key(session.printer(), key, path)
+
+
+@keys.command(
+    "rotate",
+    epilog=example(
+        "waypost keys rotate",
+        "waypost keys rotate --key agent.pem --agent agent.json > announcement.json",
+        "waypost keys rotate --domain alice.example.com",
+    ),
+)
+@click.option(
+    "--key",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"The key to replace.  [default: DATA/{KEY_FILE}]",
+)
+@click.option(
+    "--agent",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="An agent object: print its announcement, signed by both keys.",
+)
+@click.option("--domain", metavar="DOMAIN", help="The key of a domain that the service with this data folder hosts.")
+@with_session
+def rotate(session: Session, path: Path | None, agent: Path | None, domain: str | None) -> None:
+    """Replace a key of this machine. The old one is kept beside it: it has to vouch for the new one for a week.
+
+    The next announcement carries the new public_key, `signature` by the new key and `previous_signature` by the old one, both
+    over the same agent. Services accept the old key for 24 hours more.
+    """
+    if domain is not None and (path is not None or agent is not None):
+        raise click.UsageError("--domain takes neither --key nor --agent.")
+    data = session.settings().data
+    path = path or (data / KEY_FILE if domain is None else hosted_key_path(data, domain))
+    said = None if agent is None else _read_agent(agent)
+    previous = read_key(path)
+    key = make_key(previous.public.kind if previous.public.kind in _KINDS.values() else "ed25519")
+    kept = replace_key(path, key, previous)
+    printer = session.printer()
+    if said is None:
+        _show_key(printer, key, path, previous=previous)
+    else:
+        printer.raw(dump_json(sign_announcement(said, key, previous, now=time.time())))
+    printer.note(f"The old key {previous.public.key_id} is kept in {kept}.")
+    if domain is not None:
+        printer.note(f"Nobody believes it before the zone names it: `waypost dns publish {domain}`.")
+    elif said is None:
+        printer.note(
+            "Announce this public_key, signed by both: `waypost keys rotate --agent FILE` prints such a message."
+        )
+
+
+def _read_agent(path: Path) -> JsonObject:
+    document = parse_object(read_text(path).encode())
+    agent = document.get("agent", document)
+    if not isinstance(agent, dict) or "agent_id" not in agent:
+        raise InvalidDocument(
+            "This is not an agent object.", path="$", hint="It has agent_id, capabilities, transport."
+        )
+    return {name: value for name, value in agent.items() if name != "public_key"}
+
+
+def _show_key(printer: Printer, key: PrivateKey, path: Path, previous: PrivateKey | None = None) -> None:
+    if printer.is_human:
+        printer.raw(key.public.pem().encode())
+        printer.note(f"{key.public.kind} {key.public.key_id}, in {path}")
+        return
+    told: dict[str, Any] = {
+        "key_id": key.public.key_id,
+        "kind": key.public.kind,
+        "file": str(path),
+        "public_key": key.public.pem(),
+        "previous_key_id": previous.public.key_id if previous is not None else None,
+        "previous_file": str(previous_key_path(path, previous)) if previous is not None else None,
+    }
+    printer.value(without_none(told))
+
+
+# --- Of a service ---------------------------------------------------------------------------------
+
+
+@keys.command("list", epilog=example("waypost keys list", "waypost keys list --revoked -o jsonl"))
+@click.option("--agent", "agent_id", metavar="AGENT_ID", help="Only the keys of this agent.")
+@click.option("--revoked", is_flag=True, help="Only what was revoked; every reader may ask for that.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many.  [default: all]")
+@with_session
+def list_keys(session: Session, agent_id: str | None, revoked: bool, limit: int | None) -> None:
+    """Show the trust store: which keys are bound to which agents, and what was revoked."""
+    printer = session.printer()
+    with session.client() as client:
+        if revoked:
+            rows = client.revocations()
+            if printer.is_human:
+                printer.rows((sanitize(row.what), row.revoked_at, sanitize(row.reason or "")) for row in rows)
+            else:
+                printer.values(without_none(msgspec.to_builtins(row)) for row in rows)
+            return
+        store = _read_trust_store(client, agent_id, limit)
+    if not printer.is_human:
+        keys = [without_none(msgspec.to_builtins(key)) for key in store.keys]
+        gone = [without_none(msgspec.to_builtins(row)) for row in store.revoked]
+        printer.parts({"keys": keys, "revoked": gone}, [*keys, *gone])
+        return
+    printer.rows((key.agent_id, key.key_id, key.state, key.until or "", key.via) for key in store.keys)
+    printer.rows(("revoked", sanitize(row.what), row.revoked_at, sanitize(row.reason or "")) for row in store.revoked)
+
+
+def _read_trust_store(client: SyncClient, agent_id: str | None, limit: int | None) -> TrustStorePage:
+    """All pages, or as many rows as are asked for."""
+    page = client.keys_list(agent_id, limit=limits.PAGE_MAX)
+    keys, revoked = list(page.keys), list(page.revoked)
+    while page.next_cursor is not None and (limit is None or len(keys) + len(revoked) < limit):
+        page = client.keys_list(agent_id, limit=limits.PAGE_MAX, cursor=page.next_cursor)
+        keys += page.keys
+        revoked += page.revoked
+    if limit is None:
+        return TrustStorePage(keys=tuple(keys), revoked=tuple(revoked))
+    return TrustStorePage(keys=tuple(keys[:limit]), revoked=tuple(revoked[: max(0, limit - len(keys))]))
+
+
+@keys.command("trust", epilog=example("waypost keys trust 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d agent.pub.pem"))
+@click.argument("agent_id")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@with_session
+def trust(session: Session, agent_id: str, file: Path) -> None:
+    """Bind the public key (or certificate) in FILE to an agent. It may announce from now on; its earlier keys may not."""
+    printer = session.printer()
+    text = read_text(file)
+    parse_announced_key(text, str(file))  # before it is sent: it might be a private key
+    with session.client() as client:
+        key = client.keys_trust(agent_id, text)
+    if printer.is_human:
+        printer.line(f"{key.outcome:<9}  {key.agent_id}  {key.key_id}")
+    else:
+        printer.value(without_none(msgspec.to_builtins(key)))
+
+
+@keys.command(
+    "revoke",
+    epilog=example(
+        "waypost keys revoke 3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d --reason 'host was lost'",
+        "waypost keys revoke sha256:a050837d85070582ccf7394b0988847cc312cb88259b894899f6f239cf1791a5",
+        "waypost keys revoke serial:1f00a3",
+    ),
+)
+@click.argument("what", metavar="KEY_ID|AGENT_ID|serial:HEX|token:ID")
+@click.option("--reason", metavar="TEXT", help="Why; every reader sees it.")
+@with_session
+def revoke(session: Session, what: str, reason: str | None) -> None:
+    """Revoke a key, an agent, a certificate or a token, at once and for good. Records of it are withdrawn."""
+    printer = session.printer()
+    with session.client() as client:
+        done = client.keys_revoke(**_revocation_target(what), reason=reason)
+    if not printer.is_human:
+        printer.value(without_none(msgspec.to_builtins(done)))
+        return
+    printer.line(f"{done.outcome:<9}  {sanitize(done.what)}")
+    for agent_id in done.withdrawn:
+        printer.line(f"withdrawn  {sanitize(agent_id)}")
+
+
+def _revocation_target(what: str) -> dict[str, str]:
+    kind, colon, name = what.partition(":")
+    if colon and kind in ("serial", "token"):
+        return {"serial" if kind == "serial" else "token_id": name}
+    if KEY_ID.match(what.lower().removeprefix("key:")):
+        return {"key_id": what.lower().removeprefix("key:")}
+    return {"agent_id": what}

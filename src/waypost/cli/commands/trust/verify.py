@@ -1,0 +1,342 @@
+"""`waypost verify --log`: is the audit trail still the one that was seen before, and are its entries in it?
+
+The last checkpoint of each service is remembered in the data folder, with the key that signed it. A service can forge what
+it says today; it cannot make it fit what it signed yesterday.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from waypost import limits
+from waypost.cli.options import example
+from waypost.cli.output import Printer, sanitize
+from waypost.cli.resolution import LookupOptions, exit_code, lookup_options, resolve, show_resolution
+from waypost.cli.session import Session, with_session
+from waypost.cli.views import trust_badge, trust_word
+from waypost.client.results import LogCheckpoint, VerificationResult, parse_verification
+from waypost.client.sync.client import SyncClient
+from waypost.domains.target import is_domain
+from waypost.errors import ConfigurationError, NotFound, Unauthorized, Unavailable, WaypostError
+from waypost.model.times import to_rfc3339
+from waypost.model.verdict import trust_summary
+from waypost.protocols.codec import DecodeContext
+from waypost.protocols.dialects import decode_document
+from waypost.registry.verification import check_with_keys
+from waypost.trust.announce.signed_announcement import parse_announced_key
+from waypost.trust.audit.checkpoint import Checkpoint, VerifierKey, parse_verifier_key, verify_checkpoint
+from waypost.trust.audit.merkle import verify_consistency, verify_inclusion
+from waypost.trust.checks.bound_key import BoundKey
+
+EXIT_LOG_FAILED = 1
+
+ENTRIES = 20  # the newest ones, whose place in the tree is proved
+
+_FOLDER = "checkpoints"
+
+
+class KnownCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a service."""
+
+    server: str
+    key: str
+    note: str
+
+
+class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
+    check: str  # signature, consistency, inclusion
+    state: str  # passed, failed, not_checked
+    reason: str
+
+
+def verify_log(session: Session, entries: int = ENTRIES) -> int:
+    """Check, say what was found, remember the checkpoint when all is well; the exit code."""
+    printer = session.printer()
+    with session.client() as client:
+        path = _checkpoint_path(session.settings().data, client.base_url)
+        told = client.audit_checkpoint()
+        findings = list(_check_log(client, told, _load_checkpoint(path), entries))
+    failed = any(finding.state == "failed" for finding in findings)
+    if not failed:
+        _save_checkpoint(path, KnownCheckpoint(server=client.base_url, key=told.key, note=told.note))
+    _show_log(printer, told, findings, failed=failed)
+    return EXIT_LOG_FAILED if failed else 0
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+
+def _check_log(
+    client: SyncClient, told: LogCheckpoint, seen: KnownCheckpoint | None, entries: int
+) -> Iterator[LogCheck]:
+    if seen is not None and seen.key != told.key:
+        yield LogCheck(check="signature", state="failed", reason="The service names another key than before.")
+        return
+    try:
+        key = parse_verifier_key(told.key)
+        now = verify_checkpoint(told.note, key)
+        before = verify_checkpoint(seen.note, key) if seen is not None else None
+    except WaypostError as error:
+        yield LogCheck(check="signature", state="failed", reason=error.message)
+        return
+    if now.origin != key.name or now.size != told.size:
+        yield LogCheck(check="signature", state="failed", reason="What is signed is not what is said beside it.")
+        return
+    yield _check_signature(key, seen)
+    yield _check_consistency(client, before, now)
+    yield _check_inclusion(client, now, entries)
+
+
+def _check_signature(key: VerifierKey, seen: KnownCheckpoint | None) -> LogCheck:
+    known = "the key that was remembered" if seen is not None else "a key that is remembered from now on"
+    return LogCheck(check="signature", state="passed", reason=f"Signed by {key.name}, {known}.")
+
+
+def _check_consistency(client: SyncClient, before: Checkpoint | None, now: Checkpoint) -> LogCheck:
+    if before is None:
+        return LogCheck(
+            check="consistency", state="not_checked", reason="This is the first checkpoint that is seen here."
+        )
+    if now.size < before.size:
+        reason = f"The trail had {before.size} entries and has {now.size}: it was cut or replaced."
+        return LogCheck(check="consistency", state="failed", reason=reason)
+    proof = client.audit_proof(from_=before.size, to=now.size)
+    if not verify_consistency(before.size, now.size, proof.hashes, before.root, now.root):
+        reason = f"The first {before.size} entries are not what they were: the trail was rewritten."
+        return LogCheck(check="consistency", state="failed", reason=reason)
+    reason = f"All {before.size} entries that were seen before are unchanged; {now.size - before.size} are new."
+    return LogCheck(check="consistency", state="passed", reason=reason)
+
+
+def _check_inclusion(client: SyncClient, now: Checkpoint, entries: int) -> LogCheck:
+    """The newest entries, as they are shown, are in the tree that was signed."""
+    count = min(entries, limits.AUDIT_PAGE_MAX, now.size)
+    if not count:
+        return LogCheck(check="inclusion", state="not_checked", reason="No entry was looked at.")
+    leaves = client.audit(now.size - count, limit=count).leaves()
+    if list(leaves) != list(range(now.size - count + 1, now.size + 1)):
+        return LogCheck(check="inclusion", state="failed", reason=f"Some of the newest {count} entries are not shown.")
+    for number, leaf in leaves.items():
+        proof = client.audit_proof(entry=number, size=now.size)
+        if not verify_inclusion(leaf, number - 1, now.size, proof.hashes, now.root):
+            reason = f"Entry {number} is not the one that was signed."
+            return LogCheck(check="inclusion", state="failed", reason=reason)
+    return LogCheck(check="inclusion", state="passed", reason=f"The newest {count} entries are in the signed tree.")
+
+
+# --- What is remembered ---------------------------------------------------------------------------
+
+
+def _checkpoint_path(data: Path, server: str) -> Path:
+    return data / _FOLDER / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json"
+
+
+def _load_checkpoint(path: Path) -> KnownCheckpoint | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=KnownCheckpoint)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error}).",
+            path="data",
+            hint="It holds the last checkpoint that was seen. Restore it; removing it forgets what was seen.",
+        ) from None
+
+
+def _save_checkpoint(path: Path, seen: KnownCheckpoint) -> None:
+    fresh = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh.write_bytes(msgspec.json.encode(seen) + b"\n")
+        os.replace(fresh, path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The checkpoint cannot be remembered ({error}).", path="data", hint="Choose a folder with --data."
+        ) from None
+
+
+# --- Telling --------------------------------------------------------------------------------------
+
+
+def _show_log(printer: Printer, told: LogCheckpoint, findings: list[LogCheck], *, failed: bool) -> None:
+    if not printer.is_human:
+        answer: dict[str, Any] = {"origin": told.origin, "size": told.size, "key": told.key, "passed": not failed}
+        printer.value({**answer, "checks": [msgspec.to_builtins(finding) for finding in findings]})
+        return
+    printer.line(f"{sanitize(told.origin)}: {told.size} entries")
+    styles = {"passed": "green", "failed": "bold red", "not_checked": "yellow"}
+    for finding in findings:
+        printer.line(
+            Text(f"{finding.state:<12}{finding.check:<12} {sanitize(finding.reason)}", style=styles[finding.state])
+        )
+
+
+# ---- `waypost verify ID|FILE|DOMAIN`, `waypost verify --log`.
+
+EXIT_FAILED = 1
+
+_MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "unknown": ("?", "yellow"),
+    "not_checked": ("-", "dim"),
+}
+
+
+@click.command(
+    epilog=example(
+        "waypost verify agent:alice.example.com",
+        "waypost verify alice.example.com",
+        "waypost verify agent-card.json --key alice.pem",
+        "waypost verify weather-reporter -o json | jq .trust.level",
+        "waypost verify --log",
+    )
+)
+@click.argument("target", required=False, metavar="ID|FILE|DOMAIN")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PEM",
+    help="Check a file with this public key, without a service; repeat for more.",
+)
+@click.option("--dialect", metavar="NAME", help="Of a file, when its content should not decide.")
+@click.option("--log", is_flag=True, help="Check the audit trail of the service against what was seen before.")
+@click.option(
+    "--entries",
+    type=click.IntRange(min=0),
+    default=ENTRIES,
+    show_default=True,
+    help="With --log: how many of the newest entries are proved to be in it.",
+)
+@lookup_options
+@with_session
+def verify(
+    session: Session,
+    target: str | None,
+    keys: tuple[Path, ...],
+    dialect: str | None,
+    entries: int,
+    looking: LookupOptions,
+    *,
+    log: bool,
+) -> int:
+    """Check now how far an agent, a document in a file, or a domain can be trusted: every check, step by step, with its
+    evidence.
+
+    A domain is followed to its agent, rung by rung, without a service; --server lets that service do it.
+
+    Exits with 1 when a check failed. A signature that holds, but by a key that nothing binds to the agent, is `?`: it proves
+    nothing about who the agent is.
+    """
+    if log:
+        return verify_log(session, entries)
+    if target is None:
+        raise click.UsageError("Say what to check: an ID, a FILE, a DOMAIN, or --log.")
+    printer = session.printer()
+    path = Path(target)
+    if path.is_file():
+        found = _verify_file(session, printer, path, keys, dialect)
+    elif keys:
+        raise click.UsageError(f"--key checks files, and {target!r} is none.")
+    elif is_domain(target) and not target.lower().startswith("agent:"):
+        return _verify_domain(session, looking, printer, target)
+    else:
+        try:
+            found = _verify_agent(session, target)
+        except (NotFound, Unavailable, Unauthorized):
+            if not is_domain(target):
+                raise
+            return _verify_domain(session, looking, printer, target)
+    _show(printer, found)
+    return EXIT_FAILED if found.level == "failed" else 0
+
+
+def _verify_agent(session: Session, target: str) -> VerificationResult:
+    with session.client() as client:
+        return client.verify(target)
+
+
+def _verify_domain(session: Session, looking: LookupOptions, printer: Printer, target: str) -> int:
+    found = resolve(session, looking, target, "key")
+    show_resolution(printer, found)
+    fallen = [verdict for verdict in found.verdicts if verdict.state == "failed"]
+    for verdict in fallen:
+        printer.note(f"{verdict.check} failed: {verdict.reason}", "red")
+    if not fallen and not found.is_resolved:
+        printer.note(f"{found.outcome.replace('_', ' ')}: {found.reason}", "red")
+    return exit_code(found)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def _verify_file(
+    session: Session, printer: Printer, path: Path, keys: tuple[Path, ...], dialect: str | None
+) -> VerificationResult:
+    """With keys that are given, here; else by the service, which knows what is bound to the agent."""
+    if keys:
+        return _verify_locally(path, dialect, [_read_key(key) for key in keys])
+    try:
+        with session.client() as client:
+            return client.verify_document(path, dialect)
+    except (Unavailable, Unauthorized) as error:
+        printer.note(f"No service to ask for keys ({error.message}) Signatures are checked without any: see --key.")
+        return _verify_locally(path, dialect, [])
+
+
+def _verify_locally(path: Path, dialect: str | None, keys: list[BoundKey]) -> VerificationResult:
+    now = time.time()
+    document = path.read_bytes()
+    name, _, decoded = decode_document(document, dialect, DecodeContext(now=now))
+    told = trust_summary(check_with_keys(name, document, keys, (), now))
+    answer = {"id": decoded.record.id, "trust": told, "documents": [{"dialect": name, **told}]}
+    return parse_verification({**answer, "checked_at": to_rfc3339(now)})
+
+
+def _read_key(path: Path) -> BoundKey:
+    return BoundKey(parse_announced_key(path.read_text("utf-8"), str(path)), f"--key {path.name}", own=True)
+
+
+# --- Showing --------------------------------------------------------------------------------------
+
+
+def _show(printer: Printer, found: VerificationResult) -> None:
+    if not printer.is_human:
+        printer.value(found.document)
+        return
+    for line in _lines(found):
+        printer.line(line)
+    if found.shown and found.shown != found.level:
+        printer.note(f"Other answers still show {trust_word(found.shown)}: register the document again.")
+
+
+def _lines(found: VerificationResult) -> Iterator[Text]:
+    yield trust_badge(found.level).append(f"  {sanitize(found.id)}", style="not bold default")
+    for document in found.document.get("documents", ()):
+        yield Text(f"  {sanitize(str(document.get('dialect', '')))}", style="bold")
+        checks = document.get("checks") or ({"check": "signature", "state": "not_checked", "reason": _NO_SIGNATURES},)
+        for check in checks:
+            yield from _check_lines(check)
+
+
+_NO_SIGNATURES = "this dialect has none"
+
+
+def _check_lines(check: dict[str, Any]) -> Iterator[Text]:
+    mark, style = _MARKS.get(check["state"], ("?", ""))
+    line = Text(f"    {mark} ", style=style).append(sanitize(check["check"]), style="default")
+    yield line.append(f"  {sanitize(check.get('reason') or check['state'].replace('_', ' '))}", style="dim")
+    for name, value in (check.get("evidence") or {}).items():
+        yield Text(f"        {sanitize(name)}: {sanitize(str(value))}", style="dim")

@@ -1,0 +1,266 @@
+"""How far an agent was verified, as one word for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from waypost.cli.output import Printer, sanitize, truncate, without_none
+from waypost.client.agent import Agent
+from waypost.client.results import AgentHealth, AgentVersion, Candidate, DiffResult, FacetBucket, HistoryResult, Receipt
+from waypost.model.history import JsonDifference
+from waypost.model.json import dump_json
+from waypost.model.verdict import BADGES
+
+TRUST_STYLES = {"verified": "bold green", "self_asserted": "yellow", "failed": "bold red"}
+
+
+def trust_word(level: str | None) -> str:
+    """`verified`, `claimed` or `FAILED`; a level that is not known here is not made better than it is."""
+    return BADGES.get(level or "self_asserted", "claimed")
+
+
+def trust_badge(level: str | None) -> Text:
+    return Text(trust_word(level), style=TRUST_STYLES.get(level or "self_asserted", ""))
+
+
+# ---- An agent, drawn for a terminal.
+
+
+def agent_card(agent: Agent, trust: str | None = None) -> Group:
+    """Name, how far it was verified, description, and the rest in two columns."""
+    return Group(*_card_parts(agent, trust))
+
+
+def _card_parts(agent: Agent, trust: str | None) -> Iterator[RenderableType]:
+    head = Text().append(sanitize(agent.name), style="bold").append(f"  {sanitize(agent.id)}", style="cyan")
+    yield head if trust is None else head.append("  ").append_text(trust_badge(trust))
+    if agent.description:
+        yield Padding(Text(sanitize(agent.description)), (0, 0, 1, 0))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in _card_facts(agent):
+        table.add_row(label, Text(sanitize(value)))
+    yield table
+
+
+def _card_facts(agent: Agent) -> Iterator[tuple[str, str]]:
+    for index, binding in enumerate(agent.bindings):
+        media = ", ".join(binding.get("media_types") or ())
+        words = (str(binding.get("protocol", "")), str(binding.get("endpoint", "")), f"({media})" if media else "")
+        yield "reach it" if index == 0 else "", " ".join(word for word in words if word)
+    if agent.tags:
+        yield "tags", ", ".join(agent.tags)
+    for index, example in enumerate(agent.examples):
+        yield "ask it" if index == 0 else "", f"“{example.get('text', '')}”"
+    yield "status", agent.status
+    for label, name in (("version", "version"), ("updated", "updated_at"), ("expires", "expires_at")):
+        if agent.get(name):
+            yield label, str(agent[name])
+    shown = (
+        "id",
+        "name",
+        "description",
+        "tags",
+        "examples",
+        "bindings",
+        "status",
+        "version",
+        "updated_at",
+        "expires_at",
+    )
+    others = [name for name in agent if name not in shown]
+    if others:
+        yield "also", ", ".join(others) + "  (-o json shows all)"
+
+
+# ---- Why a candidate was chosen, drawn with bars.
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+_WIDTH = 20
+
+
+def bar(share: float, width: int = _WIDTH) -> str:
+    """A share of 0..1 as a bar of `width` cells."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, part = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def show_candidate(printer: Printer, place: int, candidate: Candidate, *, explain: bool) -> None:
+    """Rank, score, name and id, then what it does, then each signal that spoke for it."""
+    score = candidate.score or 0.0
+    head = Text(f"{place:>2}  ").append(bar(score, 8), style="green").append(f" {score:.2f}  ")
+    head.append(sanitize(candidate.name) or sanitize(candidate.id), style="bold")
+    if candidate.name:
+        head.append(f"  {sanitize(candidate.id)}", style="cyan")
+    if candidate.trust:
+        head.append("  ").append_text(trust_badge(candidate.trust.get("level")))
+    printer.line(head)
+    if candidate.description:
+        room = printer.console.width - 5 if printer.is_terminal else 160
+        printer.line(Text(f"    {truncate(candidate.description, max(40, room))}", style="dim"))
+    if explain:
+        for line in _evidence_lines(candidate):
+            printer.line(line)
+        printer.line("")
+
+
+def _evidence_lines(candidate: Candidate) -> Iterator[Text]:
+    components = sorted(candidate.score_components.items(), key=lambda item: -item[1])
+    width = max((len(name) for name, _ in components), default=0)
+    for name, share in components:
+        line = Text().append(f"    {sanitize(name):<{width}}  ", style="dim").append(bar(share), style="green")
+        yield line.append(f" {share:.2f}")
+    if candidate.matched_tags:
+        yield _evidence_line("tags", ", ".join(candidate.matched_tags))
+    if candidate.expanded_tags:
+        yield _evidence_line("related tags", ", ".join(candidate.expanded_tags))
+    for example in candidate.matched_examples:
+        score = "" if example.score is None else f"  {example.score:.2f}"
+        yield _evidence_line("like its example", f"“{sanitize(example.text)}”{score}")
+    if candidate.flags:
+        yield _evidence_line("take care", ", ".join(flag.replace("_", " ") for flag in candidate.flags))
+    for snippet in candidate.snippets:
+        yield _evidence_line("in its words", truncate(snippet, 160))
+    for check in candidate.trust.get("checks", ()):
+        reason = f": {check['reason']}" if check.get("reason") else ""
+        yield _evidence_line("checked", f"{check['check']} {check['state'].replace('_', ' ')}{reason}")
+    updated = candidate.freshness.get("metadata_updated_at")
+    if updated:
+        yield _evidence_line("updated", str(updated))
+
+
+def _evidence_line(label: str, text: str) -> Text:
+    return Text().append(f"    {label}: ", style="dim").append(sanitize(text))
+
+
+# ---- Counts by tag, protocol, status and owner, drawn with bars on a terminal and as rows in a pipe.
+
+_FACET_CHARS = 32
+
+
+def show_facets(printer: Printer, facets: Mapping[str, Sequence[FacetBucket]]) -> None:
+    if not printer.is_terminal:
+        printer.rows((name, truncate(found.value, 256), str(found.count)) for name in facets for found in facets[name])
+        return
+    width = max((len(truncate(item.value, _FACET_CHARS)) for values in facets.values() for item in values), default=0)
+    for name, values in facets.items():
+        printer.line(Text(name, style="bold dim"))
+        most = max((found.count for found in values), default=1)
+        for found in values:
+            line = Text(f"  {truncate(found.value, _FACET_CHARS):<{width}}  ")
+            printer.line(line.append(bar(found.count / most, 12), style="green").append(f" {found.count}"))
+
+
+# ---- How the answer to a write looks.
+
+OUTCOME_STYLES = {
+    "created": "green",
+    "updated": "cyan",
+    "refreshed": "cyan",
+    "unchanged": "dim",
+    "held": "yellow",
+    "failed": "red",
+}
+
+
+def show_receipt(printer: Printer, receipt: Receipt, subject: str | None = None) -> None:
+    """One receipt; its warnings and losses go to stderr."""
+    if not printer.is_human:
+        printer.value(receipt_value(receipt))
+    else:
+        line = Text().append(f"{receipt.outcome:<9}", style=OUTCOME_STYLES.get(receipt.outcome, ""))
+        line.append(f"  {sanitize(receipt.id)}")
+        if receipt.dialect:
+            line.append(f"  ({sanitize(receipt.dialect)})", style="dim")
+        if receipt.expires_at:
+            line.append(f"  until {sanitize(receipt.expires_at)}", style="dim")
+        printer.line(line)
+    show_warnings(printer, receipt, subject)
+
+
+def show_warnings(printer: Printer, receipt: Receipt, subject: str | None = None) -> None:
+    where = f"{subject}: " if subject else ""
+    for warning in receipt.warnings:
+        printer.note(f"{where}warning: {warning}", style="yellow")
+    if receipt.held is not None:
+        printer.note(f"{where}`waypost confirm {receipt.id}` shows what waits, and lets it pass.", style="yellow")
+    for loss in receipt.losses:
+        printer.note(f"{where}not carried: {loss.path} ({loss.reason})")
+
+
+def receipt_value(receipt: Receipt) -> dict[str, Any]:
+    return without_none(msgspec.to_builtins(receipt))
+
+
+# ---- How an agent's endpoint answers, for people.
+
+
+def show_health(printer: Printer, health: AgentHealth) -> None:
+    told = msgspec.to_builtins(health)
+    if not printer.is_human:
+        printer.value(told)
+        return
+    printer.rows((name, sanitize(str(value))) for name, value in told.items())
+    if health.state == "unknown":
+        printer.note("Its endpoint was not checked: `serve --health-checks` turns checks on.")
+
+
+# ---- Versions of an agent, and how two of them differ, for people.
+
+_VALUE_CHARS = 200
+
+
+def show_history(printer: Printer, history: HistoryResult) -> None:
+    if not printer.is_human:
+        printer.value(history.document)
+        return
+    rows = [_version_cells(version) for version in history.versions]
+    if not printer.is_terminal:
+        printer.rows(rows)
+        return
+    columns = [
+        Column("ETAG", style="cyan", no_wrap=True),
+        Column("SINCE", no_wrap=True),
+        Column("BY"),
+        Column("CHANGED", overflow="fold"),
+    ]
+    printer.table(columns, [tuple(map(Text, row)) for row in rows])
+
+
+def _version_cells(version: AgentVersion) -> tuple[str, str, str, str]:
+    changed = "" if version.changed is None else ", ".join(version.changed) or "(envelope only)"
+    return version.etag, version.at, sanitize(version.subject or ""), sanitize(changed)
+
+
+def show_diff(printer: Printer, comparison: DiffResult) -> None:
+    if not printer.is_human:
+        printer.value(comparison.document)
+        return
+    printer.note(f"{comparison.from_} → {comparison.to}")
+    for difference in comparison.differences:
+        _show_difference(printer, difference)
+    if not comparison.differences:
+        printer.note("The records are equal; visibility, invitees or names may differ.")
+    if not comparison.complete:
+        printer.note("There are more differences than are shown.", style="yellow")
+
+
+def _show_difference(printer: Printer, difference: JsonDifference) -> None:
+    printer.line(Text(sanitize(difference.path), style="bold"))
+    for sign, value, style in (("-", difference.before, "red"), ("+", difference.after, "green")):
+        if value is not msgspec.UNSET:
+            printer.line(Text(f"  {sign} {_value_text(value)}", style=style))
+
+
+def _value_text(value: Any) -> str:
+    return truncate(value if isinstance(value, str) else dump_json(value).decode(), _VALUE_CHARS)

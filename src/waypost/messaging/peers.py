@@ -1,0 +1,287 @@
+"""The key of the agent on the other side: who says which one it is, and in which order they are believed.
+
+The domain itself comes first (its DNS and its document), then what an operator pinned, then the verified document in this
+registry, then an invitation. The first that knows the agent is believed; one that knows better than to answer raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from waypost.errors import FingerprintMismatch, InvalidKey, NotFound, UnknownPeer
+from waypost.model.json import parse_object
+from waypost.model.names import domain_of
+from waypost.model.principal import Principal
+from waypost.model.registration import Registration, SourceDocument
+from waypost.model.resolution import Resolution
+from waypost.model.times import find_instant, to_rfc3339
+from waypost.model.verdict import Verdict
+from waypost.registry.ports import AuditEntry, Command, Decision, RegistrationChange, StoreState
+from waypost.registry.registry import Registry
+from waypost.trust.checks.adp import KEY_CHECK, PROOF_CHECK, parse_full_key
+from waypost.trust.keys.public_key import PublicKey, parse_der, parse_ed25519_raw
+
+PEER_CHECK = "peer-verified"
+
+KeySource = Literal["domain", "pin", "registry", "invitation", "given", "token"]
+
+
+class PeerIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an agent's key, and from whom. Without `key`, the peer shows it and the fingerprint decides."""
+
+    agent: str
+    fingerprint: str
+    by: KeySource
+    key: PublicKey | None = None
+    domain: str = ""
+    level: str = ""  # how far the way to it is proven, where that was asked
+
+    def matched(self, shown: bytes | None) -> PublicKey:
+        """The key itself: the one that is known, or the one that the peer shows if it is the same."""
+        if self.key is not None:
+            return self.key
+        if shown is None:
+            raise UnknownPeer(
+                f"The key of {self.agent} is known by its fingerprint only.",
+                path="$.body.content.key",
+                hint="Show the key in the hello, or publish it as publicKey.full.",
+            )
+        key = parse_ed25519_raw(shown)
+        if key.fingerprint() != self.fingerprint:
+            raise FingerprintMismatch(
+                f"{self.agent} shows the key {key.fingerprint()}; the one that is known is {self.fingerprint}.",
+                path="$.body.content.key",
+                hint="Use the key that the agent's domain publishes.",
+            )
+        return key
+
+
+class PeerKeySource(Protocol):
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        """What is known of the key of `agent:{domain}`; None when nothing is."""
+        ...
+
+
+class PeerKeyChain:
+    """Several sources; the first that knows the agent is believed."""
+
+    def __init__(self, sources: Sequence[PeerKeySource]) -> None:
+        self._sources = list(sources)
+
+    def add(self, source: PeerKeySource) -> None:
+        self._sources.append(source)
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        for source in self._sources:
+            found = await source.key_of(agent)
+            if found is not None:
+                return found
+        return None
+
+
+class UnrevokedKeys:
+    """Whoever says so: a revoked key, or a revoked agent, is nobody's peer."""
+
+    def __init__(self, others: PeerKeySource, registry: Registry) -> None:
+        self._others = others
+        self._registry = registry
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        self._registry.trust.check_id(agent)
+        found = await self._others.key_of(agent)
+        if found is not None and found.key is not None:
+            self._registry.trust.check_key(found.key.key_id)
+        return found
+
+
+class ObservedKeys:
+    """Tells of each key that is found; between the look and the telling nothing else happens."""
+
+    def __init__(self, others: PeerKeySource, note: Callable[[PublicKey], None]) -> None:
+        self._others = others
+        self._note = note
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        found = await self._others.key_of(agent)
+        if found is not None and found.key is not None:
+            self._note(found.key)
+        return found
+
+
+class StaticKeys:
+    """Fingerprints that somebody was told by other means."""
+
+    def __init__(self, fingerprints: Mapping[str, str] | None = None, by: KeySource = "given") -> None:
+        self._by: KeySource = by
+        self.fingerprints: dict[str, str] = dict(fingerprints or {})
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        found = self.fingerprints.get(agent)
+        if found is None:
+            return None
+        return PeerIdentity(agent=agent, fingerprint=found, by=self._by, domain=domain_of(agent) or "")
+
+
+class PinnedKeys:
+    """Keys that an operator bound to an agent (`waypost keys trust`)."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        for pin in await self._registry.trust.pins(agent):
+            active = pin.active
+            if active is not None and active.kind == "ed25519" and pin.provisioned:
+                key = parse_der(active.spki)
+                return PeerIdentity(
+                    agent=agent, fingerprint=key.fingerprint() or "", by="pin", key=key, domain=domain_of(agent) or ""
+                )
+        return None
+
+
+class RegisteredKeys:
+    """Keys in ADP documents of this registry, where something binds them to their agent."""
+
+    def __init__(self, registry: Registry, reader: Principal) -> None:
+        self._registry = registry
+        self._reader = reader
+
+    async def key_of(self, agent: str) -> PeerIdentity | None:
+        try:
+            registration = await self._registry.get(self._reader, agent)
+        except NotFound:
+            return None
+        key = find_verified_key(registration, agent)
+        if key is None:
+            return None
+        return PeerIdentity(
+            agent=agent, fingerprint=key.fingerprint() or "", by="registry", key=key, domain=domain_of(agent) or ""
+        )
+
+
+def find_verified_key(registration: Registration, agent: str) -> PublicKey | None:
+    """The key of the ADP document, if the check that binds it passed; or if nothing else binds one, the document holds
+    together, and it is the one that is served under the agent's own domain: an operator, or who proved the domain, says so."""
+    source = registration.source("adp")
+    if source is None:
+        return None
+    states = {each.check: each.state for each in source.verdicts}
+    is_served = registration.hosted is not None and registration.hosted == domain_of(agent)
+    holds = states.get(KEY_CHECK) == "unknown" and states.get(PROOF_CHECK) != "failed"
+    if states.get(KEY_CHECK) != "passed" and not (is_served and holds):
+        return None
+    return find_declared_key(registration, agent)
+
+
+def find_declared_key(registration: Registration, agent: str) -> PublicKey | None:
+    """The key that the ADP document names, whoever says that it is the agent's."""
+    source = registration.source("adp")
+    if source is None or source.id.lower() != agent or source.document is None:
+        return None
+    identity = parse_object(source.document).get("identity")
+    stated = identity.get("publicKey") if isinstance(identity, dict) else None
+    try:
+        return parse_full_key(stated.get("full")) if isinstance(stated, dict) else None
+    except InvalidKey:
+        return None
+
+
+def find_dns_key(agent: str, found: Resolution) -> PeerIdentity | None:
+    """The key that the DNS of an agent's domain gives, with the one of its document that hashes to it."""
+    if not found.is_resolved or found.key is None:
+        return None
+    return PeerIdentity(
+        agent=agent,
+        fingerprint=found.key.fingerprint,
+        by="domain",
+        key=parse_full_key(found.key.public_key) if found.key.public_key else None,
+        domain=found.domain,
+        level=found.level,
+    )
+
+
+def unknown_peer_error(agent: str) -> UnknownPeer:
+    return UnknownPeer(
+        f"Nothing tells the key of {agent}.",
+        path="$.from",
+        hint="Publish it under the domain, have it pinned (`waypost keys trust`), or call with the token of who registered it.",
+    )
+
+
+def peer_verdict(peer: PeerIdentity, *, verified: bool, now: float) -> Verdict:
+    """`peer-verified`: signatures in both directions and a proof of now, by the key that `by` names."""
+    evidence = {"agent": peer.agent, "fingerprint": peer.fingerprint, "key_by": peer.by, "key_level": peer.level}
+    return Verdict(
+        check=PEER_CHECK,
+        state="passed" if verified else "unknown",
+        reason="" if verified else "the peer spoke an older handshake, which does not prove that it is there now",
+        evidence={name: value for name, value in evidence.items() if value},
+        at=to_rfc3339(now),
+    )
+
+
+# ---- `peer-verified` on the record of an agent that the service met: signatures both ways, with the key that is known of it.
+#
+# The verdict goes into the source that the key belongs to, the agent's ADP document. It is taken over once a day at most, and
+# falls with the document: another document is another claim.
+
+_VERDICT_FRESH_SECONDS = 86_400.0
+
+
+class PeerVerification:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def lift(self, agent: str, verdict: Verdict) -> bool:
+        """Whether the record of the agent says something else now."""
+        known = self._registry.catalog.resolve(agent)
+        if known is None:
+            return False
+        now = self._registry.clock.now()
+        command = Command(keys=(known,), notes=(), decide=_decide_verdict(known, agent, verdict, now))
+        return (await self._registry.store.execute(command)).outcome == "judged"
+
+
+def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> Callable[[StoreState], Decision]:
+    def decide(held: StoreState) -> Decision:
+        current = held.registrations.get(agent_id)
+        if current is None:
+            return Decision(outcome="gone")
+        sources = tuple(_with_verdict(source, agent, verdict, now) for source in current.sources)
+        if sources == current.sources:
+            return Decision(outcome="unchanged", registration=current)
+        lifted: Registration = msgspec.structs.replace(current, sources=sources, changed_at=now)
+        entry = AuditEntry(
+            at=now,
+            action="judge",
+            subject=agent,
+            object=agent_id,
+            outcome=f"{PEER_CHECK} {verdict.state}",
+            via="agp",
+            etag=lifted.etag,
+        )
+        change = RegistrationChange(type="updated", at=now, registration=lifted, before=current.scopes)
+        return Decision(outcome="judged", change=change, audit=(entry,))
+
+    return decide
+
+
+def _with_verdict(source: SourceDocument, agent: str, verdict: Verdict, now: float) -> SourceDocument:
+    if source.dialect != "adp" or source.id.lower() != agent:
+        return source
+    before = next((each for each in source.verdicts if each.check == PEER_CHECK), None)
+    if (
+        before is not None
+        and _is_same_verdict(before, verdict)
+        and now - (find_instant(before.at) or 0.0) < _VERDICT_FRESH_SECONDS
+    ):
+        return source
+    others = tuple(each for each in source.verdicts if each.check != PEER_CHECK)
+    return msgspec.structs.replace(source, verdicts=(*others, verdict))
+
+
+def _is_same_verdict(before: Verdict, now: Verdict) -> bool:
+    return (before.state, before.evidence) == (now.state, now.evidence)

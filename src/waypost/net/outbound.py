@@ -1,0 +1,134 @@
+"""The way out of one process, made of its settings: fetching, and looking up proofs.
+
+What it is made of is a third of all that a start would import. Most services ask nobody for a while, so it is loaded when
+somebody is to be asked; a mistake in the settings is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from waypost.domains.ports import DnsLookup, PeerCheck, RecordType
+from waypost.net.address_policy import AddressPolicy
+from waypost.net.clock import SystemClock
+from waypost.net.dns.resolver_config import SYSTEM_RESOLVER, parse_resolvers, require_trusted_paths
+from waypost.registry.ports import FetchPurpose, FetchResponse
+from waypost.settings import Settings
+from waypost.trust.domain_claims import ProofMethod
+
+if TYPE_CHECKING:
+    from waypost.domains.ports import DnsResolver
+    from waypost.net.dns.upstreams import UpstreamResolvers
+    from waypost.net.fetcher import DomainProofLookup, SafeFetcher
+    from waypost.trust.dnssec.anchors import TrustAnchors
+
+
+class OutboundOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`own` are the addresses at which this process listens, `own_origin` is how others reach it."""
+
+    allow_cidrs: tuple[str, ...] = ()
+    resolver: str = SYSTEM_RESOLVER
+    ca_file: Path | None = None
+    trust_anchors: Path | None = None
+    trust_ad: bool = False
+    insecure_domains: tuple[str, ...] = ()
+    own: tuple[tuple[str, int], ...] = ()
+    own_origin: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """What the settings say of it; `msgspec.structs.replace` says what is otherwise."""
+        return cls(
+            allow_cidrs=settings.allow_cidrs,
+            resolver=settings.resolver,
+            ca_file=settings.fetch_ca,
+            trust_anchors=settings.trust_anchors,
+            trust_ad=settings.trust_ad,
+            insecure_domains=settings.insecure_domains,
+        )
+
+
+class OutboundClient:
+    """`Fetcher` of registry/ports.py, `Dns` and `DomainFetcher` of domains/ports.py, `ProofLookup` of registry/domain_claims.py."""
+
+    def __init__(self, options: OutboundOptions) -> None:
+        self._options = options
+        self._policy = AddressPolicy(options.allow_cidrs, options.own)
+        parse_resolvers(options.resolver)
+        if options.trust_ad:
+            require_trusted_paths(options.resolver)
+        if options.ca_file is not None:
+            _ = self._parts
+        if options.trust_anchors is not None or options.insecure_domains:
+            _ = self._anchors
+
+    async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
+        return await self._parts[0].fetch(url, purpose, check=check)
+
+    async def probe(self, endpoint: str) -> int | None:
+        return await self._parts[0].probe(endpoint)
+
+    def check_endpoint(self, endpoint: str) -> None:
+        self._parts[0].check_endpoint(endpoint)
+
+    def check(self, url: str, purpose: FetchPurpose) -> None:
+        self._parts[0].check(url, purpose)
+
+    async def send(
+        self,
+        url: str,
+        purpose: FetchPurpose,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> FetchResponse:
+        return await self._parts[0].send(url, purpose, method=method, body=body, headers=headers)
+
+    async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
+        return await self.dns.lookup(name, kind)
+
+    async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
+        return await self._parts[1].lines(domain, method, perspective)
+
+    async def aclose(self) -> None:
+        """Close what is kept open to a resolver."""
+        if "_upstreams" in self.__dict__:
+            await self._upstreams.aclose()
+
+    @cached_property
+    def dns(self) -> DnsResolver:
+        """Questions to the DNS with how far their answers are proven."""
+        from waypost.net.dns.validator import ValidatingResolver
+
+        return ValidatingResolver(
+            self._upstreams, self._anchors, clock=SystemClock().now, trust_ad=self._options.trust_ad
+        )
+
+    @cached_property
+    def _upstreams(self) -> UpstreamResolvers:
+        from waypost.net.dns.upstreams import UpstreamResolvers
+
+        return UpstreamResolvers(self._options.resolver, ca_file=self._options.ca_file)
+
+    @cached_property
+    def _anchors(self) -> TrustAnchors:
+        from waypost.net.dns.validator import load_trust_anchors
+
+        return load_trust_anchors(self._options.trust_anchors, self._options.insecure_domains)
+
+    @cached_property
+    def _parts(self) -> tuple[SafeFetcher, DomainProofLookup]:
+        from waypost.net.dns.stub_resolver import StubResolver
+        from waypost.net.fetcher import DomainProofLookup, SafeFetcher
+
+        resolver = StubResolver(self._upstreams)
+        fetcher = SafeFetcher(
+            self._policy, resolver, ca_file=self._options.ca_file, own_origin=self._options.own_origin
+        )
+        return fetcher, DomainProofLookup(resolver, fetcher)

@@ -1,0 +1,542 @@
+"""A2A's security schemes and requirements <-> the record's `auth` (neighbours.md §1, §5).
+
+`auth` is `{"schemes": [{"id","type",…,"scopes"?}], "required": bool}`; types are OpenAPI's. It knows no transport and checks
+no credential.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from waypost import limits
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, member
+from waypost.model.names import hash_slug
+from waypost.model.record import (
+    AgentRecord,
+    Binding,
+    Example,
+    check_id,
+    find_flag,
+    find_object,
+    find_objects,
+    find_text,
+    find_texts,
+    need_array,
+    need_object,
+    need_text,
+)
+from waypost.protocols.a2a.legacy import OLDER_NAMES, upgrade_card
+from waypost.protocols.a2a.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
+from waypost.protocols.codec import (
+    DecodeContext,
+    Decoded,
+    EncodeContext,
+    Encoded,
+    MappingLoss,
+    MemberGroup,
+    apply_remainder,
+    attach_residue,
+    carries_id,
+    collect_tags,
+    make_remainder,
+    need_endpoint,
+    residue_members,
+    residue_name,
+    residue_of,
+    restore_wording,
+    sort_by_priority,
+    truncate_text,
+    unknown_members,
+)
+from waypost.protocols.record_reader import MEDIA_TYPE_CHARS, check_times
+
+# scheme member -> (type in `auth`, member names there)
+_SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
+    "apiKeySecurityScheme": ("apiKey", {"location": "in", "name": "name"}),
+    "httpAuthSecurityScheme": ("http", {"scheme": "scheme", "bearerFormat": "bearer_format"}),
+    "oauth2SecurityScheme": ("oauth2", {"flows": "flows", "oauth2MetadataUrl": "metadata_url"}),
+    "openIdConnectSecurityScheme": ("openIdConnect", {"openIdConnectUrl": "url"}),
+    "mtlsSecurityScheme": ("mutualTLS", {}),
+}
+
+_BY_TYPE = {kind: (name, members) for name, (kind, members) in _SCHEMES.items()}
+
+_SPELLINGS: dict[str, JsonObject] = {  # how other dialects name the same thing
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "bearer_token": {"type": "http", "scheme": "bearer"},
+    "basic": {"type": "http", "scheme": "basic"},
+    "api-key": {"type": "apiKey"},
+    "apikey": {"type": "apiKey"},
+    "mtls": {"type": "mutualTLS"},
+}
+
+_API_KEY_DEFAULTS = {"location": "header", "name": "X-API-Key"}
+
+
+def read_auth(card: Mapping[str, Any]) -> JsonObject | None:
+    schemes = find_object(card, "securitySchemes") or {}
+    requirements = read_requirements(card)
+    if not schemes and not requirements:
+        return None
+    scopes = _scopes(requirements)
+    names = [*scopes, *sorted(schemes)]  # an object has no order: the requirements', then the alphabet's
+    listed = [_scheme(name, schemes[name], scopes.get(name)) for name in dict.fromkeys(names) if name in schemes]
+    return {"schemes": listed, "required": bool(requirements) and all(requirements)}
+
+
+def _scheme(name: str, value: Any, scopes: list[str] | None) -> JsonObject:
+    path = member("$.securitySchemes", name)
+    scheme = need_object(value, path)
+    known = [key for key in scheme if key in _SCHEMES]
+    if len(known) > 1:
+        raise InvalidDocument(
+            "A security scheme has exactly one key.", path=path, hint=f"Keep one of {', '.join(known)}."
+        )
+    if not known:
+        return {"id": name, "type": "other"}
+    kind, members = _SCHEMES[known[0]]
+    where = member(path, known[0])
+    body = need_object(scheme[known[0]], where)
+    for key in members:
+        if key == "flows":
+            find_object(body, key, where)
+        else:
+            find_text(body, key, where, most=limits.ENDPOINT_CHARS)
+    told = {members[key]: item for key, item in body.items() if key in members}
+    return {"id": name, "type": kind} | told | ({"scopes": scopes} if scopes else {})
+
+
+def read_requirements(holder: Mapping[str, Any], path: str = "$") -> list[dict[str, list[str]]]:
+    """Each requirement of a card or a skill as {scheme: scopes}; any one of them is enough."""
+    items = find_objects(holder, "securityRequirements", path, most=limits.JSON_ARRAY_ITEMS)
+    return [_requirement(item, where) for item, where in items]
+
+
+def _requirement(item: JsonObject, path: str) -> dict[str, list[str]]:
+    schemes = find_object(item, "schemes", path) or {}
+    return {name: _listed(value, member(f"{path}.schemes", name)) for name, value in schemes.items()}
+
+
+def _listed(value: Any, path: str) -> list[str]:
+    """`{"list": […]}`, or the array alone."""
+    holder = {"list": value} if isinstance(value, list) else need_object(value, path)
+    return list(find_texts(holder, "list", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS))
+
+
+def _scopes(requirements: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+    scopes: dict[str, list[str]] = {}
+    for requirement in requirements:
+        for name, listed in requirement.items():
+            known = scopes.setdefault(name, [])
+            known.extend(scope for scope in listed if scope not in known)
+    return scopes
+
+
+def write_auth(auth: Any) -> JsonObject:
+    """`securitySchemes` and `securityRequirements`, as far as `auth` names schemes that A2A has; else nothing."""
+    items = auth.get("schemes") if isinstance(auth, dict) else None
+    schemes: JsonObject = {}
+    requirements: list[JsonObject] = []
+    for item in items if isinstance(items, list) else ():
+        scheme = _spelled(item)
+        if scheme is None:
+            continue
+        own = scheme.get("id")
+        name = own if isinstance(own, str) else str(scheme["type"])
+        schemes[name] = _written(scheme)
+        requirements.append({"schemes": {name: {"list": _texts(scheme.get("scopes"))}}})
+    if not schemes:
+        return {}
+    required = auth.get("required") is True
+    return {"securitySchemes": schemes} | ({"securityRequirements": requirements} if required else {})
+
+
+def _spelled(item: Any) -> JsonObject | None:
+    kind = item.get("type") if isinstance(item, dict) else item
+    if not isinstance(kind, str):
+        return None
+    scheme = (item if isinstance(item, dict) else {}) | _SPELLINGS.get(kind.lower(), {"type": kind})
+    return scheme if scheme["type"] in _BY_TYPE else None
+
+
+def _written(scheme: JsonObject) -> JsonObject:
+    name, members = _BY_TYPE[scheme["type"]]
+    kinds = {"flows": dict}
+    body = {key: scheme[told] for key, told in members.items() if isinstance(scheme.get(told), kinds.get(key, str))}
+    if name == "apiKeySecurityScheme":
+        body = _API_KEY_DEFAULTS | body
+    elif name == "oauth2SecurityScheme" and "flows" not in body:
+        body["flows"] = {"authorizationCode": _code_flow(scheme)}
+    elif name == "httpAuthSecurityScheme":
+        body = {"scheme": "bearer"} | body
+    return {name: body}
+
+
+def _code_flow(scheme: JsonObject) -> JsonObject:
+    """The profile's own wording of OAuth (profile.md, gaps): two URLs and scopes."""
+    flow = {"authorizationUrl": scheme.get("authorization_url"), "tokenUrl": scheme.get("token_url")}
+    scopes = dict.fromkeys(_texts(scheme.get("scopes")), "")
+    return {name: url for name, url in flow.items() if isinstance(url, str)} | {"scopes": scopes}
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+# ---- A2A agent cards (neighbours.md §1, §5): 1.0 is written; 1.0, 0.3 and 0.2 are read.
+#
+# A card has no id: it is the URL it was fetched from, else that of its first interface (with `#tenant`).
+#
+# What a card has no word for rides in one entry of `capabilities.extensions`, under the URI of `EXTENSION`. A2A means that list
+# for data-only additions and tells clients to ignore what they do not know, the entry is never `required`, and it is left out
+# when the card alone says everything; so cards stay clean, and a card that we wrote reads back as the same record.
+#
+# `signatures` stay verbatim in the residue. The first also shows as the record's `signature`, with the source `a2a-jws`; whether
+# it holds is for trust to say, never for this module.
+
+EXTENSION = "urn:waypost:record"
+
+PROTOCOL_VERSION = "1.0"
+
+TAG = "a2a"
+
+_RESIDUE = residue_name("a2a")
+
+_PROTOCOLS = {"JSONRPC": "a2a+jsonrpc", "GRPC": "a2a+grpc", "HTTP+JSON": "a2a+http-json"}
+
+_BINDINGS = {protocol: binding for binding, protocol in _PROTOCOLS.items()}
+
+_FLAGS = ("streaming", "pushNotifications", "extendedAgentCard")
+
+_DEFAULT_MODES = ("text/plain",)
+
+_DEFAULT_VERSION = "1.0.0"
+
+_FACETS = (
+    MemberGroup(
+        ("supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes"), ("bindings", "constraints")
+    ),
+    MemberGroup(("description", "skills"), ("description", "tags", "examples")),
+    MemberGroup(("securitySchemes", "securityRequirements", "authentication"), ("auth",)),
+    MemberGroup(("signatures",), ("signature",)),
+    MemberGroup(("provider", "documentationUrl", "iconUrl"), ()),
+    MemberGroup(OLDER_NAMES, ()),
+)
+
+_NO_BINDING = "An A2A card needs an interface; the record has no binding."
+
+
+class A2ACodec:
+    name = "a2a"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ("$.bindings",)
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        if "supportedInterfaces" in document or "supported_interfaces" in document:
+            return True
+        older = "url" in document and isinstance(document.get("skills"), list) and "schema_version" not in document
+        return older and ("capabilities" in document or "defaultInputModes" in document)
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        card, carried, path = _uncarried(upgrade_card(document))
+        native = read_card(card)
+        record = apply_remainder(_with_residue(native, card), carried, path)
+        if carries_id(carried):
+            aliases: tuple[str, ...] = ()
+        else:
+            record, aliases = _located(record, context.source_url)
+        check_times(record, context.now, updated_at=path, expires_at=path)
+        return Decoded(record=record, source_id=record.id, aliases=aliases, warnings=tuple(_warnings(document, card)))
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        residue = residue_of(record, self.name, "capabilities")
+        card = restore_wording(_write(record), residue, record, _FACETS, _read_again)
+        if not record.bindings:
+            return Encoded(document=card, losses=(MappingLoss("$.bindings", _NO_BINDING),))
+        carried = make_remainder(record, _with_residue(read_card(card), card))
+        return Encoded(document=_carrying(card, carried) if carried else card)
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+def _with_residue(record: AgentRecord, card: JsonObject) -> AgentRecord:
+    return attach_residue(record, "a2a", residue_members(card, _write(record)))
+
+
+def _located(record: AgentRecord, source_url: str | None) -> tuple[AgentRecord, tuple[str, ...]]:
+    """A card that was fetched is named by its URL; the interface stays as an alias."""
+    if source_url is None or source_url == record.id:
+        return record, ()
+    from_card = record.id
+    return replace(record, id=check_id(source_url, "$")), (from_card,)
+
+
+def _read_again(card: JsonObject) -> AgentRecord:
+    """What a card says that is about to be written. Older names would be read as others: nobody wrote those but by hand."""
+    if upgrade_card(card) != card:
+        raise InvalidDocument("The card has names of before 1.0.", path="$")
+    return read_card(card)
+
+
+# --- Card -> record -------------------------------------------------------------------------------
+
+
+def read_card(card: JsonObject) -> AgentRecord:
+    """What a 1.0 card says by its own members."""
+    capabilities = _capabilities(card)
+    interfaces = _interfaces(card)
+    skills = _skills(card)
+    _check_unmapped(card)
+    return AgentRecord(
+        id=_identity(interfaces[0]),
+        name=need_text(card, "name", most=limits.NAME_CHARS),
+        description=_description(card, skills),
+        bindings=_read_bindings(card, interfaces, capabilities),
+        tags=_tags(skills),
+        examples=_examples(skills),
+        auth=read_auth(card),
+        constraints=_constraints(capabilities, interfaces[0]),
+        version=need_text(card, "version", most=limits.VERSION_CHARS),
+        signature=_signature(card),
+    )
+
+
+def _check_unmapped(card: JsonObject) -> None:
+    provider = find_object(card, "provider") or {}
+    for name in ("organization", "url"):
+        find_text(provider, name, "$.provider", most=limits.ENDPOINT_CHARS)
+    for name in ("documentationUrl", "iconUrl"):
+        find_text(card, name, most=limits.ENDPOINT_CHARS)
+
+
+def _capabilities(card: JsonObject) -> JsonObject:
+    capabilities = find_object(card, "capabilities") or {}
+    for name in _FLAGS:
+        find_flag(capabilities, name, "$.capabilities")
+    return capabilities
+
+
+def _interfaces(card: JsonObject) -> list[JsonObject]:
+    path = "$.supportedInterfaces"
+    items: list[JsonObject] = need_array(card.get("supportedInterfaces"), path, limits.JSON_ARRAY_ITEMS)
+    if not items:
+        raise InvalidDocument(
+            "The card names no interface.",
+            path=path,
+            hint='Add {"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}.',
+        )
+    for index, item in enumerate(items):
+        _check_interface(need_object(item, f"{path}[{index}]"), f"{path}[{index}]")
+    return items
+
+
+def _check_interface(item: JsonObject, path: str) -> None:
+    need_endpoint(item, "url", path)
+    need_text(item, "protocolBinding", path, most=limits.TAG_CHARS)
+    find_text(item, "protocolVersion", path, most=limits.TAG_CHARS)
+    find_text(item, "tenant", path, most=limits.ID_CHARS)
+
+
+def _identity(interface: JsonObject) -> str:
+    """The interface's URL and tenant; a digest when they are longer than an id may be."""
+    tenant = interface.get("tenant")
+    name = interface["url"] + (f"#{tenant}" if tenant else "")
+    return check_id(name if len(name) <= limits.ID_CHARS else hash_slug(name), "$.supportedInterfaces[0]")
+
+
+def _read_bindings(card: JsonObject, interfaces: list[JsonObject], capabilities: JsonObject) -> tuple[Binding, ...]:
+    modes = [
+        mode
+        for name in ("defaultInputModes", "defaultOutputModes")
+        for mode in find_texts(card, name, most=limits.JSON_ARRAY_ITEMS, chars=MEDIA_TYPE_CHARS)
+    ]
+    media_types = tuple(dict.fromkeys(modes))
+    model = "streaming" if capabilities.get("streaming") is True else None
+    return tuple(
+        Binding(
+            protocol=_protocol(item["protocolBinding"]),
+            endpoint=item["url"],
+            media_types=media_types[: limits.FILTER_VALUES],
+            interaction_model=model,
+            priority=index,
+            extra=_interface_residue(item),
+        )
+        for index, item in enumerate(interfaces[: limits.BINDINGS])
+    )
+
+
+def _protocol(binding: str) -> str:
+    return _PROTOCOLS.get(binding, binding)
+
+
+def _interface_residue(item: JsonObject) -> dict[str, Any]:
+    rest = unknown_members(item, ("url", "protocolBinding"))
+    if rest.get("protocolVersion") == PROTOCOL_VERSION:
+        del rest["protocolVersion"]
+    return {_RESIDUE: rest} if rest else {}
+
+
+def _skills(card: JsonObject) -> list[JsonObject]:
+    items = find_objects(card, "skills", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        need_text(item, "id", path, most=limits.ID_CHARS)
+        need_text(item, "name", path, most=limits.ID_CHARS)
+        need_text(item, "description", path, most=limits.DOCUMENT_BYTES, blank=True)
+        for name in ("tags", "examples", "inputModes", "outputModes"):
+            find_texts(item, name, path, most=limits.JSON_ARRAY_ITEMS, chars=limits.DOCUMENT_BYTES)
+        read_requirements(item, path)
+    return [item for item, _ in items]
+
+
+def _description(card: JsonObject, skills: list[JsonObject]) -> str:
+    """The card's own text, then a line for each skill that adds to it, while they fit."""
+    text = need_text(card, "description", most=limits.DESCRIPTION_CHARS)
+    for skill in skills:
+        line = f"\n{skill['name']}: {skill['description'].strip()}"
+        if skill["description"].strip() not in text and len(text) + len(line) <= limits.DESCRIPTION_CHARS:
+            text += line
+    return text
+
+
+def _tags(skills: list[JsonObject]) -> tuple[str, ...]:
+    own = [tag for skill in skills for tag in skill.get("tags") or ()]
+    tags = collect_tags(own, [skill["id"] for skill in skills])
+    return (*[tag for tag in tags if tag != TAG][: limits.TAGS - 1], TAG)
+
+
+def _examples(skills: list[JsonObject]) -> tuple[Example, ...]:
+    examples = [
+        Example(
+            id=f"{skill['id']}-{number}"[: limits.ID_CHARS],
+            text=truncate_text(text, limits.EXAMPLE_CHARS),
+            tags=collect_tags(skill.get("tags") or ()),
+        )
+        for skill in skills
+        for number, text in enumerate(skill.get("examples") or (), 1)
+        if text.strip()
+    ]
+    return tuple(examples[: limits.EXAMPLES])
+
+
+def _constraints(capabilities: JsonObject, first: JsonObject) -> JsonObject | None:
+    constraints: JsonObject = {}
+    uris = [item["uri"] for item in _extensions(capabilities) if item.get("required") is True]
+    if uris:
+        constraints["required_extensions"] = uris
+    if first.get("tenant"):
+        constraints["tenant"] = first["tenant"]
+    return constraints or None
+
+
+def _extensions(capabilities: JsonObject) -> list[JsonObject]:
+    items = find_objects(capabilities, "extensions", "$.capabilities", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        need_text(item, "uri", path, most=limits.ENDPOINT_CHARS)
+        find_text(item, "description", path, most=limits.DOCUMENT_BYTES)
+        find_flag(item, "required", path)
+        find_object(item, "params", path)
+    return [item for item, _ in items]
+
+
+def _signature(card: JsonObject) -> JsonObject | None:
+    items = find_objects(card, "signatures", most=limits.JSON_ARRAY_ITEMS)
+    for item, path in items:
+        for name in ("protected", "signature"):
+            need_text(item, name, path, most=limits.DOCUMENT_BYTES)
+        find_object(item, "header", path)
+    return {**items[0][0], "source": "a2a-jws"} if items else None
+
+
+def _warnings(document: JsonObject, card: JsonObject) -> list[str]:
+    missing = ("capabilities", "defaultInputModes", "defaultOutputModes", "skills")
+    warnings = [f"$.{name}: A2A demands it; read as empty." for name in missing if name not in card]
+    if "supportedInterfaces" not in document and "supported_interfaces" not in document:
+        warnings.append("$.url: a card from before A2A 1.0; it is written in the 1.0 form.")
+    return warnings
+
+
+# --- Record -> card -------------------------------------------------------------------------------
+
+
+def _write(record: AgentRecord) -> JsonObject:
+    """The card by the record's own members alone, every REQUIRED member present."""
+    streaming = any(binding.interaction_model == "streaming" for binding in record.bindings)
+    modes = list(dict.fromkeys(mode for binding in record.bindings for mode in binding.media_types))
+    card: JsonObject = {
+        "name": record.name,
+        "description": record.description,
+        "supportedInterfaces": [_write_interface(binding) for binding in sort_by_priority(record.bindings)],
+        "version": record.version if record.version and record.version.strip() else _DEFAULT_VERSION,
+        "capabilities": {"streaming": True} if streaming else {},
+        "defaultInputModes": modes[: limits.FILTER_VALUES] or [*_DEFAULT_MODES],
+        "defaultOutputModes": modes[: limits.FILTER_VALUES] or [*_DEFAULT_MODES],
+        "skills": [_write_skill(record)],
+    }
+    return card | write_auth(record.auth)
+
+
+def _write_interface(binding: Binding) -> JsonObject:
+    """A protocol that is not A2A's keeps its own name: the list is open, and to claim JSONRPC would be a lie."""
+    interface = {
+        "url": binding.endpoint,
+        "protocolBinding": _BINDINGS.get(binding.protocol, binding.protocol),
+        "protocolVersion": PROTOCOL_VERSION,
+    }
+    rest = binding.extra.get(_RESIDUE)
+    whole = (rest if isinstance(rest, dict) else {}) | unknown_members(interface, ("protocolVersion",))
+    try:
+        _check_interface(whole, "$")
+    except InvalidDocument:  # anybody may write our residue into a profile document
+        return interface
+    return interface | whole
+
+
+def _write_skill(record: AgentRecord) -> JsonObject:
+    skill: JsonObject = {
+        "id": re.sub(r"[^a-z0-9]+", "-", record.name.lower()).strip("-") or "agent",
+        "name": record.name,
+        "description": record.description,
+        "tags": list(record.tags),
+    }
+    if record.examples:
+        skill["examples"] = [example.text for example in record.examples]
+    return skill
+
+
+# --- The remainder --------------------------------------------------------------------------------
+
+
+def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
+    capabilities = dict(card["capabilities"])
+    entry = {"uri": EXTENSION, "description": "What A2A has no member for.", "params": carried}
+    capabilities["extensions"] = [*(capabilities.get("extensions") or ()), entry]
+    return card | {"capabilities": capabilities}
+
+
+def _uncarried(card: JsonObject) -> tuple[JsonObject, Any, str]:
+    """The card without our extension, the remainder in it, and its path."""
+    capabilities = find_object(card, "capabilities")
+    if capabilities is None:
+        return unknown_members(card, ("capabilities",)), None, "$"
+    for index, item in enumerate(_extensions(capabilities)):
+        if item["uri"] != EXTENSION:
+            continue
+        rest = [other for other in capabilities["extensions"] if other is not item]
+        bare = unknown_members(capabilities, ("extensions",)) | ({"extensions": rest} if rest else {})
+        return card | {"capabilities": bare}, item.get("params"), f"$.capabilities.extensions[{index}].params"
+    return card, None, "$"
+
+
+A2A = A2ACodec()

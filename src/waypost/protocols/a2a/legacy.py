@@ -1,0 +1,162 @@
+"""A2A cards before 1.0, brought into the 1.0 form (neighbours.md §1): 0.3 and 0.2, in camelCase or snake_case.
+
+Only spellings and shapes change here; nothing is judged beyond what the move needs. Members that 1.0 does not have stay
+where they were, as unknown ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from waypost import limits
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import find_flag, find_objects, find_text
+from waypost.protocols.codec import need_endpoint, rename_members
+
+CAMEL_CASE_NAMES = {
+    "supported_interfaces": "supportedInterfaces",
+    "default_input_modes": "defaultInputModes",
+    "default_output_modes": "defaultOutputModes",
+    "documentation_url": "documentationUrl",
+    "icon_url": "iconUrl",
+    "security_schemes": "securitySchemes",
+    "security_requirements": "securityRequirements",
+    "preferred_transport": "preferredTransport",
+    "additional_interfaces": "additionalInterfaces",
+    "protocol_version": "protocolVersion",
+    "protocol_binding": "protocolBinding",
+    "supports_authenticated_extended_card": "supportsAuthenticatedExtendedCard",
+    "supports_extended_agent_card": "supportsExtendedAgentCard",
+    "push_notifications": "pushNotifications",
+    "state_transition_history": "stateTransitionHistory",
+    "extended_agent_card": "extendedAgentCard",
+    "input_modes": "inputModes",
+    "output_modes": "outputModes",
+}
+_SCHEME_SUFFIX = "SecurityScheme"  # ends the one key of a scheme since 1.0
+_EXTENDED_CARD = ("supportsExtendedAgentCard", "supportsAuthenticatedExtendedCard")
+OLDER_NAMES = (*CAMEL_CASE_NAMES, *_EXTENDED_CARD, "security")  # of a card: each may be read as another member
+_DEFAULT_TRANSPORT = "JSONRPC"
+_OLDEST = "0.2"  # cards that name no version: the member came with 0.2.5
+_OPENAPI_SCHEMES = {
+    "apiKey": ("apiKeySecurityScheme", {"in": "location"}),
+    "http": ("httpAuthSecurityScheme", {}),
+    "oauth2": ("oauth2SecurityScheme", {}),
+    "openIdConnect": ("openIdConnectSecurityScheme", {}),
+    "mutualTLS": ("mtlsSecurityScheme", {}),
+}
+
+
+def upgrade_card(document: JsonObject) -> JsonObject:
+    """The card in its 1.0 form; a 1.0 card comes back as it is."""
+    card = _camel(document, "$")
+    for name in ("capabilities", "provider"):
+        if isinstance(card.get(name), dict):
+            card[name] = _camel(card[name], f"$.{name}")
+    for name in ("skills", "supportedInterfaces"):
+        if isinstance(card.get(name), list):
+            card[name] = [
+                _camel(item, f"$.{name}[{index}]") if isinstance(item, dict) else item
+                for index, item in enumerate(card[name])
+            ]
+    if "supportedInterfaces" not in card:
+        card = _interfaces_first(card)
+    return _security(_extended_card(card))
+
+
+def _camel(value: JsonObject, path: str) -> JsonObject:
+    return rename_members(value, CAMEL_CASE_NAMES, path)
+
+
+def _interfaces_first(card: JsonObject) -> JsonObject:
+    """`url`, `preferredTransport` and `additionalInterfaces` become one ordered list, the preferred one first."""
+    if "url" not in card:
+        raise InvalidDocument(
+            "The card names no interface.",
+            path="$.supportedInterfaces",
+            hint='Add [{"url":"https://…","protocolBinding":"JSONRPC","protocolVersion":"1.0"}].',
+        )
+    moved = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion"}
+    version = find_text(card, "protocolVersion", most=limits.TAG_CHARS) or _OLDEST
+    transport = find_text(card, "preferredTransport", most=limits.TAG_CHARS) or _DEFAULT_TRANSPORT
+    others = find_objects(card, "additionalInterfaces", most=limits.JSON_ARRAY_ITEMS)
+    for holder, path in ((card, "$"), *others):  # here, where they still have the place that their author knows
+        need_endpoint(holder, "url", path)
+    interfaces: list[JsonObject] = []
+    for item in ({"url": card["url"], "transport": transport}, *(item for item, _ in others)):
+        interface = _interface(item, version)
+        if interface not in interfaces:  # 0.3 asks to repeat the preferred one among the additional ones
+            interfaces.append(interface)
+    return {"supportedInterfaces": interfaces} | {name: value for name, value in card.items() if name not in moved}
+
+
+def _interface(item: JsonObject, version: Any) -> JsonObject:
+    rest = {name: value for name, value in item.items() if name not in ("url", "transport")}
+    binding = item.get("protocolBinding") or item.get("transport") or _DEFAULT_TRANSPORT
+    return {"url": item.get("url"), "protocolBinding": binding, "protocolVersion": version} | rest
+
+
+def _extended_card(card: JsonObject) -> JsonObject:
+    claims = [find_flag(card, name) for name in _EXTENDED_CARD]
+    for name in _EXTENDED_CARD:
+        card.pop(name, None)
+    if any(claims) and isinstance(card.get("capabilities", {}), dict):
+        card["capabilities"] = {"extendedAgentCard": True} | card.get("capabilities", {})
+    return card
+
+
+# --- Security: OpenAPI's shapes become the one-key shapes of 1.0 ----------------------------------
+
+
+def _security(card: JsonObject) -> JsonObject:
+    schemes = card.get("securitySchemes")
+    if isinstance(schemes, dict):
+        card["securitySchemes"] = {name: _scheme(value) for name, value in schemes.items()}
+    elif isinstance(card.get("authentication"), dict) and not card.keys() & {"securitySchemes", "securityRequirements"}:
+        card = _authentication(card)
+    _requirements(card)
+    skills = card.get("skills")
+    for skill in skills if isinstance(skills, list) else ():
+        if isinstance(skill, dict):
+            _requirements(skill)
+    return card
+
+
+def _scheme(value: Any) -> Any:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if (
+        not isinstance(kind, str)
+        or kind not in _OPENAPI_SCHEMES
+        or any(name.endswith(_SCHEME_SUFFIX) for name in value)
+    ):
+        return value
+    name, renamed = _OPENAPI_SCHEMES[kind]
+    return {name: {renamed.get(key, key): item for key, item in value.items() if key != "type"}}
+
+
+def _authentication(card: JsonObject) -> JsonObject:
+    """0.2's first drafts only named schemes: `{"schemes": ["bearer"]}`."""
+    names = card["authentication"].get("schemes")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        return card
+    card["securitySchemes"] = {name: {"httpAuthSecurityScheme": {"scheme": name.lower()}} for name in names}
+    card["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in names]
+    return card
+
+
+def _requirements(holder: JsonObject) -> None:
+    """`security: [{"google": ["openid"]}]` becomes `securityRequirements: [{"schemes": {"google": {"list": […]}}}]`."""
+    security = holder.get("security")
+    if not isinstance(security, list) or "securityRequirements" in holder:
+        return
+    if all(_is_openapi_requirement(item) for item in security):
+        del holder["security"]
+        holder["securityRequirements"] = [
+            {"schemes": {name: {"list": scopes} for name, scopes in item.items()}} for item in security
+        ]
+
+
+def _is_openapi_requirement(item: Any) -> bool:
+    return isinstance(item, Mapping) and all(isinstance(scopes, list) for scopes in item.values())

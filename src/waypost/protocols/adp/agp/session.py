@@ -1,0 +1,429 @@
+"""The life of a session as a table: (state, event) → state. What is not in it does not happen.
+
+Who connects is the caller and speaks first; the other is the answerer. The caller knows its peer from its hello with the right
+echo, the answerer from the acknowledgement of its own nonce. Older hellos carry no proof that somebody is there now: those
+sessions are open, but capped (P-2).
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import (
+    BadSignature,
+    FingerprintMismatch,
+    Forbidden,
+    InvalidDocument,
+    Replayed,
+    Unauthorized,
+    WaypostError,
+    agp_code_of,
+)
+from waypost.model.json import JsonObject
+from waypost.protocols.adp.agp.hello import AgpIdentity, Hello, find_hello, hello_content, write_legacy_answer
+from waypost.protocols.adp.agp.messages import (
+    UNKNOWN_AGENT,
+    AgpMessage,
+    MessageContent,
+    ParallelMap,
+    UnsignedMessage,
+    VerifyingKey,
+    acknowledged_ids,
+    check_time,
+    claimed_sender,
+    parse_message,
+    read_action,
+    read_frame,
+    read_message,
+    verify,
+    write_action,
+    write_message,
+    write_messages,
+)
+
+
+class SessionState(StrEnum):
+    CALLING = "calling"  # our hello is out, theirs is awaited
+    LISTENING = "listening"  # their hello is awaited
+    JUDGING_ANSWER = "judging answer"  # theirs is here; its key is looked for
+    JUDGING_CALL = "judging call"
+    ANSWERED = "answered"  # our hello is out; the acknowledgement of our nonce is awaited
+    OPEN = "open"  # verified in both directions
+    CAPPED = "capped"  # open, without a proof that the peer is there now
+    ENDED = "ended"
+
+
+class SessionEvent(StrEnum):
+    HELLO = "hello"
+    OLDER_HELLO = "older hello"
+    ADMITTED = "admitted"
+    ADMITTED_OLDER = "admitted, older"
+    NONCE_ACK = "nonce acknowledged"
+    MESSAGE = "message"
+    FAULT = "fault"
+    DISCONNECT = "disconnect"
+
+
+_LIVE = (
+    SessionState.CALLING,
+    SessionState.LISTENING,
+    SessionState.JUDGING_ANSWER,
+    SessionState.JUDGING_CALL,
+    SessionState.ANSWERED,
+    SessionState.OPEN,
+    SessionState.CAPPED,
+)
+
+TRANSITIONS: Final[dict[tuple[SessionState, SessionEvent], SessionState]] = {
+    (SessionState.CALLING, SessionEvent.HELLO): SessionState.JUDGING_ANSWER,
+    (SessionState.CALLING, SessionEvent.OLDER_HELLO): SessionState.JUDGING_ANSWER,
+    (SessionState.JUDGING_ANSWER, SessionEvent.ADMITTED): SessionState.OPEN,
+    (SessionState.JUDGING_ANSWER, SessionEvent.ADMITTED_OLDER): SessionState.CAPPED,
+    (SessionState.LISTENING, SessionEvent.HELLO): SessionState.JUDGING_CALL,
+    (SessionState.LISTENING, SessionEvent.OLDER_HELLO): SessionState.JUDGING_CALL,
+    (SessionState.JUDGING_CALL, SessionEvent.ADMITTED): SessionState.ANSWERED,
+    (SessionState.JUDGING_CALL, SessionEvent.ADMITTED_OLDER): SessionState.CAPPED,
+    (SessionState.ANSWERED, SessionEvent.NONCE_ACK): SessionState.OPEN,
+    (SessionState.OPEN, SessionEvent.MESSAGE): SessionState.OPEN,
+    (SessionState.CAPPED, SessionEvent.MESSAGE): SessionState.CAPPED,
+    **{(state, SessionEvent.FAULT): SessionState.ENDED for state in _LIVE},
+    **{(state, SessionEvent.DISCONNECT): SessionState.ENDED for state in _LIVE},
+}
+
+
+def find_next_state(state: SessionState, event: SessionEvent) -> SessionState | None:
+    return TRANSITIONS.get((state, event))
+
+
+def mermaid_diagram() -> str:
+    """The table as Mermaid draws it. Faults and disconnects end every state; they are one arrow each."""
+    names = {state: state.value.replace(" ", "_") for state in SessionState}
+    lines = ["stateDiagram-v2", "    [*] --> calling: we connect", "    [*] --> listening: they connect"]
+    for (state, event), target in TRANSITIONS.items():
+        if target is not SessionState.ENDED:
+            lines.append(f"    {names[state]} --> {names[target]}: {event.value}")
+    lines += [f"    {names[state]} --> ended" for state in (SessionState.OPEN, SessionState.CAPPED)]
+    return "\n".join([*lines, "    ended --> [*]"])
+
+
+# ---- Which messages were seen, by sender and id, for as long as one could come again (ADP-50). Bounded: the oldest give way.
+#
+# What is acknowledged is remembered on disk as well, for longer (`messaging/message_store.py`); this is the memory of one process.
+
+_Key = tuple[str, str]
+
+
+class ReplayCache:
+    def __init__(self, most: int = limits.AGP_REPLAY_CACHE, seconds: float = limits.AGP_REPLAY_SECONDS) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._seen: OrderedDict[_Key, float] = OrderedDict()
+        self._oldest = float("inf")  # no entry is older
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def check(self, sender: str, message_id: str) -> None:
+        if (sender, message_id) in self._seen:
+            raise Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
+
+    def take(self, sender: str, message_id: str, now: float) -> None:
+        """Check it, and note it."""
+        before = len(self._seen)
+        self._seen.setdefault((sender, message_id), now)
+        if len(self._seen) == before:
+            self.check(sender, message_id)
+        self._trim(now)
+
+    def note(self, sender: str, message_id: str, now: float) -> None:
+        """Remember it, and forget what is too old to be taken again anyway."""
+        self._seen[sender, message_id] = now
+        self._trim(now)
+
+    def _trim(self, now: float) -> None:
+        if now < self._oldest:
+            self._oldest = now
+        if len(self._seen) > self._most or self._oldest <= now - self._seconds:
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        while self._seen:
+            first = next(iter(self._seen))
+            self._oldest = self._seen[first]
+            if len(self._seen) <= self._most and self._oldest > now - self._seconds:
+                return
+            del self._seen[first]
+
+
+# ---- One session of AGP without its socket: frames and the time go in, what they mean comes out, frames to send come back.
+#
+# The handshake pauses where a key is needed (`Called`): who drives the session finds it and says `admit`. After that every
+# message is verified before anything is made of it. A fault is raised, never swallowed; `fault_frame` tells the other side.
+
+
+class PeerVerifyingKey(VerifyingKey, Protocol):
+    def fingerprint(self) -> str | None: ...
+
+
+class HelloReceived(msgspec.Struct, frozen=True):
+    """The peer said hello. Find its key, then `admit` it."""
+
+    hello: Hello
+
+
+class SessionOpened(msgspec.Struct, frozen=True):
+    """Both sides are verified."""
+
+
+class MessageReceived(msgspec.Struct, frozen=True):
+    """A chat or a task."""
+
+    message: AgpMessage
+
+
+class AckReceived(msgspec.Struct, frozen=True):
+    ids: tuple[str, ...]
+
+
+class ControlReceived(msgspec.Struct, frozen=True):
+    """A control message other than a hello. `verified` is False before the peer is: then it only informs."""
+
+    action: JsonObject
+    message: AgpMessage
+    verified: bool
+
+
+SessionOutput: TypeAlias = HelloReceived | SessionOpened | MessageReceived | AckReceived | ControlReceived
+
+
+class RandomSource(Protocol):
+    """Where chance comes from."""
+
+    def message_id(self) -> str: ...
+
+    def nonce(self) -> bytes: ...
+
+
+class AgpSession:
+    def __init__(
+        self,
+        me: AgpIdentity,
+        draws: RandomSource,
+        *,
+        peer: str | None = None,
+        calls: bool,
+        memory: ReplayCache | None = None,
+    ) -> None:
+        """`calls`: we connected, and speak first, to `peer`."""
+        self.me = me
+        self.peer = peer
+        self.peer_key: PeerVerifyingKey | None = None
+        self.state = SessionState.CALLING if calls else SessionState.LISTENING
+        self._draws = draws
+        self._memory = memory if memory is not None else ReplayCache()
+        self._nonce = urlsafe_b64encode(draws.nonce()).rstrip(b"=").decode()
+        self._hello: Hello | None = None
+        self._named = UNKNOWN_AGENT  # who the first frame says that it is from
+        self._seen: set[str] = set()  # ids of this session, within what the memory keeps
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is SessionState.OPEN or self.state is SessionState.CAPPED
+
+    @property
+    def is_verified(self) -> bool:
+        """Both directions, with a proof that the peer is there now (`peer-verified`)."""
+        return self.state is SessionState.OPEN
+
+    # --- What goes out ---------------------------------------------------------------------------
+
+    def call(self, now: float) -> str:
+        """The first frame of who connects."""
+        return self.write("system", hello_content(self.me, self._nonce), now)
+
+    def write(self, kind: str, content: MessageContent, at: float, *, message_id: str | None = None) -> str:
+        if self.peer is None:
+            raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
+        return write_message(
+            self.me.key,
+            message_id=message_id or self._draws.message_id(),
+            sender=self.me.agent,
+            to=self.peer,
+            kind=kind,
+            at=at,
+            content=content,
+        )
+
+    def write_each(self, messages: Sequence[UnsignedMessage], sharing: ParallelMap) -> Iterator[str]:
+        """Frames of messages that leave together: each as `write` makes it, and all of them signed before the first."""
+        if self.peer is None:
+            raise InvalidDocument("Nobody has said hello yet.", path="$.to", hint="Wait for the peer.")
+        return write_messages(self.me.key, self.me.agent, self.peer, messages, sharing)
+
+    def acknowledge(self, ids: tuple[str, ...], now: float) -> str:
+        return self.write("ack", MessageContent(text=" ".join(ids), reply_to=ids[-1]), now)
+
+    def control(self, action: str, now: float, **members: object) -> str:
+        return self.write("system", write_action(action, **members), now)
+
+    def fault_frame(self, error: WaypostError, now: float, *, again: bool = False) -> str:
+        """What the other side is told of a fault, whoever it says that it is. `again`: it may come back with the same."""
+        self._move(SessionEvent.FAULT)
+        if self.peer is None:
+            self.peer = self._named
+        code = agp_code_of(error)
+        retryable = again or code in ("rate_limited", "internal")
+        return self.control("error", now, code=code, message=str(error), retryable=retryable)
+
+    # --- What comes in ---------------------------------------------------------------------------
+
+    def receive(self, frame: str | bytes, now: float) -> SessionOutput:
+        if self.state is SessionState.OPEN or self.state is SessionState.CAPPED:
+            message = parse_message(frame)
+            self._check(message, now)
+            return MessageReceived(message) if message.type == "chat" else self._taken(message)
+        document = read_frame(frame)
+        self._named = claimed_sender(document)
+        hello = find_hello(document)
+        if hello is not None:
+            return self._called(hello, now)
+        message = read_message(document)
+        if message.type == "system":
+            return self._early(message, now)
+        if self.state is not SessionState.ANSWERED:
+            raise Unauthorized("The session begins with a hello.", path="$.type", hint="Say hello first (adp.md §6.2).")
+        self._check(message, now)
+        if message.type != "ack" or not hmac.compare_digest(message.content.text.encode(), self._nonce.encode()):
+            raise Unauthorized(
+                "The hello was not acknowledged.", path="$.body.content", hint="Answer with an ack of our nonce (P-2)."
+            )
+        self._move(SessionEvent.NONCE_ACK)
+        return SessionOpened()
+
+    def admit(self, key: PeerVerifyingKey, now: float) -> list[str]:
+        """The peer's key is `key`: judge its hello by it, and say what is to be said."""
+        hello = self._hello
+        if hello is None:
+            raise InvalidDocument("Nobody has said hello yet.", path="$.type", hint="Wait for the peer.")
+        if key.fingerprint() != hello.fingerprint:
+            raise FingerprintMismatch(
+                f"{hello.agent} shows the key {hello.fingerprint}; the one that is known is {key.fingerprint()}.",
+                path="$.body.content.fingerprint",
+                hint="Use the key that the agent's domain publishes.",
+            )
+        signed = hello.message
+        if signed is not None and not verify(key, signed.signature, signed.covered):
+            raise BadSignature("The hello is not signed by its key.", path="$.signature", hint="Sign it (ADP-42).")
+        self.peer_key = key
+        was_calling = self.state is SessionState.JUDGING_ANSWER
+        self._move(SessionEvent.ADMITTED if hello.form == "system" else SessionEvent.ADMITTED_OLDER)
+        if hello.form != "system":
+            return [] if was_calling else [self._older_answer(hello, now)]
+        if was_calling:
+            return [self.write("ack", MessageContent(text=hello.nonce, reply_to=signed.id if signed else None), now)]
+        reply_to = signed.id if signed else None
+        return [self.write("system", hello_content(self.me, self._nonce, echo=hello.nonce, reply_to=reply_to), now)]
+
+    def _older_answer(self, hello: Hello, now: float) -> str:
+        return write_legacy_answer(self.me, hello, message_id=self._draws.message_id(), nonce=self._nonce, at=now)
+
+    def _called(self, hello: Hello, now: float) -> HelloReceived:
+        calling = self.state is SessionState.CALLING
+        self._move_or_refuse(SessionEvent.HELLO if hello.form == "system" else SessionEvent.OLDER_HELLO)
+        if not calling:
+            self.peer = hello.agent  # whoever is refused is told why
+        if hello.to not in (self.me.agent, None):
+            raise _not_for_us(hello.to)
+        if calling and hello.agent != self.peer:
+            raise Forbidden(
+                f"{hello.agent} answers for {self.peer}.", path="$.from", hint="Ask the agent that is meant."
+            )
+        if hello.message is not None:
+            check_time(hello.message, now)
+            self._memory.check(hello.agent, hello.message.id)
+            self._memory.note(hello.agent, hello.message.id, now)
+        if calling and hello.form == "system" and not hmac.compare_digest(hello.echo.encode(), self._nonce.encode()):
+            raise Replayed(
+                "The hello does not echo our nonce.", path="$.body.content.echo", hint="Answer the hello that was sent."
+            )
+        self._hello = hello
+        return HelloReceived(hello)
+
+    def _early(self, message: AgpMessage, now: float) -> ControlReceived:
+        """A control message before the peer is verified: why it will not be, as a rule."""
+        if message.to != self.me.agent:
+            raise _not_for_us(message.to)
+        check_time(message, now)
+        return ControlReceived(read_action(message), message, False)
+
+    def _check(self, message: AgpMessage, now: float) -> None:
+        self._check_claims(message, now)
+        if self.peer_key is None or not verify(self.peer_key, message.signature, message.covered):
+            raise _not_signed()
+        self._remember(message, now)
+
+    def _check_claims(self, message: AgpMessage, now: float) -> None:
+        """What it says, whoever says so."""
+        if message.to != self.me.agent:
+            raise _not_for_us(message.to)
+        if message.sender != self.peer:
+            raise Forbidden(
+                f"This session is with {self.peer}.", path="$.from", hint="Open a session for each agent that speaks."
+            )
+        check_time(message, now)
+        if message.id in self._seen:
+            raise _replayed()
+
+    def _remember(self, message: AgpMessage, now: float) -> None:
+        """An id that was here in an earlier session may come again, signed anew: that is how a message is sent again."""
+        self._memory.take(message.sender, message.signature, now)
+        self._seen.add(message.id)
+        if len(self._seen) > 4096:
+            self._seen = {message.id}  # the memory above still knows the others
+
+    def _taken(self, message: AgpMessage) -> SessionOutput:
+        if message.type == "ack":
+            return AckReceived(acknowledged_ids(message))
+        if message.type != "system":
+            return MessageReceived(message)
+        return ControlReceived(read_action(message), message, True)
+
+    # --- The table -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        self._move(SessionEvent.DISCONNECT)
+
+    def _move(self, event: SessionEvent) -> None:
+        target = find_next_state(self.state, event)
+        if target is not None:
+            self.state = target
+
+    def _move_or_refuse(self, event: SessionEvent) -> None:
+        target = find_next_state(self.state, event)
+        if target is None:
+            raise InvalidDocument(
+                f"A {event.value} does not come while the session is {self.state.value}.",
+                path="$.type",
+                hint="One hello of each side opens a session.",
+            )
+        self.state = target
+
+
+def _not_for_us(to: str | None) -> Forbidden:
+    return Forbidden(f"The message is for {str(to)[:80]}.", path="$.to", hint="Send it to the agent that it is for.")
+
+
+def _replayed() -> Replayed:
+    return Replayed("This message was here before.", path="$.id", hint="Give each message an id of its own.")
+
+
+def _not_signed() -> BadSignature:
+    return BadSignature("The message is not signed by its sender's key.", path="$.signature", hint="Sign it (ADP-42).")

@@ -1,0 +1,473 @@
+"""The announce protocol's `capabilities`: names with a version or a text, in the three shapes that are seen (announce.md §1)."""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject, dump_json, kind_of, member
+from waypost.model.record import AgentRecord, Binding, find_object, find_text, need_object, need_text
+from waypost.protocols.announce.messages import parse_minor
+from waypost.protocols.announce.schema import EXAMPLES, LABEL_PATTERN, SCHEMA, UUID_PATTERN, WRITTEN_SCHEMA
+from waypost.protocols.codec import (
+    CARRY,
+    DERIVED,
+    DecodeContext,
+    Decoded,
+    EncodeContext,
+    Encoded,
+    MappingLoss,
+    apply_remainder,
+    attach_residue,
+    carries_id,
+    differing_members,
+    encode_with_remainder,
+    merge_missing_members,
+    residue_of,
+    shrink_remainder,
+    unknown_members,
+)
+from waypost.protocols.record_reader import VISIBILITY, check_times, read_time, read_visibility
+
+CAPABILITIES = 64
+
+NAME_CHARS = 64
+
+
+def read_capabilities(agent: JsonObject, path: str) -> dict[str, str]:
+    """Name → version or text, nested ones flattened with `/`. Missing or not an object: refused (ANN-2)."""
+    where = member(path, "capabilities")
+    if "capabilities" not in agent:
+        raise InvalidDocument("The member 'capabilities' is missing.", path=where, hint="Add it; it may be {}.")
+    value = agent["capabilities"]
+    if not isinstance(value, dict):
+        raise InvalidDocument(f"'capabilities' must be an object, not {kind_of(value)}.", path=where)
+    if len(value) > CAPABILITIES:
+        raise InvalidDocument(f"{len(value)} capabilities; at most {CAPABILITIES} are allowed.", path=where)
+    return dict(_flat(value, "", where))
+
+
+def _flat(value: JsonObject, prefix: str, path: str) -> Iterator[tuple[str, str]]:
+    for name, item in value.items():
+        where = member(path, name)
+        if not is_name(name):
+            raise InvalidDocument(f"A capability's name has 1 to {NAME_CHARS} visible characters.", path=where)
+        if isinstance(item, str):
+            yield prefix + name, item
+        elif not isinstance(item, dict):
+            raise InvalidDocument(
+                f"A capability is told by a string, not {kind_of(item)}.", path=where, hint='Write {"name": "1.0"}.'
+            )
+        elif not item or isinstance(item.get("version"), str):
+            yield prefix + name, item.get("version", "")
+        elif all(isinstance(inner, (str, dict)) for inner in item.values()):
+            yield from _flat(item, f"{prefix}{name}/", where)
+        else:
+            yield prefix + name, ""
+
+
+def is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS and text.isprintable() and bool(text.strip())
+
+
+def to_tags(capabilities: dict[str, str]) -> tuple[str, ...]:
+    """The names that can be tags; the rest stays in the document's own wording."""
+    return tuple(name for name in capabilities if len(name) <= limits.TAG_CHARS)[: limits.TAGS]
+
+
+def write_capabilities(record: AgentRecord, own: Any) -> JsonObject:
+    """The document's own wording while it still names the record's tags, else one capability for each tag."""
+    if isinstance(own, dict):
+        try:
+            if to_tags(read_capabilities({"capabilities": own}, "$")) == record.tags:
+                return own
+        except InvalidDocument:  # anybody may write our residue into a profile document
+            pass
+    versions = (record.constraints or {}).get("capabilities")
+    known = versions if isinstance(versions, dict) else {}
+    return {tag: known[tag] if isinstance(known.get(tag), str) else "" for tag in record.tags if is_name(tag)}
+
+
+# ---- The announce protocol's `transport` and the profile's bindings (announce.md §1, §13).
+
+_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@]+):(\d{1,5})\Z")
+
+_PREFIX_CHARS = len("tcp://")  # a binding's endpoint may be that much longer
+
+_SCHEMES = {"ws": ("ws", "wss"), "http": ("http", "https")}
+
+
+def read_transport(value: Any, path: str) -> Binding:
+    """The binding that a transport speaks of. Types we do not know are kept and not dialled."""
+    transport = need_object(value, path)
+    kind = need_text(transport, "type", path, most=limits.TAG_CHARS)
+    endpoint = need_text(transport, "endpoint", path, most=limits.ENDPOINT_CHARS - _PREFIX_CHARS)
+    where = member(path, "endpoint")
+    for name, text in (("type", kind), ("endpoint", endpoint)):
+        if not text.isprintable() or " " in text:
+            raise InvalidDocument("No spaces and no control characters.", path=member(path, name))
+    if kind == "tcp":
+        return Binding(protocol="tcp", endpoint=f"tcp://{_host_and_port(endpoint, where)}")
+    if kind == "unix":
+        return Binding(protocol="unix", endpoint=f"unix:{_absolute_path(endpoint, where)}")
+    if kind in _SCHEMES:
+        scheme = _scheme(endpoint, _SCHEMES[kind], where)
+        return Binding(protocol=scheme if kind == "http" else kind, endpoint=endpoint)
+    return Binding(protocol=kind, endpoint=endpoint)
+
+
+def to_transport(binding: Binding) -> JsonObject:
+    """The transport that reads back as the binding, as far as its two members go."""
+    protocol, endpoint = binding.protocol, binding.endpoint
+    candidates = [
+        {"type": "tcp", "endpoint": endpoint.removeprefix("tcp://")},
+        {"type": "unix", "endpoint": endpoint.removeprefix("unix:")},
+        {"type": "http", "endpoint": endpoint},
+        {"type": protocol, "endpoint": endpoint},
+    ]
+    for candidate in candidates:
+        try:
+            back = read_transport(candidate, "$")
+        except InvalidDocument:
+            continue
+        if (back.protocol, back.endpoint) == (protocol, endpoint):
+            return candidate
+    return {"type": f"x-{protocol}"[: limits.TAG_CHARS], "endpoint": endpoint[: limits.ENDPOINT_CHARS - _PREFIX_CHARS]}
+
+
+def _host_and_port(text: str, path: str) -> str:
+    found = _HOST_PORT.match(text)
+    if not found or not 1 <= int(found[1]) <= 65535:
+        raise InvalidDocument(f"{text[:80]!r} is not host:port.", path=path, hint="Write it like 10.0.0.12:9000.")
+    return text
+
+
+def _absolute_path(text: str, path: str) -> str:
+    if not text.startswith("/"):
+        raise InvalidDocument("A unix endpoint is an absolute path.", path=path)
+    return text
+
+
+def _scheme(url: str, allowed: tuple[str, ...], path: str) -> str:
+    try:
+        parts = urlsplit(url)
+        scheme = parts.scheme if parts.hostname and parts.port != 0 else ""
+    except ValueError:
+        scheme = ""
+    if scheme not in allowed:
+        raise InvalidDocument(f"{url[:80]!r} is not a URL with {' or '.join(allowed)}.", path=path)
+    return scheme
+
+
+# ---- The announce protocol's `agent` object, bare or in its Announce envelope (announce.md §1, §2, §13).
+#
+# It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are decided
+# elsewhere: here a signature is only text beside the agent.
+
+_UUID = re.compile(rf"{UUID_PATTERN}\Z")
+
+_LABEL = re.compile(rf"{LABEL_PATTERN}\Z")
+
+_MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
+
+_PUBLIC_KEY_BYTES = 8 * limits.KIB
+
+_TTL_LEAST, _TTL_MOST = 10, 3600  # P-7
+
+_DESCRIPTION_BYTES = 1500  # of a description too long for the 4 KiB: leaves room for what names the agent
+
+_PLATFORM_CHARS = 32  # of an operating system or architecture
+
+_DESCRIPTION_NAMES = 8  # capabilities named in a derived description
+
+
+class AnnounceCodec:
+    name = "announce"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ("$.*",)  # whatever 4 KiB of metadata do not hold
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        agent = document.get("agent", document)
+        if not isinstance(agent, dict) or "agent_id" not in agent:
+            return False
+        return "transport" in agent or isinstance(agent.get("capabilities"), dict)
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        agent, path = _unwrap(document)
+        record = _read(agent, path)
+        if path != "$" and document.get("signature") is not None and record.signature is None:
+            record = msgspec.structs.replace(record, signature=_signature(document, agent))
+        check_times(record, context.now, updated_at=f"{path}.metadata.__iat")
+        metadata = agent.get("metadata") or {}
+        own_id = f"urn:uuid:{agent['agent_id'].lower()}"
+        return Decoded(
+            record=record,
+            source_id=agent["agent_id"],
+            aliases=(own_id,) if carries_id(metadata.get(CARRY)) else (),
+            warnings=tuple(_warnings(document, agent, path)),
+            visibility=read_visibility(metadata, f"{path}.metadata"),
+            ttl_seconds=_ttl(document) if path != "$" else None,
+            sequence=_sequence(metadata, f"{path}.metadata"),
+        )
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        residue = residue_of(record, self.name, "metadata")
+        attempts = (
+            (residue, limits.METADATA_BYTES),
+            (residue, _DESCRIPTION_BYTES),
+            (unknown_members(residue, ("metadata",)), _DESCRIPTION_BYTES),
+        )
+        for kept, room in attempts:
+            with suppress(InvalidDocument):  # the native metadata alone are too large
+                whole = _with_rest(*_native(record, kept, room, context))
+                if _fits(whole):
+                    return Encoded(document=whole)
+        return _cut(record, *_native(record, *attempts[-1], context))
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def _unwrap(document: JsonObject) -> tuple[JsonObject, str]:
+    """The agent object and its path. An envelope says which version it speaks, and only major 1 is read (ANN-50)."""
+    if "agent" not in document or "agent_id" in document:
+        return document, "$"
+    parse_minor(need_text(document, "protocol_version", most=16))
+    for name in ("signature", "previous_signature"):
+        find_text(document, name, most=4 * limits.KIB)
+    return need_object(document["agent"], "$.agent"), "$.agent"
+
+
+def _read(agent: JsonObject, path: str) -> AgentRecord:
+    agent_id = need_text(agent, "agent_id", path, most=64, what="UUIDv4 text")
+    if not _UUID.match(agent_id):
+        raise InvalidDocument(
+            f"{agent_id!r} is not a UUID.", path=f"{path}.agent_id", hint="Use a UUIDv4 as 8-4-4-4-12 hex digits."
+        )
+    label = find_text(agent, "agent_name", path, most=63)
+    if label is not None and not _LABEL.match(label):
+        raise InvalidDocument(
+            f"{label!r} is not a DNS label.", path=f"{path}.agent_name", hint="1 to 63 letters, digits and hyphens."
+        )
+    find_text(agent, "public_key", path, most=_PUBLIC_KEY_BYTES)
+    capabilities = read_capabilities(agent, path)
+    binding = read_transport(_needed(agent, "transport", path), f"{path}.transport")
+    metadata = _read_metadata(agent, path)
+    tags = to_tags(capabilities)
+    description = _text(metadata, "description")
+    record = AgentRecord(
+        id=f"urn:uuid:{agent_id.lower()}",
+        name=label or agent_id.lower(),
+        description=description or _offering(tags),
+        bindings=(binding,),
+        tags=tags,
+        constraints=_constraints(capabilities, tags, metadata),
+        updated_at=read_time(metadata, "__iat", f"{path}.metadata"),
+        extra={} if description else {DERIVED: ["description"]},
+    )
+    record = attach_residue(record, "announce", _residue(agent, metadata, record))
+    return apply_remainder(record, metadata.get(CARRY), f"{path}.metadata['{CARRY}']")
+
+
+def _needed(agent: JsonObject, name: str, path: str) -> Any:
+    if name not in agent:
+        raise InvalidDocument(f"The member {name!r} is missing.", path=member(path, name), hint="Add it as an object.")
+    return agent[name]
+
+
+def _read_metadata(agent: JsonObject, path: str) -> JsonObject:
+    metadata = find_object(agent, "metadata", path) or {}
+    size = len(dump_json(metadata))
+    if size > limits.METADATA_BYTES:
+        raise InvalidDocument(
+            f"{size} bytes; metadata has at most {limits.METADATA_BYTES}.", path=f"{path}.metadata", hint="Shorten it."
+        )
+    return metadata
+
+
+def _text(metadata: Mapping[str, Any], name: str) -> str | None:
+    """A text of the free-form metadata; anything else under that name is the publisher's own."""
+    value = metadata.get(name)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _offering(tags: tuple[str, ...]) -> str:
+    names = ", ".join(tags[:_DESCRIPTION_NAMES]) + (" and more" if len(tags) > _DESCRIPTION_NAMES else "")
+    return f"Agent offering {names}" if tags else "Agent offering nothing in particular"
+
+
+def _constraints(capabilities: dict[str, str], tags: tuple[str, ...], metadata: JsonObject) -> JsonObject | None:
+    constraints: JsonObject = {}
+    versions = {tag: capabilities[tag] for tag in tags if capabilities[tag]}
+    if versions:
+        constraints["capabilities"] = versions
+    for name in ("os", "arch"):
+        value = _text(metadata, f"__{name}")
+        if value:
+            constraints[name] = value
+    return constraints or None
+
+
+def _residue(agent: JsonObject, metadata: JsonObject, record: AgentRecord) -> JsonObject:
+    residue = {name: value for name, value in unknown_members(agent, _MEMBERS).items() if value is not None}
+    if agent["agent_id"] != agent["agent_id"].lower():
+        residue["agent_id"] = agent["agent_id"]
+    if agent["capabilities"] != write_capabilities(record, None):
+        residue["capabilities"] = agent["capabilities"]
+    more = unknown_members(agent["transport"], ("type", "endpoint"))
+    if more:
+        residue["transport"] = more
+    own = [name for name in ("description", "__os", "__arch") if _text(metadata, name)]
+    vendor = unknown_members(metadata, {*own, "__iat", "__seq", VISIBILITY, CARRY})
+    if vendor:
+        residue["metadata"] = vendor
+    return residue
+
+
+def _signature(document: JsonObject, agent: JsonObject) -> JsonObject:
+    """§13: the signature as the record names it. It covers the agent object, not the record."""
+    signature: JsonObject = {"type": "announce-sig", "canon": "jcs", "value": document["signature"]}
+    key_id = _key_id(agent.get("public_key"))
+    return {"type": "announce-sig", "key_id": key_id, **signature} if key_id else signature
+
+
+def _key_id(pem: Any) -> str | None:
+    """P-3: `sha256:` and the digest of the SPKI. A certificate's key is for those who check it to take out."""
+    if not isinstance(pem, str) or "CERTIFICATE" in pem:
+        return None
+    body = "".join(line for line in pem.splitlines() if "-----" not in line).strip()
+    try:
+        der = base64.b64decode(body, validate=True)
+    except ValueError:
+        return None
+    return f"sha256:{hashlib.sha256(der).hexdigest()}" if der else None
+
+
+def _ttl(document: JsonObject) -> int | None:
+    """P-7: advisory, within 10 to 3600 s."""
+    value = document.get("ttl")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return int(min(max(value, _TTL_LEAST), _TTL_MOST))
+
+
+def _sequence(metadata: JsonObject, path: str) -> int | None:
+    value = metadata.get("__seq")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidDocument(
+            "'__seq' must be a whole number.", path=f"{path}.__seq", hint="Unix milliseconds do well."
+        )
+    return value
+
+
+def _warnings(document: JsonObject, agent: JsonObject, path: str) -> Iterator[str]:
+    spoken = document.get("protocol_version", "v1.0") if path != "$" else "v1.0"
+    if spoken not in ("v1.0", "v1.1"):
+        yield f"$.protocol_version: {spoken} is newer than what is known here; read as v1.1."
+    version = agent["agent_id"][14]
+    if version != "4":
+        yield f"{path}.agent_id: a UUID of version {version}; the protocol asks for version 4."
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def _native(
+    record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext
+) -> tuple[JsonObject, JsonObject]:
+    return encode_with_remainder(
+        record,
+        residue,
+        write=lambda kept: _write(record, kept, room, context),
+        read=lambda agent: _read(agent, "$"),
+    )
+
+
+def _write(record: AgentRecord, residue: JsonObject, room: int, context: EncodeContext) -> JsonObject:
+    agent: JsonObject = {"agent_id": _agent_id(record, residue, context)}
+    label = _label(record.name)
+    if label and label != agent["agent_id"].lower():
+        agent["agent_name"] = label
+    agent["capabilities"] = write_capabilities(record, residue.get("capabilities"))
+    agent["transport"] = to_transport(record.bindings[0]) if record.bindings else {"type": "none", "endpoint": "none"}
+    metadata = _write_metadata(record, room)
+    if metadata:
+        agent["metadata"] = metadata
+    return merge_missing_members(agent, unknown_members(residue, ("agent_id", "agent_name", "capabilities")))
+
+
+def _agent_id(record: AgentRecord, residue: JsonObject, context: EncodeContext) -> str:
+    """The agent's own UUID; else the one kept beside the record; else, for a caller who keeps none, one of version 5."""
+    own = record.id.removeprefix("urn:uuid:")
+    spelled = residue.get("agent_id")
+    if own != record.id and _UUID.match(own):
+        return spelled if isinstance(spelled, str) and spelled.lower() == own else own
+    return context.announce_id or str(uuid.uuid5(uuid.NAMESPACE_URL, record.id))
+
+
+def _label(name: str) -> str | None:
+    """The name as a DNS label; None when nothing of it is left."""
+    label = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:63].strip("-") if not _LABEL.match(name) else name
+    return label or None
+
+
+def _write_metadata(record: AgentRecord, room: int) -> JsonObject:
+    metadata: JsonObject = {}
+    if record.description != _offering(record.tags) or DERIVED not in record.extra:
+        metadata["description"] = _cut_text(record.description, room)
+    constraints = record.constraints or {}
+    for name in ("os", "arch"):
+        value = _text(constraints, name)
+        if value and len(value) <= _PLATFORM_CHARS:
+            metadata[f"__{name}"] = value
+    return metadata
+
+
+def _cut_text(text: str, most_bytes: int) -> str:
+    """The longest head of `text` whose JSON has at most `most_bytes`."""
+    if len(dump_json(text)) <= most_bytes:
+        return text
+    count = bisect.bisect_right(range(len(text)), most_bytes, key=lambda end: len(dump_json(text[:end] + "…"))) - 1
+    return text[: max(count, 0)] + "…"
+
+
+def _with_rest(agent: JsonObject, rest: JsonObject) -> JsonObject:
+    return {**agent, "metadata": {**agent.get("metadata", {}), CARRY: rest}} if rest else agent
+
+
+def _fits(agent: JsonObject) -> bool:
+    return len(dump_json(agent.get("metadata", {}))) <= limits.METADATA_BYTES
+
+
+def _cut(record: AgentRecord, agent: JsonObject, rest: JsonObject) -> Encoded:
+    """What fits into the metadata, the agent's names first; the rest is lost and said to be."""
+    room = limits.METADATA_BYTES - len(dump_json(agent.get("metadata", {}))) - len(CARRY) - 8
+    document = _with_rest(agent, shrink_remainder(rest, room))
+    reason = f"An announced agent has at most {limits.METADATA_BYTES} bytes of metadata."
+    lost = differing_members(record, _read(document, "$"))
+    return Encoded(document=document, losses=tuple(MappingLoss(member("$", name), reason) for name in lost))
+
+
+ANNOUNCE = AnnounceCodec()

@@ -1,0 +1,81 @@
+"""The discovery profile's Agent Metadata (profile.md §4): the record itself, as a document.
+
+It knows the profile's rules and warnings; it refuses nothing that Tables 2–4 allow, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from waypost.errors import InvalidDocument
+from waypost.model.json import JsonObject
+from waypost.model.record import AgentRecord, record_to_json
+from waypost.protocols.codec import DecodeContext, Decoded, EncodeContext, Encoded
+from waypost.protocols.profile.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
+from waypost.protocols.record_reader import check_times, read_record, read_visibility
+
+_SUPERLATIVES = ("best", "perfect", "guaranteed")
+_SUPERLATIVE = re.compile(rf"\b({'|'.join(_SUPERLATIVES)})\b", re.IGNORECASE)
+
+
+class ProfileCodec:
+    name = "profile"
+    media_type = "application/json"
+    loses: tuple[str, ...] = ()
+
+    def recognises(self, document: Mapping[str, Any]) -> bool:
+        """`bindings` is the profile's own word; without it, the other three that it demands."""
+        return "id" in document and ("bindings" in document or ("name" in document and "description" in document))
+
+    def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        record = read_record(document)
+        if not record.bindings:
+            raise InvalidDocument(
+                "A record needs at least one binding.",
+                path="$.bindings",
+                hint='Say how to reach the agent, e.g. [{"protocol":"https","endpoint":"https://…"}].',
+            )
+        check_times(record, context.now)
+        return Decoded(
+            record=record,
+            source_id=record.id,
+            warnings=tuple(_warnings(record)),
+            visibility=read_visibility(document),
+        )
+
+    def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
+        return Encoded(document=record_to_json(record))
+
+    def schema(self) -> JsonObject:
+        return SCHEMA
+
+    def written_schema(self) -> JsonObject:
+        return WRITTEN_SCHEMA
+
+    def examples(self) -> tuple[JsonObject, ...]:
+        return EXAMPLES
+
+
+def _warnings(record: AgentRecord) -> Iterator[str]:
+    upper = [tag for tag in record.tags if tag != tag.lower()]
+    if upper:
+        yield f"$.tags: {', '.join(upper[:3])}: tags are lower-case; they match all the same (PRO-13)."
+    found = _find_superlative(record.description)
+    if found:
+        yield f"$.description: {found.group()!r} is a superlative nobody can check; leave it out (PRO-12)."
+    if record.version is None:
+        yield "$.version: missing; without it readers cannot tell one state of the agent from the next (PRO-17)."
+
+
+def _find_superlative(text: str) -> re.Match[str] | None:
+    """Most texts hold none, which is seen sooner without a pattern."""
+    folded = text.casefold()
+    for word in _SUPERLATIVES:
+        if word in folded:
+            return _SUPERLATIVE.search(text)
+    return None
+
+
+PROFILE = ProfileCodec()

@@ -1,0 +1,292 @@
+"""Proving a domain: claim it, publish the line, have it checked; and looking again from time to time.
+
+What a claim is and how it lives is said in `trust/domain_claims.py`, what it changes in `proofs.py`; how a line is looked up is the
+net's business. Each step is a note in the store, with its entry in the audit trail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import AddressDenied, Conflict, FetchFailed, InvalidParameter, NotFound, ProofMissing, QuotaExceeded
+from waypost.model.principal import Principal
+from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.domain_proofs import proof_notes, recheck_domain_proof
+from waypost.registry.ports import AuditEntry, Command, Decision, StoreState
+from waypost.registry.registry import Registry
+from waypost.trust.domain_claims import (
+    NOTE_PREFIX,
+    OwnershipClaim,
+    OwnershipClaims,
+    ProofMethod,
+    claims_key,
+    dump_claims,
+    has_proof_line,
+    load_claims,
+    make_nonce,
+    mark_missed,
+    mark_proven,
+)
+
+log = logging.getLogger("waypost.domains")
+
+_PERSPECTIVES = (0, 1)  # a line counts when both see it
+
+
+class ProofLookup(Protocol):
+    async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
+        """What is published where a proof belongs. FetchFailed or AddressDenied when it cannot be read."""
+        ...
+
+
+class DomainClaimOptions(msgspec.Struct, frozen=True, kw_only=True):
+    service: str  # the name that lines are bound to
+    recheck_seconds: float = limits.PROOF_RECHECK_SECONDS
+    discreet_seconds: float = limits.FETCH_DISCREET_SECONDS
+
+
+class DomainClaims:
+    def __init__(
+        self,
+        registry: Registry,
+        lookup: ProofLookup,
+        options: DomainClaimOptions,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._clock = registry.clock
+        self._lookup = lookup
+        self._options = options
+        self._chance = chance
+
+    # --- What callers ask ------------------------------------------------------------------------
+
+    async def list(self, principal: Principal) -> list[OwnershipClaim]:
+        """One's own claims; an admin sees all."""
+        notes = [load_claims(value) for _, value in await self._store.notes(NOTE_PREFIX)]
+        claims = [claim for note in notes for claim in note.claims.values()]
+        return [claim for claim in claims if principal.is_admin or claim.subject == principal.subject]
+
+    async def prove(self, principal: Principal, domain: str, method: ProofMethod) -> OwnershipClaim:
+        """Claim a domain. The same claim again gives the same line, until it has expired."""
+        subject, now = _subject(principal), self._clock.now()
+        nonce = make_nonce(secrets.token_bytes(32), service=self._options.service, domain=domain, subject=subject)
+        fresh = OwnershipClaim(
+            domain=domain,
+            subject=subject,
+            method=method,
+            nonce=nonce,
+            state="pending",
+            claimed_at=now,
+            expires_at=now + limits.PROOF_TTL_SECONDS,
+        )
+        self._check_quota(subject, domain)
+        made = [fresh]
+
+        def decide(held: StoreState) -> Decision:
+            note = load_claims(held.notes.get(claims_key(domain))).without_expired(now)
+            known = note.claims.get(subject)
+            if known is not None and known.method == method:
+                made[0] = known
+                return Decision(outcome="unchanged")
+            if known is not None and known.state == "proven":
+                raise Conflict(
+                    f"{domain} is proven already, by {known.method}.",
+                    path="$.method",
+                    hint="Remove that proof first, if the other one should take its place.",
+                )
+            if known is None and len(note.claims) >= limits.PROOF_CLAIMS:
+                raise QuotaExceeded("Too many subjects claim this domain.", path="$.domain")
+            made[0] = fresh
+            entry = audit_entry_by(principal, "claim", now=now, object=domain, outcome="pending", detail=method)
+            return _written(domain, note.with_claim(fresh), "pending", entry)
+
+        await self._execute(domain, decide)
+        return made[0]
+
+    async def check(self, principal: Principal, domain: str) -> OwnershipClaim:
+        """Look for the line. ProofMissing says where it was looked for."""
+        subject = _subject(principal)
+        claim = await self._find(subject, domain)
+        if claim is None or claim.is_over(self._clock.now()):
+            raise NotFound(
+                f"You do not claim {domain}, or too long ago.", path="$.domain", hint="Claim it, then publish the line."
+            )
+        began = time.monotonic()
+        try:
+            found = await self._is_published(claim)
+        except (FetchFailed, AddressDenied) as error:
+            if principal.is_admin:
+                raise
+            log.debug("%s: %s", domain, error)
+            await asyncio.sleep(max(0.0, began + self._options.discreet_seconds - time.monotonic()))
+            found = False
+        if not found:
+            raise _missing(claim)
+        return await self._grant(principal, claim)
+
+    async def remove(self, principal: Principal, domain: str, subject: str | None = None) -> None:
+        """Give up a claim; an admin may name whose."""
+        whose, now = subject or _subject(principal), self._clock.now()
+        if whose != principal.subject and not principal.is_admin:
+            raise NotFound(f"You do not claim {domain}.", path="domain")
+
+        def decide(held: StoreState) -> Decision:
+            note = load_claims(held.notes.get(claims_key(domain)))
+            if whose not in note.claims:
+                raise NotFound(f"Nobody of this name claims {domain}.", path="domain")
+            entry = audit_entry_by(principal, "unclaim", now=now, object=domain, outcome="removed", detail=whose)
+            return _written(domain, note.without(whose), "removed", entry)
+
+        await self._execute(domain, decide)
+        await self._take_over(whose, domain)
+
+    # --- Time ------------------------------------------------------------------------------------
+
+    async def recheck(self) -> None:
+        """Look again at what is due. One failure is an outage, three are the end."""
+        now = self._clock.now()
+        due = [claim for claim in self._registry.proofs.claims() if _is_due(claim, now)]
+        for start in range(0, len(due), limits.PROOF_RECHECKS_AT_ONCE):
+            part = due[start : start + limits.PROOF_RECHECKS_AT_ONCE]
+            await asyncio.gather(*(self._look_again(claim, now) for claim in part))
+
+    async def _look_again(self, claim: OwnershipClaim, now: float) -> None:
+        try:
+            found = has_proof_line(claim, await self._lookup.lines(claim.domain, claim.method, _PERSPECTIVES[0]))
+        except (FetchFailed, AddressDenied):
+            if claim.method == "dns" and not self._is_long_unanswered(claim, now):
+                await self._replace(
+                    claim, msgspec.structs.replace(claim, next_check_at=self._soon(now)), "unanswered", now
+                )
+                return
+            found = False
+        if found:
+            await self._replace(claim, mark_proven(claim, now, self._later(now)), "seen", now)
+            return
+        after = mark_missed(claim, self._soon(now))
+        await self._replace(claim, after, after.state if after.state == "lapsed" else "missed", now)
+        if after.state == "lapsed":
+            log.warning("the proof of %s for %s has lapsed", claim.domain, claim.subject)
+            await self._take_over(claim.subject, claim.domain)
+
+    def _is_long_unanswered(self, claim: OwnershipClaim, now: float) -> bool:
+        """That our own resolver fails says nothing of the domain, but not for ever."""
+        return now - (claim.checked_at or now) > limits.PROOF_UNANSWERED * self._options.recheck_seconds
+
+    def _later(self, now: float) -> float:
+        """With jitter: what was proven together is not looked at together."""
+        return now + self._options.recheck_seconds * (0.9 + 0.2 * self._chance())
+
+    def _soon(self, now: float) -> float:
+        return now + self._options.recheck_seconds / limits.PROOF_RETRY_PART * (0.9 + 0.2 * self._chance())
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    async def _is_published(self, claim: OwnershipClaim) -> bool:
+        for perspective in _PERSPECTIVES:
+            if not has_proof_line(claim, await self._lookup.lines(claim.domain, claim.method, perspective)):
+                return False
+        return True
+
+    async def _grant(self, principal: Principal, claim: OwnershipClaim) -> OwnershipClaim:
+        now = self._clock.now()
+        granted = mark_proven(claim, now, self._later(now))
+
+        def decide(held: StoreState) -> Decision:
+            note = load_claims(held.notes.get(claims_key(claim.domain)))
+            known = note.claims.get(claim.subject)
+            if known is None or known.nonce != claim.nonce or known.is_over(now):
+                raise _missing(claim)
+            entry = audit_entry_by(
+                principal, "prove", now=now, object=claim.domain, outcome="proven", detail=claim.method
+            )
+            return _written(claim.domain, note.with_claim(granted), "proven", entry)
+
+        await self._execute(claim.domain, decide)
+        await self._take_over(claim.subject, claim.domain)
+        return granted
+
+    async def _replace(self, before: OwnershipClaim, after: OwnershipClaim, outcome: str, now: float) -> None:
+        """What a look in the background found. Seen again is no news for the trail."""
+
+        def decide(held: StoreState) -> Decision:
+            note = load_claims(held.notes.get(claims_key(before.domain)))
+            if note.claims.get(before.subject) != before:
+                return Decision(outcome="unchanged")
+            entry = AuditEntry(
+                at=now, action="recheck", subject="", object=before.domain, outcome=outcome, detail=before.subject
+            )
+            kept = () if outcome in ("seen", "unanswered") else (entry,)
+            return _written(before.domain, note.with_claim(after), outcome, *kept)
+
+        await self._execute(before.domain, decide)
+
+    async def _take_over(self, subject: str, domain: str) -> None:
+        """Records of the subject are judged anew: whether its domain is proven is part of what answers say."""
+        catalogue = self._registry.catalog
+        entries = (catalogue.find(agent_id) for agent_id in catalogue.ids())
+        ids = [entry.id for entry in entries if entry is not None and entry.owner == subject]
+        now = self._clock.now()
+        for start in range(0, len(ids), limits.GROUP_SLICE):
+            part = await self._registry.registrations(ids[start : start + limits.GROUP_SLICE])
+            commands = [
+                Command(
+                    keys=(held.id,),
+                    notes=proof_notes(held.record, *(source.id for source in held.sources)),
+                    decide=recheck_domain_proof(held.id, subject, domain, now),
+                )
+                for held in part
+            ]
+            await asyncio.gather(*map(self._store.execute, commands))
+
+    async def _find(self, subject: str, domain: str) -> OwnershipClaim | None:
+        notes = dict(await self._store.notes(claims_key(domain)))
+        return load_claims(notes.get(claims_key(domain))).claims.get(subject)
+
+    async def _execute(self, domain: str, decide: Callable[[StoreState], Decision]) -> None:
+        await self._store.execute(Command(keys=(), notes=(claims_key(domain),), decide=decide))
+
+    def _check_quota(self, subject: str, domain: str) -> None:
+        held = [claim for claim in self._registry.proofs.claims() if claim.subject == subject]
+        if len(held) >= limits.PROOF_DOMAINS and all(claim.domain != domain for claim in held):
+            raise QuotaExceeded(
+                f"You claim {len(held)} domains; at most {limits.PROOF_DOMAINS} are taken.",
+                path="$.domain",
+                hint="Remove those that you do not need.",
+            )
+
+
+def _written(domain: str, note: OwnershipClaims, outcome: str, *audit: AuditEntry) -> Decision:
+    return Decision(outcome=outcome, notes={claims_key(domain): dump_claims(note)}, audit=audit)
+
+
+def _is_due(claim: OwnershipClaim, now: float) -> bool:
+    return claim.state == "proven" and claim.next_check_at is not None and claim.next_check_at <= now
+
+
+def _subject(principal: Principal) -> str:
+    if principal.subject is None:
+        raise InvalidParameter("A claim needs a subject.", path="Authorization", hint="Send a token.")
+    return principal.subject
+
+
+def _missing(claim: OwnershipClaim) -> ProofMissing:
+    where = f"a TXT record at {claim.place}" if claim.method == "dns" else f"a file at {claim.place}"
+    return ProofMissing(
+        f"The line that proves {claim.domain} was not found.",
+        path="$.domain",
+        hint=f"Publish it as {where}: {claim.line}. A change may take a while to be seen.",
+        details={"place": claim.place, "line": claim.line},
+    )

@@ -1,0 +1,110 @@
+"""Why an answer is empty, and what else might have been meant. Told over what the caller may see, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from pyroaring import BitMap
+
+from waypost import limits
+from waypost.model.names import fold_tag
+from waypost.model.query import EmptyResult, FilterEffect, Query, Suggestions
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.find.filters import FilterSelection
+
+_BEGUN_ALIKE: Final = 20  # tags of a common beginning that are weighed against each other
+
+
+def suggest_tags(
+    catalogue: Catalog, tags: Iterable[str], audience: frozenset[str] | None, visible: BitMap
+) -> Suggestions:
+    """For each tag that none of the visible agents carries: the tags nearest to it that some of them do."""
+    found: Suggestions = {}
+    for tag in dict.fromkeys(tags):
+        if not catalogue.tags.by_tag.get(fold_tag(tag)).intersect(visible):
+            near = tuple(islice(_near(catalogue, fold_tag(tag), audience, visible), limits.SUGGESTIONS))
+            if near:
+                found[tag] = near
+    return found
+
+
+def _near(catalogue: Catalog, tag: str, audience: frozenset[str] | None, visible: BitMap) -> Iterator[str]:
+    by_tag, neighbours = catalogue.tags.by_tag, catalogue.neighbours(audience)
+
+    def carried(name: str) -> int:
+        return by_tag.get(name).intersection_cardinality(visible)
+
+    near = {name: slips for each in neighbours for name, slips in each.near(tag).items()}
+    alike = [(slips, -count, name) for name, slips in near.items() if (count := carried(name))]
+    if not alike:
+        begun = {name for each in neighbours for name in islice(filter(carried, each.begun_like(tag)), _BEGUN_ALIKE)}
+        alike = [(0, -carried(name), name) for name in begun]
+    nearest = min(alike, default=(0,))[0]
+    return (name for slips, _, name in sorted(alike) if slips == nearest)
+
+
+def explain_empty_result(selection: FilterSelection, best_score: float | None) -> EmptyResult:
+    visible, counts = len(selection.visible), selection.counts()
+    left = counts[-1].remaining if counts else visible
+    if not visible:
+        return EmptyResult(reason="nothing_registered", visible=0)
+    if not left:
+        return EmptyResult(reason="filtered", visible=visible, filters=counts)
+    if best_score is not None:
+        return EmptyResult(reason="below_min_score", visible=visible, filters=counts, best_score=best_score)
+    return EmptyResult(reason="no_match", visible=visible, filters=counts)
+
+
+def empty_warnings(empty: EmptyResult, query: Query, suggestions: Suggestions) -> Iterator[str]:
+    if empty.reason == "nothing_registered":
+        yield "No agent is registered that you may see."
+    elif empty.reason == "below_min_score":
+        yield f"The best match has a score of {empty.best_score}, which is below min_score {query.min_score}."
+    elif empty.reason == "filtered":
+        yield from _filtered(empty, suggestions)
+    elif empty.filters:
+        left = empty.filters[-1].remaining
+        yield f"{_agents(left)} {'pass' if left != 1 else 'passes'} the filters, and none matches the query."
+    else:
+        yield f"Of {_agents(empty.visible)} none matches the query."
+
+
+def _filtered(empty: EmptyResult, suggestions: Suggestions) -> Iterator[str]:
+    """Filters that nobody passes, each by itself; of a tag with a suggestion that suggestion tells."""
+    nobody = [each for each in empty.filters if not each.matching]
+    for each in nobody:
+        if each.filter == "required_tags" and each.value in suggestions:
+            continue
+        yield f"Of {_agents(empty.visible)} none {_passes(each)}."
+    if not nobody:
+        parts = ", ".join(f"{each.matching} {_passes(each, many=each.matching != 1)}" for each in empty.filters)
+        yield f"No agent passes all filters together: of {_agents(empty.visible)} {parts}."
+
+
+def _passes(each: FilterEffect, *, many: bool = False) -> str:
+    value = _shown(each.value)
+    if each.filter == "required_tags":
+        return f"{'carry' if many else 'carries'} the tag {value}"
+    if each.filter == "excluded_tags":
+        return f"{'are' if many else 'is'} without the tag {value}"
+    if each.filter == "protocols":
+        return f"{'speak' if many else 'speaks'} {value}"
+    if each.filter == "statuses":
+        return f"{'are' if many else 'is'} {value}"
+    return f"{'state' if many else 'states'} what {each.filter} asks for ({value})"
+
+
+def _shown(value: Any) -> str:
+    text = " or ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return repr(text if len(text) <= 64 else text[:63] + "…")
+
+
+def suggestion_warnings(suggestions: Suggestions) -> Iterator[str]:
+    for tag, near in suggestions.items():
+        yield f"No agent carries the tag {_shown(tag)}. Did you mean {' or '.join(map(repr, near))}?"
+
+
+def _agents(count: int) -> str:
+    return f"{count} agents" if count != 1 else "1 agent"

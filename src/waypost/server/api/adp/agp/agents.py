@@ -1,0 +1,210 @@
+"""Who comes to a conversation before it has said who it is: the subject of its token, and the invitation that it shows.
+
+An invitation lets in once for each of its uses. The use is of an agent with its key, so that whoever comes back by the same key
+takes none (ADP-55, P-6). What it opens is one private agent; to anybody else that agent is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waypost import limits
+from waypost.errors import Forbidden, NotFound, QuotaExceeded, WaypostError
+from waypost.messaging.connection import AgpConnection
+from waypost.messaging.default_replies import Discover, OfflineReplies, ServiceReplies
+from waypost.messaging.endpoint import AgpEndpoint, SystemRandomness
+from waypost.messaging.invitations import InvitationStore, StoredInvitation
+from waypost.messaging.message_store import RetentionPolicy
+from waypost.messaging.peers import PeerKeySource, PeerVerification, UnrevokedKeys, find_declared_key
+from waypost.messaging.relay import Relay
+from waypost.model.principal import ANONYMOUS, Principal
+from waypost.model.registration import CatalogEntry
+from waypost.protocols.adp.agp.hello import AgpIdentity, Hello
+from waypost.protocols.adp.agp.messages import UNKNOWN_AGENT, MessageContent, claimed_sender, read_frame
+from waypost.protocols.adp.agp.session import AgpSession, ReplayCache
+from waypost.protocols.adp.invitation import SCHEME
+from waypost.registry.ports import KeyValueStore
+from waypost.registry.registry import Registry
+from waypost.server.auth.authenticator import Authenticator
+from waypost.server.hosted_agents.keys import HostedKeys
+from waypost.server.http.asgi import Request
+from waypost.trust.keys.private_key import PrivateKey
+from waypost.trust.policy import may_see
+
+
+class AgpCredentials:
+    def __init__(
+        self, principal: Principal = ANONYMOUS, code: str | None = None, held: StoredInvitation | None = None
+    ) -> None:
+        self.principal = principal
+        self._code = code
+        self._held = held
+
+    def sees(self, entry: CatalogEntry) -> bool:
+        """Whether it may know of an agent: by its token, or by an invitation to this one."""
+        return may_see(self.principal, entry.scopes) or self.is_invited_to(entry)
+
+    def is_invited_to(self, entry: CatalogEntry) -> bool:
+        return self._held is not None and self._held.record == entry.id
+
+    async def redeem(self, invitations: InvitationStore, entry: CatalogEntry, hello: Hello) -> None:
+        """Take a use of the invitation to an agent for another one, which must prove the key that it shows. When there is
+        none left, it is not invited."""
+        if self._code is None or not self.is_invited_to(entry) or may_see(self.principal, entry.scopes):
+            return
+        self._held = await invitations.redeem(self._code, entry.id, f"{hello.agent} {hello.fingerprint}")
+
+
+async def read_credentials(
+    request: Request, authenticator: Authenticator, invitations: InvitationStore | None
+) -> AgpCredentials:
+    """A token that is shown must hold; an invitation that does not is none."""
+    scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
+    is_invitation = scheme.lower() == SCHEME.lower()
+    code = credential.strip() if is_invitation else request.param("invite")
+    principal = await authenticator.principal(request) if scheme and not is_invitation else ANONYMOUS
+    if code is None or invitations is None:
+        return AgpCredentials(principal)
+    return AgpCredentials(principal, code, await invitations.find(code))
+
+
+NO_CREDENTIALS = AgpCredentials()
+
+
+# ---- The agents that this service speaks for: itself, and those hosted here whose key it holds.
+
+AGENT_URI_PREFIX = "agent:"
+
+_BINDING_SOURCES = ("domain", "pin", "registry")  # what says whose key it is; a token says who asks
+
+
+class AgpAgents:
+    def __init__(
+        self,
+        registry: Registry,
+        keeper: KeyValueStore,
+        keys: HostedKeys,
+        peers: PeerKeySource,
+        own: str,
+        discover: Discover,
+    ) -> None:
+        """`own`: the Agent URI of the service."""
+        self.own = own
+        self.peers: PeerKeySource = UnrevokedKeys(peers, registry)
+        self.rights: dict[str, Principal] = {}  # of peers whose token holds, while they are here
+        self._registry = registry
+        self._keeper = keeper
+        self._keys = keys
+        self._guide = ServiceReplies(registry, discover, lambda agent: self.rights.get(agent, ANONYMOUS))
+        self._concierge = OfflineReplies(registry)
+        self._lifting = PeerVerification(registry)
+        self._memory = ReplayCache()
+        self._draws = SystemRandomness()
+        self._agents: dict[str, tuple[str, AgpEndpoint]] = {}
+        own_key = keys.key_of(own.removeprefix(AGENT_URI_PREFIX))
+        self.relay = Relay(_party(own, own_key), keeper, self.peers, registry.clock, self._draws) if own_key else None
+
+    async def start(self) -> None:
+        service = self.find(self.own)
+        if service is not None:
+            await service.recover()
+
+    async def stop(self) -> None:
+        for _, correspondent in self._agents.values():
+            await correspondent.close()
+
+    def find(self, agent: str, visitor: AgpCredentials = NO_CREDENTIALS) -> AgpEndpoint | None:
+        """Who answers for an agent, if that is us, and if who asks may know of it."""
+        if agent != self.own and not self.is_hosted(agent.removeprefix(AGENT_URI_PREFIX), visitor):
+            return None
+        key = self._keys.key_of(agent.removeprefix(AGENT_URI_PREFIX))
+        if key is None:
+            return None
+        fingerprint = key.public.fingerprint() or ""
+        known = self._agents.get(agent)
+        if known is None or known[0] != fingerprint:
+            known = self._agents[agent] = (fingerprint, self._correspondent(agent, key))
+        return known[1]
+
+    @property
+    def lines(self) -> frozenset[str]:
+        """The agents that hold a line here."""
+        return frozenset() if self.relay is None else self.relay.attached
+
+    async def tell(self, agent: str, content: MessageContent) -> bool:
+        """Say something, as the service, to an agent that holds a line; False when it does not, or takes no more."""
+        service = self.find(self.own)
+        if service is None or agent not in self.lines:
+            return False
+        try:
+            await service.send(service.letter(agent, content, kind="task"))
+        except QuotaExceeded:
+            return False
+        return True
+
+    def refusal(self, first: str | bytes, error: WaypostError) -> str | None:
+        """What the service tells somebody who gets no further than a first frame. An agent that is not here may come."""
+        key = self._keys.key_of(self.own.removeprefix(AGENT_URI_PREFIX))
+        if key is None:
+            return None
+        try:
+            caller = claimed_sender(read_frame(first))
+        except WaypostError:
+            caller = UNKNOWN_AGENT
+        session = AgpSession(_party(self.own, key), self._draws, peer=caller, calls=True)
+        return session.fault_frame(error, self._registry.clock.now(), again=isinstance(error, Forbidden))
+
+    def on_revoked(self, told: Callable[[str, str], None]) -> None:
+        self._registry.trust.on_revoked(told)
+
+    def unrevoked(self, peers: PeerKeySource) -> PeerKeySource:
+        return UnrevokedKeys(peers, self._registry)
+
+    async def owned_key(self, agent: str, principal: Principal) -> bytes | None:
+        """The key that the owner of an agent's record says that it has."""
+        try:
+            registration = await self._registry.get(principal, agent)
+        except NotFound:
+            return None
+        key = find_declared_key(registration, agent) if registration.owner == principal.subject else None
+        return None if key is None else key.raw
+
+    def is_hosted(self, domain: str, visitor: AgpCredentials = NO_CREDENTIALS) -> bool:
+        entry = self._registry.hosted(domain) if domain else None
+        return entry is not None and visitor.sees(entry)
+
+    def entry_of(self, agent: str) -> CatalogEntry | None:
+        """The record of an agent: by its name, or by the domain that it is hosted under."""
+        found = self._registry.catalog.resolve(agent)
+        entry = self._registry.catalog.find(found) if found is not None else None
+        return entry or self._registry.hosted(agent.removeprefix(AGENT_URI_PREFIX))
+
+    def knows(self, agent: str) -> bool:
+        return self.entry_of(agent) is not None
+
+    def _correspondent(self, agent: str, key: PrivateKey) -> AgpEndpoint:
+        is_own = agent == self.own
+        return AgpEndpoint(
+            _party(agent, key),
+            self._keeper,
+            self.peers,
+            self._registry.clock,
+            self._draws,
+            chat=self._guide.answer if is_own else self._concierge.answer,
+            task=self._guide.task if is_own else None,
+            on_open=self._met,
+            memory=self._memory,
+            keeping=RetentionPolicy(
+                outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_SEEN_SECONDS, only_cut=True
+            ),
+        )
+
+    async def _met(self, conversation: AgpConnection) -> None:
+        """Both sides are known: the record of the peer says so from now on."""
+        verdict, peer = conversation.verdict(), conversation.peer_key
+        if verdict is not None and peer is not None and verdict.state == "passed" and peer.by in _BINDING_SOURCES:
+            await self._lifting.lift(peer.agent, verdict)
+
+
+def _party(agent: str, key: PrivateKey) -> AgpIdentity:
+    return AgpIdentity(agent=agent, key=key, fingerprint=key.public.fingerprint() or "", raw=key.public.raw or b"")

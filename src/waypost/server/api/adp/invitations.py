@@ -1,0 +1,386 @@
+"""The JSON of invitations, as JSON Schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import quote
+
+from waypost import limits
+from waypost.errors import AddressDenied, FetchFailed, InvalidDocument, InvalidParameter, Unauthorized, WaypostError
+from waypost.messaging.invitations import (
+    InvitationPin,
+    InvitationStore,
+    InvitedDocument,
+    StoredInvitation,
+    check_invited_document,
+    fetch_invited_document,
+    invalid_invitation_error,
+    unknown_invitation_error,
+)
+from waypost.messaging.request_signatures import AGENT_URI_PREFIX as AGENT_SCHEME
+from waypost.model.json import JsonObject
+from waypost.model.principal import SCOPE_WRITE, Principal
+from waypost.model.registration import Registration
+from waypost.model.times import to_rfc3339
+from waypost.protocols.adp.invitation import SCHEME, Invitation, parse_code, parse_invitation
+from waypost.registry.audit_trail import audit_entry_by
+from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.registry.registry import Registry
+from waypost.server.api.adp.requesters import owned_agent
+from waypost.server.api.rest.imports import refuse_fetch_loops
+from waypost.server.auth.authenticator import Authenticator
+from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
+from waypost.server.hosted_agents.keys import HostedKeys
+from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
+from waypost.server.http.request_params import read_limit, read_object
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.server.renderer import parse_rendered
+from waypost.trust.policy import may_see, no_such_agent, require_scope
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+
+_TIME: Schema = {"type": "string", "format": "date-time"}
+
+_INTEGER: Schema = {"type": "integer"}
+
+
+def _object(required: list[str], **properties: Schema) -> Schema:
+    return {"type": "object", "required": required, "properties": properties}
+
+
+_INVITATION_DOCUMENT = _object(
+    ["protocol", "invite"],
+    protocol=_TEXT,
+    invite=_object(
+        ["code", "agent", "wellKnown", "pubkey", "expires"],
+        code=_TEXT,
+        agent=_TEXT,
+        wellKnown=_TEXT,
+        pubkey=_TEXT,
+        expires=_TIME,
+        signature=_TEXT,
+    ),
+)
+
+INVITE_SCHEMA = _object(
+    ["agent"],
+    agent=_TEXT,
+    uses={"type": "integer", "minimum": 1, "maximum": limits.INVITATION_USES, "default": 1},
+    ttl_seconds={
+        "type": "integer",
+        "minimum": limits.INVITATION_TTL_MIN_SECONDS,
+        "maximum": limits.INVITATION_TTL_MAX_SECONDS,
+        "default": limits.INVITATION_TTL_SECONDS,
+    },
+)
+
+INVITATION_SCHEMA = _object(
+    ["id", "agent", "state", "uses", "used", "expires"],
+    id=_TEXT,
+    agent=_TEXT,
+    record=_TEXT,
+    state={"enum": ["open", "used", "expired", "revoked"]},
+    uses=_INTEGER,
+    used=_INTEGER,
+    redeemed_by={"type": "array", "items": _TEXT},
+    created=_TIME,
+    expires=_TIME,
+    by=_TEXT,
+    invitation=_INVITATION_DOCUMENT,
+)
+
+INVITATION_LIST_SCHEMA = _object(["invitations"], invitations={"type": "array", "items": INVITATION_SCHEMA})
+
+REDEEM_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {"code": _TEXT, "invitation": _INVITATION_DOCUMENT},
+    "anyOf": [{"required": ["code"]}, {"required": ["invitation"]}, _INVITATION_DOCUMENT],
+}
+
+REDEEMED_SCHEMA = _object(
+    ["agent", "document", "shared"],
+    agent=_TEXT,
+    id=_TEXT,
+    document={"type": "object"},
+    fingerprint=_TEXT,
+    shared={"type": "boolean", "description": "the caller sees the agent's record from now on"},
+    pinned={"type": "boolean", "description": "the key is kept as the agent's"},
+)
+
+
+# ---- Invitations on the wire: `/api/v1/invitations`, and the well-known document of a private agent for who holds one (P-6).
+
+_NOT_STORED = (b"cache-control", b"no-store")
+
+_INVITED = "invited"  # a request takes one use, however often it is asked about
+
+
+class InvitationApi:
+    def __init__(
+        self,
+        invitations: InvitationStore,
+        registry: Registry,
+        hosting: HostedDocuments,
+        keys: HostedKeys,
+        outgoing: Outgoing,
+        base_url: str,
+    ) -> None:
+        self._invitations = invitations
+        self._registry = registry
+        self._hosting = hosting
+        self._keys = keys
+        self._outgoing = outgoing
+        self._base_url = base_url
+        self.discreet_seconds = limits.FETCH_DISCREET_SECONDS
+        self.authenticator: Authenticator | None = None  # for tokens at open paths
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST",
+                path="/api/v1/invitations",
+                operation="invite",
+                handler=self.make,
+                summary="Invite to an agent of yours",
+                body=BodySpec(schema=INVITE_SCHEMA),
+                answers={201: BodySpec(schema=INVITATION_SCHEMA)},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/invitations",
+                operation="list_invitations",
+                handler=self.list,
+                summary="The invitations to an agent of yours; for admin, all",
+                parameters=(ParameterSpec(name="agent"), ParameterSpec(name="limit", schema={"type": "integer"})),
+                answers={200: BodySpec(schema=INVITATION_LIST_SCHEMA)},
+            ),
+            Route(
+                method="DELETE",
+                path="/api/v1/invitations/{id}",
+                operation="revoke_invitation",
+                handler=self.revoke,
+                summary="Revoke an invitation",
+                answers={204: BodySpec(description="revoked")},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/invitations:redeem",
+                operation="redeem",
+                handler=self.redeem,
+                summary="Redeem an invitation: see the agent, and keep its key",
+                body=BodySpec(schema=REDEEM_SCHEMA),
+                answers={200: BodySpec(schema=REDEEMED_SCHEMA)},
+            ),
+        ]
+
+    # --- Making ----------------------------------------------------------------------------------
+
+    async def make(self, call: RequestContext) -> AnyResponse:
+        asked = await read_object(call.request)
+        agent = asked.get("agent")
+        if not isinstance(agent, str):
+            raise InvalidDocument("To which agent?", path="$.agent", hint="Name an agent of yours.")
+        entry = owned_agent(self._registry, call.principal, agent)
+        uses = _parse_integer(asked, "uses", 1, 1, limits.INVITATION_USES)
+        ttl = _parse_integer(
+            asked,
+            "ttl_seconds",
+            limits.INVITATION_TTL_SECONDS,
+            limits.INVITATION_TTL_MIN_SECONDS,
+            limits.INVITATION_TTL_MAX_SECONDS,
+        )
+        (registration,) = await self._registry.registrations((entry.id,)) or (None,)
+        if registration is None:
+            raise no_such_agent(agent)
+        uri, well_known, pubkey = self._place(registration)
+        by = call.principal.subject or ""
+        held, code = await self._invitations.make(entry.id, uri, by, uses, ttl)
+        invitation = self._signed(
+            Invitation(code=code, agent=uri, well_known=well_known, pubkey=pubkey, expires=to_rfc3339(held.expires_at))
+        )
+        await self._note(call.principal, "invite", entry.id, "created", f"{held.id}, {uses} uses")
+        answer = held.json(self._registry.clock.now()) | {"invitation": invitation.json()}
+        return json_response(
+            answer, 201, headers=[_NOT_STORED, (b"location", f"/api/v1/invitations/{held.id}".encode())]
+        )
+
+    def _place(self, registration: Registration) -> tuple[str, str, str]:
+        """Its Agent URI, where its document is, and the key that its document holds."""
+        domain = registration.hosted
+        hosted = self._hosting.of(registration, self._registry.clock.now(), "domain")
+        if hosted.fingerprint is None or (domain is None and not hosted.is_own):
+            raise InvalidDocument(
+                "The agent has no key that an invitation could name.",
+                path="$.agent",
+                hint="Host it under its domain (`waypost host DOMAIN AGENT`): then the service makes one.",
+            )
+        if domain is None:
+            place = f"{self._base_url}{WELL_KNOWN_PATH}?agent={quote(registration.id, safe=':')}"
+            return declared_agent_uri(registration), place, hosted.fingerprint
+        return f"{AGENT_SCHEME}{domain}", f"{self._hosting.origin(domain)}{WELL_KNOWN_PATH}", hosted.fingerprint
+
+    def _signed(self, invitation: Invitation) -> Invitation:
+        """By the key that it names, where that is here: a signature by another one would say nothing."""
+        domain = invitation.agent.removeprefix(AGENT_SCHEME)
+        key = self._keys.key_of(domain) if invitation.agent.startswith(AGENT_SCHEME) else None
+        if key is None or key.public.fingerprint() != invitation.pubkey:
+            return invitation
+        return invitation.signed(key)
+
+    # --- Looking after them ----------------------------------------------------------------------
+
+    async def list(self, call: RequestContext) -> AnyResponse:
+        agent, limit = call.request.param("agent"), read_limit(call.request)
+        if agent is not None:
+            found = await self._invitations.of(owned_agent(self._registry, call.principal, agent).id)
+        else:
+            found = [held for held in await self._invitations.all(10_000) if self._may(call.principal, held)]
+        now = self._registry.clock.now()
+        return json_response({"invitations": [held.json(now) for held in found[:limit]]}, headers=[_NOT_STORED])
+
+    async def revoke(self, call: RequestContext) -> AnyResponse:
+        held = await self._invitations.get(call.id)
+        if not self._may(call.principal, held):
+            raise unknown_invitation_error(call.id)
+        if held.revoked_at is None:
+            await self._invitations.revoke(call.id)
+            await self._note(call.principal, "revoke_invitation", held.record, "revoked", held.id)
+        return Response(204)
+
+    async def _note(self, principal: Principal, action: str, record: str, outcome: str, detail: str) -> None:
+        """In the audit trail: an invitation lets somebody see what is private."""
+        now = self._registry.clock.now()
+        entry = audit_entry_by(principal, action, now=now, object=record, outcome=outcome, detail=detail)
+        await self._registry.record(entry)
+
+    def _may(self, principal: Principal, held: StoredInvitation) -> bool:
+        """Who made it, who owns the agent now, and admin."""
+        entry = self._registry.catalog.find(held.record)
+        owner = entry.owner if entry is not None else held.by
+        return principal.is_admin or principal.subject in (owner, held.by)
+
+    # --- Redeeming -------------------------------------------------------------------------------
+
+    async def redeem(self, call: RequestContext) -> AnyResponse:
+        """By its code, or by the invitation: under that name, or as the whole of the body, as a file holds it."""
+        asked = await read_object(call.request)
+        given, path = (asked, "$") if "invite" in asked else (asked.get("invitation"), "$.invitation")
+        invitation = parse_invitation(given, path) if isinstance(given, dict) else None
+        code = parse_code(asked.get("code") if invitation is None else invitation.code, "$.code")
+        held = await self._invitations.find(code)
+        if held is None and invitation is not None and not self._is_ours(invitation):
+            return json_response(await self._elsewhere(call, invitation), headers=[_NOT_STORED])
+        return json_response(await self._here(call, code, invitation), headers=[_NOT_STORED])
+
+    def _is_ours(self, invitation: Invitation) -> bool:
+        domain = invitation.agent.removeprefix(AGENT_SCHEME)
+        return invitation.well_known.startswith(f"{self._base_url}/") or self._registry.hosted(domain) is not None
+
+    async def _here(self, call: RequestContext, code: str, invitation: Invitation | None) -> JsonObject:
+        subject = call.principal.subject
+        held = await self._invitations.redeem(code, subject=subject)
+        if held is None:
+            raise invalid_invitation_error()
+        try:
+            found = await self._registry.registrations((held.record,))
+            if not found:
+                raise invalid_invitation_error()
+            if subject is not None:
+                await self._let_in(found[0], subject)
+            document = parse_rendered(self._hosting.of(found[0], self._registry.clock.now(), "domain").body)
+            if invitation is not None:
+                check_invited_document(document, held.agent, invitation)
+        except WaypostError:
+            await self._invitations.give_back(held.id, subject)
+            raise
+        await self._note(call.principal, "redeem", held.record, "redeemed", held.id)
+        return {"agent": held.agent, "id": held.record, "document": document, "shared": subject is not None} | _key(
+            document
+        )
+
+    async def _let_in(self, registration: Registration, subject: str) -> None:
+        """In the name of the owner, who made the invitation or let it be made."""
+        if subject == registration.owner or subject in registration.invitees:
+            return
+        owner = Principal(subject=registration.owner, scopes=frozenset((SCOPE_WRITE,)), via="invitation")
+        await self._registry.share(owner, registration.id, add=(subject,))
+
+    async def _elsewhere(self, call: RequestContext, invitation: Invitation) -> JsonObject:
+        refuse_fetch_loops(call.request)
+        require_scope(call.principal, SCOPE_WRITE)  # it makes the service ask somebody, as every fetch does
+        followed = await self._followed(call.principal, invitation)
+        is_kept = followed.is_from_domain or call.principal.is_admin
+        if is_kept:
+            pin = InvitationPin(fingerprint=invitation.pubkey, spki=followed.key.spki, by=call.principal.subject or "")
+            await self._invitations.pin(invitation.agent, pin)
+        return {
+            "agent": invitation.agent,
+            "document": followed.document,
+            "fingerprint": invitation.pubkey,
+            "shared": False,
+            "pinned": is_kept,
+        }
+
+    async def _followed(self, principal: Principal, invitation: Invitation) -> InvitedDocument:
+        """Denied, closed, missing and refused look alike, and are told equally late (THREATS S1, S9)."""
+        began = time.monotonic()
+        try:
+            return await fetch_invited_document(invitation, self._outgoing, self._registry.clock.now())
+        except (AddressDenied, FetchFailed):
+            if principal.is_admin:
+                raise
+        await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
+        raise FetchFailed(
+            "The agent's document could not be fetched.",
+            path="$.invitation.invite.wellKnown",
+            hint="Is the invitation used up? Is the agent's server up, and public?",
+            details={"reason": "unreachable"},
+        )
+
+    # --- At the well-known path ------------------------------------------------------------------
+
+    async def invited(self, request: Request, registration: Registration) -> bool:
+        """Whether a request may see a private agent: by an invitation, of which it takes one use, or by its token."""
+        if _INVITED not in request.params:
+            request.params[_INVITED] = str(await self._holds(request, registration))
+        return request.params[_INVITED] == str(True)
+
+    async def _holds(self, request: Request, registration: Registration) -> bool:
+        scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
+        code = credential.strip() if scheme.lower() == SCHEME.lower() else request.param("invite")
+        if code is not None:
+            if request.method == "HEAD":  # looking takes nothing
+                held = await self._invitations.find(code)
+                return held is not None and held.record == registration.id and held.used < held.uses
+            return await self._invitations.redeem(code, registration.id) is not None
+        if self.authenticator is None or not scheme:
+            return False
+        try:
+            return may_see(await self.authenticator.principal(request), registration.scopes)
+        except Unauthorized:
+            return False
+
+
+def declared_agent_uri(registration: Registration) -> str:
+    """The Agent URI of an agent that is not hosted here: as its own document says."""
+    source = registration.source("adp")
+    return source.id if source is not None else registration.id
+
+
+def _key(document: JsonObject) -> JsonObject:
+    key = document.get("identity", {}).get("publicKey") or {}
+    fingerprint = key.get("fingerprint")
+    return {} if fingerprint is None else {"fingerprint": fingerprint}
+
+
+def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
+    value = asked.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidParameter(
+            f"{name} is a whole number from {least} to {most}.", path=f"$.{name}", hint=f"Leave it out for {default}."
+        )
+    return value

@@ -1,0 +1,258 @@
+"""Who sends a task or joins a swarm, and to which agent: the subject of a token, or an agent that signs its request (P-5).
+
+`?agent=` names the agent, else the `Host` that it is served under, else it is the service itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost.errors import AddressDenied, Forbidden, InvalidDocument, InvalidParameter, NotFound, NotOwner
+from waypost.messaging.request_signatures import (
+    AGENT_URI_PREFIX,
+    RequestVerifier,
+    parse_agent_uri,
+    parse_signature_headers,
+)
+from waypost.messaging.tasks import TaskRoute
+from waypost.model.principal import PUBLIC, Principal
+from waypost.model.registration import CatalogEntry, Registration
+from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.registry.registry import Registry
+from waypost.server.api.adp.domain_lookup import has_public_domain
+from waypost.server.http.asgi import Request
+from waypost.server.http.routing import RequestContext
+from waypost.server.renderer import Renderer
+from waypost.trust.policy import may_change, may_see, no_such_agent
+
+_FALLBACK_ID_HEADERS = (b"idempotency-key", b"x-request-id")  # what a request without ADP-Id goes by
+
+
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
+    """`agent` is set when the request was signed; then the principal has no rights but those of everybody."""
+
+    principal: Principal
+    agent: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.agent or f"subject {self.principal.subject}"
+
+    def sees(self, entry: CatalogEntry) -> bool:
+        if self.agent is None:
+            return may_see(self.principal, entry.scopes)
+        return entry.visibility == PUBLIC or f"private:{self.agent}" in entry.scopes
+
+
+_HTTPS_PORT = 443
+
+
+class Addressee(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that a request is for, and who does its tasks."""
+
+    agent: str  # its Agent URI, or its id when it has no domain
+    where: TaskRoute
+    entry: CatalogEntry | None = None  # None: the service itself
+    url: str | None = None  # where its tasks are sent
+
+
+class Requesters:
+    def __init__(
+        self,
+        registry: Registry,
+        renderer: Renderer,
+        service: Registration,
+        signatures: RequestVerifier,
+        holds_key: Callable[[str], bool],
+    ) -> None:
+        """`holds_key`: whether the key of a domain is here."""
+        self._holds_key = holds_key
+        self._registry = registry
+        self._renderer = renderer
+        self._service = service
+        self._signatures = signatures
+
+    @property
+    def own(self) -> str:
+        """The Agent URI of the service."""
+        return self._service.record.id
+
+    async def sender(self, call: RequestContext, body: bytes) -> Requester:
+        """Raises BadSignature or Replayed for a signature that does not hold."""
+        request = call.request
+        signed = (
+            parse_signature_headers(request.header, _FALLBACK_ID_HEADERS)
+            if request.header(b"authorization") is None
+            else None
+        )
+        if signed is None:
+            return Requester(principal=call.principal)
+        to = self._named(request)
+        raw_path: bytes = request.scope.get("raw_path") or request.path.encode()
+        await self._signatures.check_request(signed, to, request.method, raw_path.decode("latin-1"), body)
+        return Requester(principal=call.principal, agent=signed.agent)
+
+    def _named(self, request: Request) -> str:
+        """To whom a request is addressed, as its signature says: by the name that the sender gave, so that a signature holds
+        alike for agents that it may see, for hidden ones and for none."""
+        wanted = request.param("agent")
+        if wanted is not None:
+            return wanted
+        entry = self._entry(request)
+        return self.own if entry is None else agent_uri(entry)
+
+    def _entry(self, request: Request) -> CatalogEntry | None:
+        wanted = request.param("agent")
+        if wanted is None:
+            return self._hosted(request)
+        if wanted == self.own:
+            return None
+        found = find_agent(self._registry, wanted)
+        if found is None:
+            raise no_such_agent(wanted, "agent")
+        return found
+
+    async def addressee(self, request: Request, sender: Requester) -> Addressee:
+        """The agent that is to do a task, if the sender may see it. One that is not here is looked for by its domain, later:
+        what is hidden here and what is not there are answered alike."""
+        wanted = request.param("agent")
+        if (
+            wanted is not None
+            and sender.agent is None
+            and has_public_domain(wanted)
+            and not self._is_seen(wanted, sender)
+        ):
+            return Addressee(agent=parse_agent_uri(wanted, "agent"), where="sent", url="")
+        entry = self._seen(request, sender)
+        return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
+
+    def host(self, request: Request, sender: Requester) -> str:
+        """The agent that a swarm is of, if the sender may see it."""
+        entry = self._seen(request, sender)
+        return self.own if entry is None else agent_uri(entry)
+
+    def _is_seen(self, wanted: str, sender: Requester) -> bool:
+        entry = find_agent(self._registry, wanted)
+        return wanted == self.own or (entry is not None and sender.sees(entry))
+
+    def _seen(self, request: Request, sender: Requester) -> CatalogEntry | None:
+        self._registry.catalog.expire(self._registry.clock.now())
+        entry = self._entry(request)
+        if entry is not None and not sender.sees(entry):
+            raise no_such_agent(request.param("agent") or entry.domain or entry.id, "agent")
+        return entry
+
+    async def _addressed(self, entry: CatalogEntry, sender: Requester) -> Addressee:
+        url = await self._tasks_url(entry)
+        if url is None:
+            return Addressee(agent=agent_uri(entry), where="kept", entry=entry)
+        if sender.agent is not None:
+            raise Forbidden(
+                "This agent takes its tasks elsewhere, and they are sent on for subjects of this service only.",
+                path="agent",
+                hint=f"Send it to {url}.",
+            )
+        return Addressee(agent=agent_uri(entry), where="sent", entry=entry, url=url)
+
+    async def _tasks_url(self, entry: CatalogEntry) -> str | None:
+        """Where an agent says that it takes tasks, if that is not here."""
+        found = await self._registry.registrations((entry.id,))
+        try:
+            document = self._renderer.document(found[0], "adp", self._registry.clock.now()) if found else {}
+        except NotFound:
+            return None
+        url = document.get("endpoints", {}).get("tasks")
+        if not isinstance(url, str) or not url.startswith("https://"):
+            return None
+        return None if self._is_here(url, entry.domain) else url
+
+    def _is_here(self, url: str, domain: str | None) -> bool:
+        """By host and port: another service, or the agent itself, may listen on the same host or under the same domain."""
+        own, there = urlsplit(self._renderer.base_url), urlsplit(url)
+        ports = {_HTTPS_PORT, own.port or _HTTPS_PORT}
+        return there.hostname in (domain, self._renderer.host) and (there.port or _HTTPS_PORT) in ports
+
+    def owner_of(self, agent: str) -> str | None:
+        """Who registered an agent. Nobody but admin speaks for the service."""
+        if agent == self.own:
+            return "admin"
+        entry = find_agent(self._registry, agent)
+        return None if entry is None else entry.owner
+
+    def owned(self, principal: Principal, key: str) -> CatalogEntry:
+        return owned_agent(self._registry, principal, key)
+
+    def sent_as(self, request: Request, sender: Requester) -> str | None:
+        """The agent in whose name a task is sent (`?as=`): one of the caller's own that is served here, by its key."""
+        wanted = request.param("as")
+        if wanted is None:
+            return None
+        if sender.agent is not None:
+            raise Forbidden("An agent that signs sends in its own name.", path="as", hint="Leave it out.")
+        entry = owned_agent(self._registry, sender.principal, wanted, "as")
+        if entry.domain is None or not self._holds_key(entry.domain):
+            raise InvalidParameter(
+                f"{wanted[:80]!r} has no domain that is served here with its key.",
+                path="as",
+                hint="Make it so with `waypost host DOMAIN AGENT`, or sign with its key (--as AGENT --key FILE).",
+            )
+        return agent_uri(entry)
+
+    def domain(self, request: Request) -> str:
+        """The name under which a request came: a hosted agent's, else the service's."""
+        entry = self._hosted(request)
+        return entry.domain or self._renderer.host if entry is not None else self._renderer.host
+
+    def worked_for(self, request: Request, principal: Principal) -> str | None:
+        """The agent of the caller's whose tasks are asked for: by `?agent=`, or by the Host of one that is its own."""
+        wanted = request.param("agent")
+        if wanted is not None:
+            return agent_uri(self.owned(principal, wanted))
+        entry = self._hosted(request)
+        return agent_uri(entry) if entry is not None and may_change(principal, entry.owner) else None
+
+    def _hosted(self, request: Request) -> CatalogEntry | None:
+        host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
+        return self._registry.hosted(host) if host else None
+
+
+def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:
+    """P-5: https, a public address; a name is looked up when there is something to bring. Whoever only signs is anybody, and has
+    nothing brought but to its own domain: otherwise we would be an amplifier against others (THREATS S8)."""
+    if not isinstance(url, str):
+        raise InvalidDocument("The callback is an address.", path="$.callback", hint="Write https://….")
+    try:
+        outgoing.check(url, "webhook")
+    except (InvalidParameter, AddressDenied) as error:
+        raise type(error)(error.message, path="$.callback", hint=error.hint, details=error.details) from None
+    if sender.agent is None:
+        return
+    domain, host = sender.agent.removeprefix(AGENT_URI_PREFIX), urlsplit(url).hostname or ""
+    if host != domain and not host.endswith(f".{domain}"):
+        raise Forbidden(
+            "An agent that signs is told at its own domain.", path="$.callback", hint=f"Use https://{domain}/…."
+        )
+
+
+def find_agent(registry: Registry, key: str) -> CatalogEntry | None:
+    """By the domain that it is hosted under, by its id or by an alias."""
+    registry.catalog.expire(registry.clock.now())
+    hosted = registry.hosted(key.removeprefix(AGENT_URI_PREFIX)) if key.startswith(AGENT_URI_PREFIX) else None
+    return hosted or registry.catalog.find(registry.catalog.resolve(key) or key)
+
+
+def owned_agent(registry: Registry, principal: Principal, key: str, path: str = "$.agent") -> CatalogEntry:
+    """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
+    entry = find_agent(registry, key)
+    if entry is None or not may_see(principal, entry.scopes):
+        raise no_such_agent(key, path)
+    if not may_change(principal, entry.owner):
+        raise NotOwner("This agent belongs to another subject.", path=path, hint="Only its owner may do this.")
+    return entry
+
+
+def agent_uri(entry: CatalogEntry) -> str:
+    return f"{AGENT_URI_PREFIX}{entry.domain}" if entry.domain else entry.id

@@ -1,0 +1,259 @@
+"""The JSON of swarms, as JSON Schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waypost import limits
+from waypost.errors import Forbidden, InvalidDocument, InvalidParameter
+from waypost.messaging.request_signatures import parse_agent_uri
+from waypost.messaging.swarms import JoinRequest, SwarmStore, members_json, parse_role, swarm_json
+from waypost.model.json import JsonObject, parse_object
+from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.server.api.adp.requesters import Requester, Requesters, check_callback
+from waypost.server.http.asgi import AnyResponse, json_response
+from waypost.server.http.request_params import read_limit
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+
+_TIME: Schema = {"type": "string", "format": "date-time"}
+
+_URI: Schema = {"type": "string", "description": "an Agent URI, like agent:alice.example.com"}
+
+_ROLE: Schema = {"type": "string", "maxLength": limits.SWARM_ROLE_CHARS, "default": "participant"}
+
+
+def _object(required: list[str], **properties: Schema) -> Schema:
+    return {"type": "object", "required": required, "properties": properties}
+
+
+_MEMBER = _object(["agent", "role", "joined"], agent=_URI, role=_TEXT, joined=_TIME)
+
+_MEMBERS: Schema = {"type": "array", "items": _MEMBER}
+
+JOIN_SCHEMA = _object(
+    ["agent", "task"],
+    agent=_URI,
+    task={"type": "string", "maxLength": limits.TASK_NAME_CHARS},
+    role=_ROLE,
+    callback={"type": "string", "format": "uri", "description": "https; what is told to all is brought there, signed"},
+)
+
+JOINED_SCHEMA = _object(
+    ["swarmId", "agent", "role", "members"], swarmId=_TEXT, agent=_URI, role=_TEXT, members=_MEMBERS
+)
+
+LEAVE_SCHEMA = _object(["agent"], agent=_URI)
+
+SWARM_SCHEMA = _object(
+    ["swarmId", "host", "task", "members"],
+    swarmId=_TEXT,
+    host=_TEXT,
+    task=_TEXT,
+    created=_TIME,
+    messages={"type": "integer"},
+    members=_MEMBERS,
+)
+
+SWARM_LIST_SCHEMA = _object(["swarms"], swarms={"type": "array", "items": SWARM_SCHEMA})
+
+BROADCAST_SCHEMA = _object(
+    ["agent", "content"],
+    agent=_URI,
+    content={"type": "string", "description": f"at most {limits.SWARM_MESSAGE_BYTES} bytes"},
+    contentType=_TEXT,
+)
+
+MESSAGE_SCHEMA = _object(
+    ["swarmId", "messageId", "number", "from", "content"],
+    swarmId=_TEXT,
+    messageId=_TEXT,
+    number={"type": "integer"},
+    task=_TEXT,
+    content=_TEXT,
+    contentType=_TEXT,
+    at=_TIME,
+    **{"from": _URI},
+)
+
+MESSAGE_LIST_SCHEMA = _object(["messages"], messages={"type": "array", "items": MESSAGE_SCHEMA})
+
+
+# ---- Swarms on the wire: `POST /agent/swarm/join` (ADP-47, P-5), and paths of our own to leave, to look and to tell all.
+
+_NOT_STORED = (b"cache-control", b"no-store")
+
+_AGENT_PARAMETER = ParameterSpec(
+    name="agent", description="the agent that the swarm is of; without it the one of Host, else the service"
+)
+
+_TEXT_MEDIA_TYPE = "text/plain"
+
+
+class SwarmApi:
+    def __init__(self, swarms: SwarmStore, senders: Requesters, outgoing: Outgoing) -> None:
+        self._swarms = swarms
+        self._senders = senders
+        self._outgoing = outgoing
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST",
+                path="/agent/swarm/join",
+                operation="join_swarm",
+                handler=self.join,
+                summary="Bring an agent into the swarm of a task",
+                parameters=(_AGENT_PARAMETER,),
+                body=BodySpec(schema=JOIN_SCHEMA),
+                answers={200: BodySpec(schema=JOINED_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="GET",
+                path="/agent/swarm",
+                operation="list_swarms",
+                handler=self.list,
+                summary="The swarms that you brought agents into",
+                answers={200: BodySpec(schema=SWARM_LIST_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="GET",
+                path="/agent/swarm/{id}",
+                operation="swarm_members",
+                handler=self.show,
+                summary="A swarm and its members, for those who are in it",
+                answers={200: BodySpec(schema=SWARM_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="POST",
+                path="/agent/swarm/{id}:leave",
+                operation="leave_swarm",
+                handler=self.leave,
+                summary="Take an agent out of a swarm",
+                body=BodySpec(schema=LEAVE_SCHEMA),
+                answers={200: BodySpec(schema=SWARM_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="POST",
+                path="/agent/swarm/{id}:broadcast",
+                operation="broadcast",
+                handler=self.broadcast,
+                summary="Tell all members of a swarm",
+                body=BodySpec(schema=BROADCAST_SCHEMA),
+                answers={200: BodySpec(schema=MESSAGE_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="GET",
+                path="/agent/swarm/{id}:messages",
+                operation="swarm_messages",
+                handler=self.messages,
+                summary="What was told in a swarm",
+                parameters=(
+                    ParameterSpec(
+                        name="after", schema={"type": "integer"}, description="the number of the last one seen"
+                    ),
+                    ParameterSpec(name="limit", schema={"type": "integer"}),
+                ),
+                answers={200: BodySpec(schema=MESSAGE_LIST_SCHEMA)},
+                signed=True,
+            ),
+        ]
+
+    async def join(self, call: RequestContext) -> AnyResponse:
+        sender, asked = await self._asked(call)
+        agent = parse_agent_uri(asked.get("agent"), "$.agent")
+        task = _parse_text(asked, "task", limits.TASK_NAME_CHARS)
+        host = self._senders.host(call.request, sender)
+        self._require_speaker(sender, agent)
+        callback = asked.get("callback")
+        if callback is not None:
+            check_callback(self._outgoing, sender, callback)
+        joining = JoinRequest(
+            host=host,
+            task=task,
+            agent=agent,
+            role=parse_role(asked.get("role")),
+            by=sender.name,
+            callback=callback,
+            leads=self._leads(sender, host),
+        )
+        swarm = await self._swarms.join(joining)
+        answer = {"swarmId": swarm.id, "agent": agent, "role": joining.role, "members": members_json(swarm.members)}
+        return json_response(answer, headers=[_NOT_STORED])
+
+    async def list(self, call: RequestContext) -> AnyResponse:
+        sender, _ = await self._asked(call)
+        found = [swarm_json(swarm) for swarm in await self._swarms.of(sender.name)]
+        return json_response({"swarms": found}, headers=[_NOT_STORED])
+
+    async def show(self, call: RequestContext) -> AnyResponse:
+        sender, _ = await self._asked(call)
+        swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
+        return json_response(swarm_json(swarm), headers=[_NOT_STORED])
+
+    async def leave(self, call: RequestContext) -> AnyResponse:
+        sender, asked = await self._asked(call)
+        agent = parse_agent_uri(asked.get("agent"), "$.agent")
+        swarm = await self._swarms.leave(call.id, agent, sender.name, leads=await self._leads_in(sender, call.id))
+        return json_response(swarm_json(swarm), headers=[_NOT_STORED])
+
+    async def broadcast(self, call: RequestContext) -> AnyResponse:
+        sender, asked = await self._asked(call)
+        agent = parse_agent_uri(asked.get("agent"), "$.agent")
+        content = _parse_text(asked, "content", limits.SWARM_MESSAGE_BYTES)
+        kind = _parse_text(asked, "contentType", 64) if "contentType" in asked else _TEXT_MEDIA_TYPE
+        message = await self._swarms.broadcast(call.id, (agent, sender.name), content, kind)
+        return json_response(message, headers=[_NOT_STORED])
+
+    async def messages(self, call: RequestContext) -> AnyResponse:
+        sender, _ = await self._asked(call)
+        after = call.request.param("after", "0") or "0"
+        if not after.isascii() or not after.isdigit() or len(after) > 12:
+            raise InvalidParameter("after is the number of a message.", path="after", hint="Begin with 0.")
+        swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
+        found = await self._swarms.messages(swarm.id, int(after), read_limit(call.request))
+        return json_response({"messages": found}, headers=[_NOT_STORED])
+
+    # --- Who speaks ------------------------------------------------------------------------------
+
+    async def _asked(self, call: RequestContext) -> tuple[Requester, JsonObject]:
+        most = 2 * limits.SWARM_MESSAGE_BYTES
+        body = await call.request.body(most)
+        sender = await self._senders.sender(call, body)
+        return sender, parse_object(body, max_bytes=most) if call.request.method == "POST" else {}
+
+    def _require_speaker(self, sender: Requester, agent: str) -> None:
+        """An agent that signs speaks for itself; a subject for its own agents, and for those that nobody registered here."""
+        if sender.agent is not None:
+            may = sender.agent == agent
+        else:
+            owner = self._senders.owner_of(agent)
+            may = sender.principal.is_admin or owner is None or owner == sender.principal.subject
+        if not may:
+            raise Forbidden("You do not speak for this agent.", path="$.agent", hint="Join with an agent of yours.")
+
+    def _leads(self, sender: Requester, host: str) -> bool:
+        if sender.agent is not None:
+            return sender.agent == host
+        return sender.principal.is_admin or self._senders.owner_of(host) == sender.principal.subject
+
+    async def _leads_in(self, sender: Requester, swarm_id: str) -> bool:
+        host = await self._swarms.host_of(swarm_id)
+        return host is not None and self._leads(sender, host)
+
+
+def _parse_text(asked: JsonObject, name: str, most: int) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str) or not value or len(value.encode("utf-8", "replace")) > most:
+        raise InvalidDocument(f"{name} is a text of 1 to {most} bytes.", path=f"$.{name}", hint="Send a string.")
+    if name == "task" and not value.isprintable():
+        raise InvalidDocument("A task has a printable name.", path="$.task", hint="Leave out control characters.")
+    return value

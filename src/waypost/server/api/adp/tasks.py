@@ -1,0 +1,445 @@
+"""The JSON of tasks, swarms and invitations, as JSON Schemas: what the API description shows and tests hold answers against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from waypost import limits
+from waypost.errors import Conflict, InvalidDocument, InvalidParameter, InvalidRequest, Unauthorized
+from waypost.messaging.callbacks import parse_task_input
+from waypost.messaging.request_signatures import (
+    SIGNATURE_HEADER,
+    RequestVerifier,
+    parse_agent_uri,
+    parse_signature_headers,
+)
+from waypost.messaging.tasks import (
+    TASK_STATUSES,
+    NewTask,
+    Task,
+    TaskStore,
+    leased_task_json,
+    parse_task_outcome,
+    parse_task_request,
+    queue_name,
+    queued_task_json,
+    sender_status_json,
+    task_status_json,
+    unknown_task_error,
+)
+from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
+from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
+from waypost.registry.ports import OutboundSender as Outgoing
+from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
+from waypost.server.api.profile.api import ProfileApi
+from waypost.server.http.asgi import AnyResponse, Response, json_response
+from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
+from waypost.server.http.request_params import read_limit
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+from waypost.trust.policy import require_scope
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+
+_TIME: Schema = {"type": "string", "format": "date-time"}
+
+_AGENT_URI: Schema = {"type": "string", "description": "an Agent URI, like agent:alice.example.com"}
+
+_INTEGER: Schema = {"type": "integer"}
+
+
+def _object(required: list[str], **properties: Schema) -> Schema:
+    return {"type": "object", "required": required, "properties": properties}
+
+
+TASK_SCHEMA = _object(
+    ["task"],
+    task={"type": "string", "minLength": 1, "maxLength": limits.TASK_NAME_CHARS},
+    input={},
+    callback={"type": "string", "format": "uri", "description": "https; the result is brought there, signed"},
+    ttl_seconds={
+        "type": "integer",
+        "minimum": limits.TASK_TTL_MIN_SECONDS,
+        "maximum": limits.TASK_TTL_MAX_SECONDS,
+        "default": limits.TASK_TTL_SECONDS,
+    },
+)
+
+ACCEPTED_SCHEMA = _object(
+    ["taskId", "status", "statusUrl"], taskId=_TEXT, status={"enum": list(TASK_STATUSES)}, statusUrl=_TEXT
+)
+
+TASK_STATUS_SCHEMA = _object(
+    ["taskId", "status", "updated"],
+    taskId=_TEXT,
+    status={"enum": list(TASK_STATUSES)},
+    updated=_TIME,
+    result={},
+    error=_object(["code", "message"], code=_TEXT, message=_TEXT),
+    task=_TEXT,
+    agent=_TEXT,
+    expires=_TIME,
+    callback=_object(["url", "state"], url=_TEXT, state={"enum": ["pending", "delivered", "failed"]}),
+)
+
+TASK_LIST_SCHEMA = _object(["tasks"], tasks={"type": "array", "items": TASK_STATUS_SCHEMA})
+
+TAKE_SCHEMA = _object(
+    ["agent"],
+    agent=_TEXT,
+    limit={"type": "integer", "minimum": 1, "maximum": limits.TASKS_TAKEN, "default": 1},
+    lease_seconds={
+        "type": "integer",
+        "minimum": limits.TASK_LEASE_MIN_SECONDS,
+        "maximum": limits.TASK_LEASE_MAX_SECONDS,
+        "default": limits.TASK_LEASE_SECONDS,
+    },
+    wait_seconds={"type": "integer", "minimum": 0, "maximum": limits.TASK_WAIT_SECONDS, "default": 0},
+)
+
+WORK_SCHEMA = _object(
+    ["taskId", "status", "task", "input", "lease"],
+    **TASK_STATUS_SCHEMA["properties"],
+    input={},
+    lease=_TEXT,
+    leaseUntil=_TIME,
+    **{"from": _TEXT},
+)
+
+WORK_LIST_SCHEMA = _object(["tasks"], tasks={"type": "array", "items": WORK_SCHEMA})
+
+REPORT_SCHEMA = _object(
+    ["lease", "status"],
+    lease=_TEXT,
+    status={"enum": ["running", "succeeded", "failed", "cancelled"]},
+    result={},
+    error=_object([], code=_TEXT, message=_TEXT),
+    lease_seconds=_INTEGER,
+)
+
+WEBHOOK_SCHEMA = _object(
+    ["taskId", "status"],
+    taskId=_TEXT,
+    status={"enum": list(TASK_STATUSES)},
+    result={},
+    error=_object([], code=_TEXT, message=_TEXT),
+    updated=_TIME,
+)
+
+
+# ---- The tasks that the service does itself: `discover` and `echo` (SURFACE: the service is an agent too).
+
+SERVICE_TASK_NAMES = ("discover", "echo")
+
+
+class ServiceTasks:
+    def __init__(self, profile: ProfileApi) -> None:
+        self._profile = profile
+
+    def check(self, name: str, principal: Principal) -> None:
+        """Refuse at once what could only fail."""
+        if name not in SERVICE_TASK_NAMES:
+            raise InvalidParameter(
+                f"The service has no task {name[:64]!r}.",
+                path="$.task",
+                hint=f"It does {' and '.join(SERVICE_TASK_NAMES)}.",
+            )
+        if name == "discover" and not principal.is_anonymous:
+            require_scope(principal, SCOPE_READ)
+
+    async def execute(self, task: Task) -> bytes:
+        if task.name == "echo":
+            return task.input
+        request = parse_task_input(task)
+        if not isinstance(request, dict):
+            raise InvalidRequest(
+                f"The input is a Discovery Request, not {kind_of(request)}.",
+                path="$.input",
+                hint='Send {"query": "…"}.',
+            )
+        return await self._profile.found(request, _task_principal(task), task.id)
+
+
+def _task_principal(task: Task) -> Principal:
+    """Those that the task was sent with. An agent that signed sees what everybody sees."""
+    if task.subject is None:
+        return ANONYMOUS
+    return Principal(subject=task.subject, scopes=frozenset(task.scopes), via="task")
+
+
+# ---- Tasks on the wire (adp.md §7, P-5): send, ask, cancel; take and report, for the owner of an agent; results that come in.
+#
+# `DELETE /agent/tasks/{id}` cancels. `POST /agent/tasks:take` and `:report` are how an agent works that answers no requests itself.
+
+_JSON = b"application/json"
+
+_NOT_STORED = (b"cache-control", b"no-store")
+
+_PRIVATE = (b"cache-control", b"private, no-cache")
+
+_AGENT_PARAMETER = ParameterSpec(
+    name="agent", description="the agent that is to do it; without it the one of Host, else the service"
+)
+
+_AS_PARAMETER = ParameterSpec(name="as", description="an agent of yours, hosted here, in whose name it is sent")
+
+
+class TaskApi:
+    def __init__(
+        self,
+        tasks: TaskStore,
+        senders: Requesters,
+        own: ServiceTasks,
+        signatures: RequestVerifier,
+        outgoing: Outgoing,
+        origin_of: Callable[[str], str],
+    ) -> None:
+        """`origin_of`: where a domain that is served here is reached."""
+        self._tasks = tasks
+        self._senders = senders
+        self._own = own
+        self._signatures = signatures
+        self._outgoing = outgoing
+        self._origin_of = origin_of
+
+    def routes(self) -> list[Route]:
+        return [*self._sender_routes(), *self._worker_routes()]
+
+    def _sender_routes(self) -> list[Route]:
+        """For who gives a task, and asks how it goes."""
+        return [
+            Route(
+                method="POST",
+                path="/agent/tasks",
+                operation="send_task",
+                handler=self.send,
+                summary="Give an agent a task",
+                parameters=(_AGENT_PARAMETER, _AS_PARAMETER, ParameterSpec(name="Idempotency-Key", place="header")),
+                body=BodySpec(schema=TASK_SCHEMA),
+                answers={202: BodySpec(schema=ACCEPTED_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="GET",
+                path="/agent/tasks/{id}",
+                operation="task_status",
+                handler=self.status,
+                summary="How a task goes, and its result",
+                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="DELETE",
+                path="/agent/tasks/{id}",
+                operation="cancel_task",
+                handler=self.cancel,
+                summary="Cancel a task",
+                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                signed=True,
+            ),
+            Route(
+                method="GET",
+                path="/agent/tasks",
+                operation="list_tasks",
+                handler=self.list,
+                summary="Tasks that are not done: those that you sent, or those of an agent of yours",
+                parameters=(
+                    ParameterSpec(name="agent", description="an agent of yours"),
+                    ParameterSpec(name="status", schema={"enum": ["accepted", "running"]}),
+                    ParameterSpec(name="limit", schema={"type": "integer"}),
+                ),
+                answers={200: BodySpec(schema=TASK_LIST_SCHEMA)},
+            ),
+        ]
+
+    def _worker_routes(self) -> list[Route]:
+        """For who does the work, here or elsewhere."""
+        return [
+            Route(
+                method="POST",
+                path="/agent/tasks:take",
+                operation="take_tasks",
+                handler=self.take,
+                summary="Take tasks of an agent of yours, to work on them",
+                body=BodySpec(schema=TAKE_SCHEMA),
+                answers={200: BodySpec(schema=WORK_LIST_SCHEMA)},
+            ),
+            Route(
+                method="POST",
+                path="/agent/tasks/{id}:report",
+                operation="report_task",
+                handler=self.report,
+                summary="Say that a task which you took goes on, or how it ended",
+                body=BodySpec(schema=REPORT_SCHEMA),
+                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+            ),
+            Route(
+                method="POST",
+                path="/agent/webhook",
+                operation="task_result",
+                handler=self.webhook,
+                summary="Take the signed result of a task that this service sent",
+                body=BodySpec(schema=WEBHOOK_SCHEMA),
+                answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
+                signed=True,
+            ),
+        ]
+
+    # --- Sending ---------------------------------------------------------------------------------
+
+    async def send(self, call: RequestContext) -> AnyResponse:
+        body = await call.request.body(limits.TASK_BYTES)
+        sender = await self._senders.sender(call, body)
+        asked = parse_task_request(parse_object(body, max_bytes=limits.TASK_BYTES))
+        addressee = await self._senders.addressee(call.request, sender)
+        sent_as = self._senders.sent_as(call.request, sender)
+        if addressee.where == "own":
+            self._own.check(asked.name, sender.principal)
+        if asked.callback is not None:
+            check_callback(self._outgoing, sender, asked.callback)
+        new = NewTask(
+            agent=addressee.agent,
+            where=addressee.where,
+            url=addressee.url,
+            name=asked.name,
+            input=asked.input,
+            caller=sender.name,
+            scopes=tuple(sorted(sender.principal.scopes)),
+            callback=asked.callback,
+            ttl_seconds=asked.ttl_seconds,
+            idempotency_key=call.request.header(b"idempotency-key"),
+            sender=sent_as,
+        )
+        task, _ = await self._tasks.accept(new)
+        return self._accepted(task, self._senders.domain(call.request))
+
+    def _accepted(self, task: Task, domain: str) -> AnyResponse:
+        """The status is asked for where the task was sent: elsewhere nobody would believe the address."""
+        path = f"/agent/tasks/{task.id}"
+        answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._origin_of(domain)}{path}"}
+        return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
+
+    # --- Asking ----------------------------------------------------------------------------------
+
+    async def status(self, call: RequestContext) -> AnyResponse:
+        """Asked again and again, so it is told only when it changed. Its time tells that once nothing more can change."""
+        _, task = await self._own_task(call)
+        told = sender_status_json(task)
+        settled = task.is_done and "callback" not in told
+        body = dump_json(told)
+        etag = strong_etag(body, _JSON)
+        headers = [(b"etag", etag.encode()), (b"last-modified", format_http_date(task.updated_at)), _PRIVATE]
+        if is_not_modified(call.request, etag, task.updated_at if settled else None):
+            return Response(304, headers=headers)
+        return Response(200, body, headers=headers)
+
+    async def cancel(self, call: RequestContext) -> AnyResponse:
+        _, task = await self._own_task(call)
+        return json_response(sender_status_json(await self._tasks.cancel(task.id)), headers=[_NOT_STORED])
+
+    async def _own_task(self, call: RequestContext) -> tuple[Requester, Task]:
+        """The task, for who sent it, for the owner of the agent that does it, and for admin."""
+        sender = await self._senders.sender(call, await call.request.body(limits.REQUEST_BYTES))
+        task = await self._tasks.get(call.id)
+        if sender.name != task.caller and not sender.principal.is_admin and not self._is_owner(sender, task):
+            raise unknown_task_error(call.id)
+        return sender, task
+
+    def _is_owner(self, sender: Requester, task: Task) -> bool:
+        owner = self._senders.owner_of(task.agent) if task.where != "own" else None
+        return owner is not None and sender.agent is None and owner == sender.principal.subject
+
+    async def list(self, call: RequestContext) -> AnyResponse:
+        limit = read_limit(call.request)
+        status = call.request.param("status")
+        if status is not None and status not in TASK_STATUSES:
+            raise InvalidParameter(f"{status[:40]!r} is not a status.", path="status", hint="Use accepted or running.")
+        agent = self._senders.worked_for(call.request, call.principal)
+        if agent is not None:
+            found, shown = self._tasks.waiting(queue_name(agent)), queued_task_json
+        else:
+            found, shown = self._tasks.of_caller(Requester(principal=call.principal).name), sender_status_json
+        chosen: list[JsonObject] = []
+        async for task in found:
+            if len(chosen) == limit:
+                break
+            if status is None or task.status == status:
+                chosen.append(shown(task))
+        return json_response({"tasks": chosen}, headers=[_NOT_STORED])
+
+    # --- Working ---------------------------------------------------------------------------------
+
+    async def take(self, call: RequestContext) -> AnyResponse:
+        """Without a task that waits, the answer waits too, if it was asked to."""
+        asked = parse_object(await call.request.body(limits.REQUEST_BYTES))
+        agent = asked.get("agent")
+        if not isinstance(agent, str):
+            raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name an agent of yours.")
+        queue = queue_name(agent_uri(self._senders.owned(call.principal, agent)))
+        limit = _parse_integer(asked, "limit", 1, 1, limits.TASKS_TAKEN)
+        lease = _parse_lease(asked)
+        wait = _parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
+        taken = await self._tasks.take(queue, limit, lease)
+        if not taken and wait and await self._tasks.arrival(queue, wait):
+            taken = await self._tasks.take(queue, limit, lease)
+        return json_response({"tasks": [leased_task_json(task) for task in taken]}, headers=[_NOT_STORED])
+
+    async def report(self, call: RequestContext) -> AnyResponse:
+        asked = parse_object(
+            await call.request.body(2 * limits.TASK_RESULT_BYTES), max_bytes=2 * limits.TASK_RESULT_BYTES
+        )
+        task = await self._tasks.get(call.id)
+        owner = self._senders.owner_of(task.agent)
+        if not call.principal.is_admin and (owner is None or owner != call.principal.subject):
+            raise unknown_task_error(call.id)
+        lease = asked.get("lease")
+        if not isinstance(lease, str):
+            raise InvalidDocument("Which lease?", path="$.lease", hint="Send the one that came with the task.")
+        task = await self._tasks.report(call.id, lease, parse_task_outcome(asked), _parse_lease(asked))
+        return json_response(queued_task_json(task), headers=[_NOT_STORED])
+
+    # --- Results from elsewhere ------------------------------------------------------------------
+
+    async def webhook(self, call: RequestContext) -> AnyResponse:
+        """Only the agent that a task was sent to ends it. Whether there is such a task is looked at before anybody is asked
+        for a key: a stranger makes us ask nobody."""
+        body = await call.request.body(2 * limits.TASK_RESULT_BYTES)
+        signed = parse_signature_headers(call.request.header)
+        if signed is None:
+            raise Unauthorized(
+                "A result is signed by the agent that it comes from.",
+                path=SIGNATURE_HEADER,
+                hint="Send the headers of P-5.",
+            )
+        document = parse_object(body, max_bytes=2 * limits.TASK_RESULT_BYTES)
+        task_id = document.get("taskId")
+        if not isinstance(task_id, str):
+            raise InvalidDocument("Of which task?", path="$.taskId", hint="Send the id that was given for it.")
+        task = await self._tasks.sent_as(parse_agent_uri(signed.agent, "ADP-Agent"), task_id)
+        await self._signatures.check_result(signed, task_id, task.sender or self._senders.own, body)
+        return json_response(task_status_json(await self._ended(task, document)), headers=[_NOT_STORED])
+
+    async def _ended(self, task: Task, document: JsonObject) -> Task:
+        outcome = parse_task_outcome(document)
+        if task.is_done or outcome.status == "running":
+            return task
+        try:
+            return await self._tasks.end(task.id, outcome)
+        except Conflict:  # it came twice at once
+            return await self._tasks.get(task.id)
+
+
+def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most: int) -> int:
+    value: Any = asked.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidParameter(
+            f"{name} is a whole number from {least} to {most}.", path=f"$.{name}", hint=f"Leave it out for {default}."
+        )
+    return value
+
+
+def _parse_lease(asked: JsonObject) -> int:
+    least, most = limits.TASK_LEASE_MIN_SECONDS, limits.TASK_LEASE_MAX_SECONDS
+    return _parse_integer(asked, "lease_seconds", limits.TASK_LEASE_SECONDS, least, most)

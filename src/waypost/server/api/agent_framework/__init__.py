@@ -1,0 +1,1 @@
+"""TODO-PACKAGE waypost.server.api.agent_framework"""

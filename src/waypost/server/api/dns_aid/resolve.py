@@ -1,0 +1,233 @@
+"""From a domain name to an agent, on the service's own face. It makes the service ask others, so it costs a caller as much as
+fifty reads, and whoever is not an admin cannot map a network by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidParameter
+from waypost.model.principal import Principal
+from waypost.model.resolution import DEPTHS, VERIFIED_LEVELS, Depth, OrganisationIndex, Resolution, ResolutionStep
+from waypost.model.verdict import Verdict
+from waypost.server.api.rest.imports import refuse_fetch_loops
+from waypost.server.auth.rate_limits import RateLimits
+from waypost.server.http.asgi import AnyResponse, json_response
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+
+if TYPE_CHECKING:
+    from waypost.domains.organisation_index import OrganisationReader
+    from waypost.domains.resolver import DomainResolver
+
+# What is told apart only for admins: it says something of a network, not of an agent (S1, S9).
+_NETWORK_REASONS: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
+_UNREACHABLE_TEXT: Final = "the server could not be reached"
+_STATE: Final = {"enum": ["passed", "failed", "unknown", "not_checked"]}
+_TEXT: Final = {"type": "string"}
+RESOLUTION_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["name", "domain", "agent", "outcome", "level", "verdicts", "steps", "cost", "at"],
+    "properties": {
+        "name": _TEXT,
+        "domain": _TEXT,
+        "agent": _TEXT,
+        "outcome": {"enum": ["resolved", "not_found", "failed"]},
+        "level": {"enum": ["unverified", *VERIFIED_LEVELS]},
+        "how": {"enum": ["svcb", "https", "txt", "aid", "well-known", "url", None]},
+        "reason": _TEXT,
+        "code": _TEXT,
+        "dnssec": {"enum": ["secure", "insecure", "bogus", "indeterminate"]},
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["check", "state"],
+                "properties": {"check": {"enum": list(VERIFIED_LEVELS)}, "state": _STATE, "reason": _TEXT},
+            },
+        },
+        "endpoints": {"type": "array", "items": {"type": "object", "required": ["host", "port"]}},
+        "document": {"type": ["object", "null"]},
+        "documents": {"type": "array", "items": {"type": "object"}},
+        "capabilities": {"type": "array", "items": _TEXT},
+        "key": {"type": ["object", "null"]},
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "state"],
+                "properties": {"name": _TEXT, "state": _STATE, "reason": _TEXT, "code": _TEXT},
+            },
+        },
+        "warnings": {"type": "array", "items": _TEXT},
+        "ttl_seconds": {"type": "integer"},
+        "cost": {"type": "object"},
+        "at": {"type": "string", "format": "date-time"},
+        "remembered": {"type": "boolean"},
+    },
+}
+
+
+ORGANISATION_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["domain", "outcome", "entries", "steps", "at"],
+    "properties": {
+        "domain": _TEXT,
+        "outcome": {"enum": ["resolved", "not_found", "failed"]},
+        "entries": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "via"],
+                "properties": {"name": _TEXT, "domain": _TEXT, "url": _TEXT, "protocol": _TEXT, "via": _TEXT},
+            },
+        },
+        "reason": _TEXT,
+        "code": _TEXT,
+        "dnssec": RESOLUTION_SCHEMA["properties"]["dnssec"],
+        "steps": RESOLUTION_SCHEMA["properties"]["steps"],
+        "warnings": {"type": "array", "items": _TEXT},
+        "cost": {"type": "object"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+AnswerT = TypeVar("AnswerT", Resolution, OrganisationIndex)
+
+
+class ResolveApi:
+    """`rates` is given when the service is put together."""
+
+    def __init__(
+        self,
+        resolver: DomainResolver,
+        organisations: OrganisationReader,
+        *,
+        discreet_seconds: float = limits.DESCRIPTOR_SECONDS,
+    ) -> None:
+        self._resolver = resolver
+        self._organisations = organisations
+        self.discreet_seconds = discreet_seconds
+        self.rates: RateLimits | None = None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/resolve",
+                operation="resolve",
+                handler=self.resolve,
+                summary="From a domain name to an agent, and how far that is proven",
+                parameters=(
+                    ParameterSpec(
+                        name="name",
+                        required=True,
+                        schema={"type": "string", "maxLength": limits.FETCH_URL_CHARS},
+                        description="a domain, an agent URI, or the https address of a document",
+                    ),
+                    ParameterSpec(
+                        name="until",
+                        schema={"enum": list(DEPTHS), "default": "key"},
+                        description="how far to ask: the DNS, the document, the key",
+                    ),
+                    ParameterSpec(
+                        name="fresh", schema={"enum": ["true", "false"]}, description="ask anew, whatever is remembered"
+                    ),
+                ),
+                answers={200: BodySpec(schema=RESOLUTION_SCHEMA)},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/organisation",
+                operation="organisation",
+                handler=self.organisation,
+                summary="The agents that an organisation lists in its DNS",
+                parameters=(
+                    ParameterSpec(
+                        name="name",
+                        required=True,
+                        schema={"type": "string", "maxLength": 253},
+                        description="the domain of the organisation",
+                    ),
+                ),
+                answers={200: BodySpec(schema=ORGANISATION_SCHEMA)},
+            ),
+        ]
+
+    async def resolve(self, call: RequestContext) -> AnyResponse:
+        name = self._asked(call)
+        began = time.monotonic()
+        depth, fresh = (
+            _read_depth(call.request.param("until", "key")),
+            _read_fresh(call.request.param("fresh", "false")),
+        )
+        self._charge(call)
+        found = await self._resolver.resolve(name, depth, fresh=fresh)
+        return _answer(await self._discreet(call.principal, found, began))
+
+    async def organisation(self, call: RequestContext) -> AnyResponse:
+        name = self._asked(call)
+        began = time.monotonic()
+        self._charge(call)
+        index = await self._organisations.read(name)
+        return _answer(await self._discreet(call.principal, index.told, began))
+
+    def _asked(self, call: RequestContext) -> str:
+        refuse_fetch_loops(call.request)
+        name = call.request.param("name")
+        if not name:
+            raise InvalidParameter("name is missing.", path="name", hint="Name a domain, like alice.example.com.")
+        return name
+
+    def _charge(self, call: RequestContext) -> None:
+        if self.rates is not None:
+            self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
+
+    async def _discreet(self, principal: Principal, found: AnswerT, began: float) -> AnswerT:
+        """Closed, denied and missing look alike, and are told equally late."""
+        if principal.is_admin or all(step.code not in _NETWORK_REASONS for step in found.steps):
+            return found
+        await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
+        veiled = msgspec.structs.replace(
+            found,
+            steps=tuple(map(_redact_step, found.steps)),
+            cost=msgspec.structs.replace(found.cost, took_ms=0.0),
+            code="unreachable" if found.code in _NETWORK_REASONS else found.code,
+            reason=_UNREACHABLE_TEXT if found.code in _NETWORK_REASONS else found.reason,
+        )
+        if isinstance(veiled, Resolution):
+            return msgspec.structs.replace(veiled, verdicts=tuple(map(_redact_verdict, veiled.verdicts)))
+        return veiled
+
+
+def _answer(told: Resolution | OrganisationIndex) -> AnyResponse:
+    headers = [(b"cache-control", b"no-store"), (b"vary", b"Authorization")]
+    return json_response(msgspec.to_builtins(told), headers=headers)
+
+
+def _redact_verdict(verdict: Verdict) -> Verdict:
+    if verdict.evidence.get("code") not in _NETWORK_REASONS:
+        return verdict
+    return msgspec.structs.replace(verdict, state="unknown", reason=_UNREACHABLE_TEXT, evidence={})
+
+
+def _redact_step(step: ResolutionStep) -> ResolutionStep:
+    if step.code not in _NETWORK_REASONS:
+        return step
+    return msgspec.structs.replace(step, state="unknown", code="unreachable", reason=_UNREACHABLE_TEXT, took_ms=0.0)
+
+
+def _read_depth(text: str | None) -> Depth:
+    found = next((depth for depth in DEPTHS if depth == text), None)
+    if found is None:
+        raise InvalidParameter("until is no depth.", path="until", hint=f"Use one of {', '.join(DEPTHS)}.")
+    return found
+
+
+def _read_fresh(text: str | None) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidParameter("fresh must be true or false.", path="fresh")
+    return text == "true"

@@ -1,0 +1,353 @@
+"""What a zone should hold for an agent, as an operation: from the registration, its documents and the certificate in use to
+the records. Nothing is looked up in the DNS here."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from waypost import limits
+from waypost.domains.zone import (
+    DEFAULT_PORT,
+    PLAIN_FORMATS,
+    ZONE_FORMATS,
+    ExtraProtocol,
+    ZoneIndexEntry,
+    ZonePlan,
+    format_zone,
+    make_zone,
+    record_rows,
+)
+from waypost.errors import Conflict, InvalidParameter, NotFound
+from waypost.lazy import x509
+from waypost.model.json import JsonObject, parse_object
+from waypost.model.names import domain_of, parse_domain
+from waypost.model.principal import PUBLIC, Principal
+from waypost.model.record import AgentRecord
+from waypost.model.registration import Registration
+from waypost.protocols.dns_aid.tlsa import DANE_EE, SHA256, SPKI, TlsaRecord, tlsa_of
+from waypost.protocols.dns_rdata import is_hostname
+from waypost.registry.registry import Registry
+from waypost.server.hosted_agents.documents import (
+    CAPABILITIES_PATH,
+    DIGEST_PARAMETER,
+    PROVIDED_CAPABILITIES_PATH,
+    PROVIDED_PATH,
+    WELL_KNOWN_PATH,
+    DocumentLocation,
+    HostedDocuments,
+)
+from waypost.server.http.asgi import AnyResponse, Request, json_response
+from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
+
+CertificateSource = Callable[[], bytes | None]  # DER of the one that this service shows, if it has one
+_PREFIX = "/.well-known/"
+_TEXT: dict[str, Any] = {"type": "string"}
+_FURTHER_PROTOCOLS = ("mcp",)  # agent protocols with a record of their own; ADP's is the first one
+ZONE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "domain", "format", "text", "records", "warnings"],
+    "properties": {
+        "id": _TEXT,
+        "domain": _TEXT,
+        "format": {"enum": list(ZONE_FORMATS)},
+        "text": {"type": "string", "description": "the zone in that format"},
+        "records": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "type", "ttl", "data"],
+                "properties": {**dict.fromkeys(("name", "type", "data"), _TEXT), "ttl": {"type": "integer"}},
+            },
+        },
+        "warnings": {"type": "array", "items": _TEXT},
+    },
+}
+
+
+class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for beside the agent."""
+
+    form: str = "bind"
+    target: str | None = None
+    port: int | None = None
+    ttl: int = 3600
+    organisation: str | None = None
+    addresses: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()  # SHA-256 of public keys of certificates, in hex
+
+
+class ZoneApi:
+    def __init__(
+        self, registry: Registry, hosting: HostedDocuments, service: Registration, certificate: CertificateSource
+    ) -> None:
+        self._registry = registry
+        self._hosting = hosting
+        self._service = service
+        self._certificate = certificate
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/agents/{id}:zone",
+                operation="zone",
+                handler=self.zone,
+                summary="The DNS records that lead to an agent, by its id or its domain",
+                parameters=(
+                    ParameterSpec(name="format", schema={"enum": list(ZONE_FORMATS), "default": "bind"}),
+                    ParameterSpec(
+                        name="target", description="the host that serves the agent, when it is not the domain"
+                    ),
+                    ParameterSpec(name="port", schema={"type": "integer", "minimum": 1, "maximum": 65535}),
+                    ParameterSpec(
+                        name="ttl", schema={"type": "integer", "minimum": 5, "maximum": 86400, "default": 3600}
+                    ),
+                    ParameterSpec(name="org", description="write the index of this organisation too"),
+                    ParameterSpec(name="address", description="an address of the host; may be repeated"),
+                    ParameterSpec(name="spki", description="SHA-256 of a certificate's key, in hex; may be repeated"),
+                ),
+                answers={200: BodySpec(schema=ZONE_SCHEMA)},
+            )
+        ]
+
+    async def zone(self, call: RequestContext) -> AnyResponse:
+        wishes = parse_zone_request(call.request)
+        registration = await self._find(call.principal, call.id)
+        if registration.visibility != PUBLIC:
+            raise Conflict(
+                "This agent is not public, so nothing of it belongs into the DNS (ADP-55).",
+                path="visibility",
+                hint="Register it with the header Waypost-Visibility: public, or invite who may know it.",
+            )
+        zone = make_zone(self._plan(registration, wishes), private_keys=wishes.form not in PLAIN_FORMATS)
+        told = {
+            "id": registration.id,
+            "domain": zone.domain,
+            "format": wishes.form,
+            "text": format_zone(zone, wishes.form),
+            "records": record_rows(zone.records),
+            "warnings": list(zone.warnings),
+        }
+        return json_response(told)
+
+    async def _find(self, principal: Principal, name: str) -> Registration:
+        """By its id, by an alias of it, or by the domain that it is hosted under."""
+        own = self._hosting.own_domain
+        if name.lower().rstrip(".") in (own, f"agent:{own}"):
+            return self._service
+        hosted = self._registry.hosted(name)
+        try:
+            return await self._registry.get(principal, hosted.id if hosted is not None else name)
+        except NotFound:
+            if ":" in name or "." not in name:
+                raise
+        return await self._registry.get(principal, f"agent:{name.lower().rstrip('.')}")
+
+    def _plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
+        hosted = registration is self._service or registration.hosted is not None
+        plan = self._hosted_plan(registration, wishes) if hosted else _plan_elsewhere(registration, wishes)
+        org = wishes.organisation
+        return msgspec.structs.replace(
+            plan,
+            ttl=wishes.ttl,
+            addresses=wishes.addresses,
+            certificates=self._certificates(wishes, hosted),
+            further=_further(registration.record),
+            organisation=org,
+            index=self._index(org, plan) if org is not None else (),
+            index_host=self._index_host(org) if org is not None else None,
+        )
+
+    def _hosted_plan(self, registration: Registration, wishes: ZoneRequest) -> ZonePlan:
+        domain = self._hosting.domain_of(registration)
+        if not is_hostname(domain) or "." not in domain or _is_address(domain):
+            raise _no_domain(domain)
+        place: DocumentLocation = "domain" if wishes.target in (None, domain) else "provider"
+        served = self._hosting.of(registration, self._registry.clock.now(), place)
+        own = urlsplit(self._hosting.origin(domain))
+        port = wishes.port or own.port or DEFAULT_PORT
+        host = domain if place == "domain" else wishes.target or domain
+        origin = f"https://{host}" + (f":{port}" if port != DEFAULT_PORT else "")
+        path = WELL_KNOWN_PATH if place == "domain" else PROVIDED_PATH.replace("{id}", domain)
+        capabilities = CAPABILITIES_PATH if place == "domain" else PROVIDED_CAPABILITIES_PATH.replace("{id}", domain)
+        return ZonePlan(
+            domain=domain,
+            target="" if place == "domain" else host,
+            port=port,
+            transports=("http/1.1",) if self._certificate() is not None else ("h2",),
+            metadata_url=origin + path,
+            well_known=path.removeprefix(_PREFIX),
+            capabilities_url=f"{origin}{capabilities}?{DIGEST_PARAMETER}={served.digest}",
+            capabilities_digest=served.digest,
+            fingerprint=served.fingerprint,
+        )
+
+    def _certificates(self, wishes: ZoneRequest, hosted: bool) -> tuple[TlsaRecord, ...]:
+        if wishes.digests:
+            return tuple(
+                TlsaRecord(usage=DANE_EE, selector=SPKI, matching=SHA256, data=bytes.fromhex(text))
+                for text in wishes.digests
+            )
+        own = self._certificate() if hosted else None
+        return () if own is None else (tlsa_of(own),)
+
+    def _index(self, organisation: str, plan: ZonePlan) -> tuple[ZoneIndexEntry, ...]:
+        """Every public agent that is hosted below the organisation, this one among them: the list is one record set."""
+        domains = {plan.domain, *self._registry.hosted_below(organisation)}
+        below = sorted(name for name in domains if name == organisation or name.endswith(f".{organisation}"))
+        return tuple(ZoneIndexEntry(domain=name, protocol=plan.protocol) for name in below[: limits.ZONE_AGENTS])
+
+    def _index_host(self, organisation: str) -> str | None:
+        """Who serves the list: this service, if it is of that organisation (AID-25). An agent's own host lists itself alone."""
+        own = self._hosting.own_domain
+        inside = own == organisation or own.endswith(f".{organisation}")
+        return own if inside and is_hostname(own) and not _is_address(own) else None
+
+
+def read_certificate(path: Path | None) -> CertificateSource:
+    """The certificate that the service shows, as its file is now: it may have been renewed."""
+
+    def read() -> bytes | None:
+        if path is None:
+            return None
+        try:
+            return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(Encoding.DER)
+        except (OSError, ValueError):
+            return None  # the listener tells of it
+
+    return read
+
+
+# --- Agents that others serve ---------------------------------------------------------------------
+
+
+def _plan_elsewhere(registration: Registration, wishes: ZoneRequest) -> ZonePlan:
+    """Of an agent with an ADP document that is not hosted here: the document says where it is. Nothing is said of a
+    capability document, because nobody here knows the bytes that are served."""
+    source = registration.source("adp")
+    domain = domain_of(registration.id)
+    if source is None or domain is None or not is_hostname(domain):
+        raise _no_domain(registration.id)
+    document = parse_object(source.document)
+    url = str(document["endpoints"]["wellKnown"])
+    where = urlsplit(url)
+    if where.scheme != "https" or not where.hostname:
+        raise Conflict(
+            "The document does not say at which https address it is served.",
+            path="$.endpoints.wellKnown",
+            hint="Register it with endpoints.wellKnown.",
+        )
+    host = wishes.target or where.hostname
+    return ZonePlan(
+        domain=domain,
+        target="" if host == domain else host,
+        port=wishes.port or where.port or DEFAULT_PORT,
+        metadata_url=url,
+        well_known=where.path.removeprefix(_PREFIX),
+        fingerprint=_fingerprint(document),
+    )
+
+
+def _fingerprint(document: JsonObject) -> str | None:
+    key = document["identity"].get("publicKey")
+    return str(key["fingerprint"]) if isinstance(key, dict) else None
+
+
+def _further(record: AgentRecord) -> tuple[ExtraProtocol, ...]:
+    found: dict[str, ExtraProtocol] = {}
+    for binding in record.bindings:
+        where = urlsplit(binding.endpoint)
+        host = where.hostname or ""
+        if (
+            binding.protocol in _FURTHER_PROTOCOLS
+            and where.scheme == "https"
+            and is_hostname(host)
+            and not _is_address(host)
+        ):
+            further = ExtraProtocol(protocol=binding.protocol, host=host, port=where.port or DEFAULT_PORT)
+            found.setdefault(binding.protocol, further)
+    return tuple(found.values())
+
+
+def _no_domain(name: str) -> Conflict:
+    return Conflict(
+        f"{name[:80]!r} has no domain, so there is no zone to write.",
+        path="id",
+        hint="Give it one with `waypost host DOMAIN AGENT`; for the service itself set base_url.",
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def parse_zone_request(request: Request) -> ZoneRequest:
+    target, organisation = request.param("target"), request.param("org")
+    return ZoneRequest(
+        form=_read_form(request.param("format", "bind")),
+        target=None if target is None else parse_domain(target, "target"),
+        port=_read_whole(request, "port", 1, 65535),
+        ttl=_read_whole(request, "ttl", limits.DNS_TTL_LEAST, limits.DNS_TTL_MOST) or 3600,
+        organisation=None if organisation is None else parse_domain(organisation, "org"),
+        addresses=_repeated(request, "address", _read_address),
+        digests=_repeated(request, "spki", _read_digest),
+    )
+
+
+def _read_form(text: str | None) -> str:
+    if text not in ZONE_FORMATS:
+        raise InvalidParameter(
+            f"{str(text)[:32]!r} is not a format of zones.",
+            path="format",
+            hint=f"Use one of {', '.join(ZONE_FORMATS)}.",
+        )
+    return str(text)
+
+
+def _read_whole(request: Request, name: str, least: int, most: int) -> int | None:
+    text = request.param(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or not least <= int(text) <= most:
+        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}.", path=name)
+    return int(text)
+
+
+def _repeated(request: Request, name: str, read: Callable[[str], str]) -> tuple[str, ...]:
+    given = [value for key, value in request.query if key == name]
+    if len(given) > limits.ZONE_VALUES:
+        raise InvalidParameter(f"{name} is given {len(given)} times.", path=name, hint=f"At most {limits.ZONE_VALUES}.")
+    return tuple(map(read, given))
+
+
+def _read_address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise InvalidParameter(
+            f"{text[:64]!r} is not an address.", path="address", hint="Write it like 192.0.2.1 or 2001:db8::1."
+        ) from None
+
+
+def _read_digest(text: str) -> str:
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    if len(data) != 32:
+        raise InvalidParameter("spki is not 64 digits in hex.", path="spki", hint="Hash the key of the certificate.")
+    return data.hex()

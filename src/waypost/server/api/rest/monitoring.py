@@ -1,0 +1,209 @@
+"""What operators look at: liveness, readiness, figures."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from waypost.errors import Unavailable
+from waypost.lazy import x509
+from waypost.model.json import JsonObject
+from waypost.model.principal import audience
+from waypost.model.registration import TRUST_FACT
+from waypost.model.times import to_rfc3339_millis
+from waypost.registry.doctor import SEVERITIES, Deployment, DoctorFinding, HostFacts, RuntimeFacts, examine
+from waypost.registry.ports import KeyValueStore
+from waypost.registry.publication import pending_note_name
+from waypost.registry.registry import Registry
+from waypost.server.api.rest.changes import WatchApi
+from waypost.server.http.asgi import AnyResponse, Response, json_response
+from waypost.server.http.metrics import Metrics
+from waypost.server.http.routing import BodySpec, RequestContext, Route
+from waypost.server.response_schemas import DIAGNOSIS
+from waypost.settings import ADMIN_TOKEN_FILE, Settings
+
+GaugeReader = Callable[[], Awaitable[dict[str, tuple[str, float]]]]
+
+_STATE = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
+
+
+class MonitoringApi:
+    def __init__(self, registry: Registry, metrics: Metrics, watch: WatchApi, keeper: KeyValueStore) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._watch = watch
+        self._keeper = keeper
+        self.meeting: GaugeReader | None = None  # what comes after discovery, in figures
+        self.stopping = False
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/healthz",
+                operation="health",
+                handler=self.health,
+                summary="Alive?",
+                answers={200: BodySpec(schema=_STATE)},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/readyz",
+                operation="health",
+                handler=self.ready,
+                summary="Ready for work?",
+                answers={200: BodySpec(schema=_STATE)},
+                open=True,
+            ),
+            Route(
+                method="GET",
+                path="/metrics",
+                operation="metrics",
+                handler=self.metrics,
+                summary="Figures for Prometheus",
+                answers={200: BodySpec(schema={"type": "string"}, content_type="text/plain")},
+            ),
+        ]
+
+    async def health(self, call: RequestContext) -> AnyResponse:
+        return json_response({"status": "ok"}, headers=[(b"cache-control", b"no-store")])
+
+    async def ready(self, call: RequestContext) -> AnyResponse:
+        if self.stopping:
+            raise Unavailable("The service is stopping.", retry_after=5)
+        await self._registry.check_ready()
+        if not await self._keeper.healthy():
+            raise Unavailable(
+                "Tasks, messages and invitations cannot be kept.",
+                path="meeting.db",
+                hint="See the log of the service; after a fault of the disk it is to be started anew.",
+                retry_after=5,
+            )
+        return json_response({"status": "ready"}, headers=[(b"cache-control", b"no-store")])
+
+    async def metrics(self, call: RequestContext) -> AnyResponse:
+        tokens = audience(call.principal)
+        gauges: dict[str, tuple[str, float]] = {
+            "agents": ("Agents that the caller may see.", self._registry.catalog.count(tokens)),
+        }
+        if call.principal.is_admin:
+            gauges["watchers"] = (
+                "Open watch streams.",
+                self._watch.watchers + self._metrics.remote_watchers,
+            )
+            gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.ranker.pending)
+            gauges["revision"] = ("The last revision.", self._registry.changes.revision)
+            gauges |= self._metrics.gauges()
+            gauges |= await self.meeting() if self.meeting is not None else {}
+        # How often others registered something tells of agents that the caller may not see.
+        body = self._metrics.render(gauges, requests=call.principal.is_admin)
+        return Response(200, body, content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+# ---- The doctor's facts, and its findings over HTTP, for admins.
+
+_KEYS_FOLDER = "keys"
+
+
+class DoctorApi:
+    def __init__(
+        self,
+        registry: Registry,
+        settings: Settings,
+        silent_issuers: Callable[[], tuple[str, ...]],
+        has_embedder: Callable[[], bool],
+    ) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._has_embedder = has_embedder
+        self._silent_issuers = silent_issuers
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path="/api/v1/doctor",
+                operation="doctor",
+                handler=self.diagnose,
+                summary="What protects this deployment, and what does not",
+                answers={200: BodySpec(schema=DIAGNOSIS)},
+            )
+        ]
+
+    async def diagnose(self, call: RequestContext) -> AnyResponse:
+        now = self._registry.clock.now()
+        machine = inspect_machine(self._settings, has_embedder=self._has_embedder())
+        deployment = Deployment(settings=self._settings, machine=machine, now=now, running=await self._running())
+        return json_response(diagnosis_json(examine(deployment), now), headers=[(b"cache-control", b"no-store")])
+
+    async def _running(self) -> RuntimeFacts:
+        registry = self._registry
+        stated = registry.catalog.stated
+        return RuntimeFacts(
+            allow_rules=tuple(rule.rule for rule in await registry.trust.allow_rules()),
+            silent_issuers=self._silent_issuers(),
+            agents=len(registry.catalog),
+            failed=len(stated.match_exact(TRUST_FACT, "failed")),
+            verified=len(stated.match_exact(TRUST_FACT, "verified")),
+            waiting=len(await registry.store.notes(pending_note_name(""))),
+        )
+
+
+def diagnosis_json(findings: list[DoctorFinding], now: float) -> JsonObject:
+    return {
+        "findings": [
+            {name: value for name, value in msgspec.structs.asdict(finding).items() if value} for finding in findings
+        ],
+        "counts": {severity: sum(each.severity == severity for each in findings) for severity in SEVERITIES},
+        "at": to_rfc3339_millis(now),
+    }
+
+
+# --- What the machine shows -----------------------------------------------------------------------
+
+
+def inspect_machine(settings: Settings, *, has_embedder: bool) -> HostFacts:
+    data = settings.data
+    keys = [*sorted((data / _KEYS_FOLDER).glob("*.pem")), *([settings.tls_key] if settings.tls_key else [])]
+    return HostFacts(
+        data_mode=_mode(data),
+        admin_token_mode=_mode(data / ADMIN_TOKEN_FILE),
+        key_modes=tuple((key.name, mode) for key in keys if (mode := _mode(key)) is not None),
+        free_bytes=_free_bytes(data),
+        certificate_ends=_certificate_ends(settings.tls_cert),
+        cores=os.cpu_count() or 1,
+        has_embedder=has_embedder,
+    )
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Of the nearest folder that is there."""
+    for place in (folder, *folder.parents):
+        try:
+            room = os.statvfs(place)
+        except OSError:
+            continue
+        return room.f_bavail * room.f_frsize
+    return None
+
+
+def _certificate_ends(path: Path | None) -> float | None:
+    if path is None:
+        return None
+    try:
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return certificates[0].not_valid_after_utc.timestamp() if certificates else None

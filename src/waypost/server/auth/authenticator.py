@@ -1,0 +1,209 @@
+"""From a request's credential to a principal: a token of ours or of an outside issuer, else a client certificate.
+
+Tokens that hold are remembered for a while. An address that fails again and again is refused before anything is verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Callable
+
+from waypost import limits
+from waypost.cache import LruCache
+from waypost.errors import InvalidRequest, Unauthorized
+from waypost.model.principal import ANONYMOUS, SCOPES, Principal
+from waypost.registry.ports import Clock
+from waypost.server.auth.certificates import ClientCertificates
+from waypost.server.auth.issuers import FetchKeys, IssuerKeys, Issuers
+from waypost.server.auth.rate_limits import RateLimits, TokenBuckets, is_loopback, rate_limit_key
+from waypost.server.auth.trusted_hosts import TrustedProxies
+from waypost.server.http.asgi import Request
+from waypost.server.http.tls import TlsContext
+from waypost.settings import Settings
+from waypost.trust.tokens.jose import InvalidJws, Jws, parse_compact
+from waypost.trust.tokens.jwt import SERVICE_KEY_ID, TokenVerifier, VerifiedToken, decode_claims
+
+ADMIN = Principal(subject="admin", scopes=frozenset(SCOPES), via="admin-token", credential="admin")
+
+OPEN_ACCESS = Principal(subject="anonymous", scopes=frozenset(SCOPES), via="open", credential="open")
+
+_ADMIN_VERIFIED = VerifiedToken(ADMIN, math.inf, "")
+
+
+class Authenticator:
+    """`open_access` lets every caller do everything, also with a credential that holds elsewhere: for loopback only.
+
+    `is_revoked` is asked for the ids of tokens that hold otherwise.
+    """
+
+    def __init__(
+        self,
+        verifier: TokenVerifier,
+        admin_token: str,
+        clock: Clock,
+        *,
+        open_access: bool,
+        issuers: Issuers | None = None,
+        certificates: ClientCertificates | None = None,
+        origin: TrustedProxies | None = None,
+        is_revoked: Callable[[str], bool] = lambda token_id: False,
+    ) -> None:
+        self._verifier = verifier
+        self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
+        self._clock = clock
+        self._open_access = open_access
+        self._issuers = issuers
+        self._certificates = certificates
+        self._origin = origin or TrustedProxies()
+        self._is_revoked = is_revoked
+        self._checked: LruCache[str, tuple[VerifiedToken, float]] = LruCache(
+            limits.TOKEN_CACHE
+        )  # with the time to check again
+        self._failures = TokenBuckets(
+            clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a token that holds."
+        )
+
+    @property
+    def may_fetch_keys(self) -> bool:
+        """Whether somebody outside may be asked for keys before it is known who asks."""
+        return self._issuers is not None
+
+    async def principal(self, request: Request) -> Principal:
+        header = request.header(b"authorization")
+        if header is None:
+            return self._without_token(request)
+        try:
+            return self._recalled(header) or await self._bearer(header, request)
+        except Unauthorized:
+            if self._open_access:  # authentication is off: a token left over from another service refuses nobody
+                return OPEN_ACCESS
+            raise
+
+    def _without_token(self, request: Request) -> Principal:
+        if self._open_access:
+            return OPEN_ACCESS
+        if self._certificates is None:
+            return ANONYMOUS
+        return self._certificates.find_principal(request.scope) or ANONYMOUS
+
+    def _recalled(self, header: str) -> Principal | None:
+        """Whose token it is, where that was found out a while ago: nearly always."""
+        known = self._checked.get(header.partition(" ")[2].strip())
+        if known is None or self._clock.now() >= known[1]:
+            return None
+        return self._unrevoked(known[0]).principal
+
+    async def _bearer(self, header: str, request: Request) -> Principal:
+        scheme, _, token = header.partition(" ")
+        token = token.strip()
+        _check_form(scheme, token, request)
+        # Both sides are hashed, so that neither length nor content of the secret shows in the time it takes.
+        if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._admin_digest):
+            self._checked.put(token, (_ADMIN_VERIFIED, math.inf))
+            return ADMIN
+        return (await self._counted(token, request)).principal
+
+    async def _counted(self, token: str, request: Request) -> VerifiedToken:
+        address = self._origin.address(request.scope)
+        if not is_loopback(address):
+            self._failures.check(rate_limit_key(address))
+        try:
+            return self._unrevoked(await self._verified(token))
+        except Unauthorized:
+            if not is_loopback(address):
+                self._failures.take(rate_limit_key(address))
+            raise
+
+    async def _verified(self, token: str) -> VerifiedToken:
+        if self._issuers is None:
+            return self._own(token)
+        try:
+            signed = parse_compact(token)
+            keys = self._outside_keys(signed)
+            if keys is None:
+                return self._own(token)
+            verified = await keys.verify_or_refresh(token, signed)
+        except InvalidJws as error:
+            raise Unauthorized(
+                f"The token does not hold: {error}.", path="Authorization", hint="Get a new one from its issuer."
+            ) from None
+        again_at = min(verified.expires_at, self._clock.now() + limits.TOKEN_RECHECK_SECONDS)
+        self._checked.put(token, (verified, again_at))
+        return verified
+
+    def _own(self, token: str) -> VerifiedToken:
+        verified = self._verifier.verify(token, self._clock.now())
+        self._checked.put(token, (verified, verified.expires_at))
+        return verified
+
+    def _outside_keys(self, signed: Jws) -> IssuerKeys | None:
+        """Whose keys to ask. A token that names our key is ours, also where an outside issuer goes by the same name."""
+        if self._issuers is None or signed.header.get("kid") == SERVICE_KEY_ID:
+            return None
+        return self._issuers.find(decode_claims(signed).get("iss"))
+
+    def _unrevoked(self, verified: VerifiedToken) -> VerifiedToken:
+        if verified.token_id and self._is_revoked(verified.token_id):
+            raise Unauthorized(
+                "The token does not hold: it was revoked.", path="Authorization", hint="Ask for a new one."
+            )
+        return verified
+
+
+def _check_form(scheme: str, token: str, request: Request) -> None:
+    if sum(name == b"authorization" for name, _ in request.scope["headers"]) > 1:
+        raise InvalidRequest(
+            "The request has several Authorization headers.", path="Authorization", hint="Send one credential."
+        )
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized(
+            "Only bearer tokens are read here.", path="Authorization", hint="Send Authorization: Bearer <token>."
+        )
+
+
+# ---- Puts together, from the settings, what tells callers apart: tokens, outside issuers, client certificates, rates.
+
+
+def make_tls(settings: Settings) -> TlsContext | None:
+    return None if settings.tls_cert is None else TlsContext(settings.tls_cert, settings.tls_key, settings.client_ca)
+
+
+def make_issuers(settings: Settings, fetch: FetchKeys, clock: Clock) -> Issuers | None:
+    named = settings.outside_issuers
+    return Issuers(named, fetch, clock.now) if named else None
+
+
+def make_certificates(settings: Settings, clock: Clock, is_revoked: Callable[[str], bool]) -> ClientCertificates | None:
+    if settings.client_ca is None:
+        return None
+    return ClientCertificates(
+        settings.client_ca, settings.crl, settings.client_subjects, clock.now, is_revoked=is_revoked
+    )
+
+
+def make_rates(settings: Settings, clock: Clock) -> RateLimits:
+    return RateLimits(clock.now, settings.rate_limit_reads, settings.rate_limit_writes)
+
+
+def make_authenticator(
+    settings: Settings,
+    verifier: TokenVerifier,
+    admin_token: str,
+    clock: Clock,
+    *,
+    issuers: Issuers | None,
+    is_revoked: Callable[[str, str], bool],
+) -> Authenticator:
+    """`is_revoked` is asked for a kind, `serial` or `token`, and a name."""
+    return Authenticator(
+        verifier,
+        admin_token,
+        clock,
+        open_access=settings.open,
+        issuers=issuers,
+        certificates=make_certificates(settings, clock, lambda serial: is_revoked("serial", serial)),
+        origin=TrustedProxies(settings.trusted_proxies),
+        is_revoked=lambda token_id: is_revoked("token", token_id),
+    )

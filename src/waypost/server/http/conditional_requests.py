@@ -1,0 +1,169 @@
+"""Conditional requests (RFC 9110 §8.8, §13): entity tags, HTTP dates, and whether an answer is still fresh.
+
+It knows headers and instants; it does not know what is served. An entity tag is handled in its field form, quotes included.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from waypost.errors import InvalidParameter, PreconditionFailed
+from waypost.lazy import lazy_pattern
+from waypost.server.http.asgi import Request
+
+# One tag of a list, or as much as is none up to what may be one.
+_TAG = lazy_pattern(
+    r"""[ \t,]*+(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*+")[ \t]*+(?:,|\Z)
+    |([^,]++(?:[ \t,]++[^ \t,"W][^,]*+)*))""",
+    re.VERBOSE,
+)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_LONG_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
+_DATE_FORMS = (
+    lazy_pattern(rf"(?:{'|'.join(_DAYS)}), (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_CLOCK} GMT\Z"),
+    lazy_pattern(rf"(?:{'|'.join(_LONG_DAYS)}), (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_CLOCK} GMT\Z"),
+    lazy_pattern(rf"(?:{'|'.join(_DAYS)}) {_MONTH} (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})\Z"),
+)
+
+
+class EtagList(NamedTuple):
+    """What If-Match or If-None-Match names: anything at all, or some tags."""
+
+    anything: bool
+    strong: frozenset[str]
+    weak: frozenset[str]  # without their W/
+
+    def matches_strongly(self, etag: str) -> bool:
+        return self.anything or etag in self.strong
+
+    def names(self, etag: str) -> bool:
+        """Weak comparison: W/ makes no difference."""
+        return self.anything or (opaque := etag.removeprefix("W/")) in self.strong or opaque in self.weak
+
+
+def strong_etag(body: bytes, media_type: bytes) -> str:
+    """AF-34: a tag of the representation, never of a clock."""
+    digest = hashlib.sha256(body)
+    digest.update(media_type)
+    return f'"{base64.urlsafe_b64encode(digest.digest())[:22].decode()}"'
+
+
+def quote_etag(opaque: str) -> str:
+    """The field form of a tag that is kept without its quotes."""
+    return f'"{opaque}"'
+
+
+def parse_etags(header: str) -> tuple[EtagList, bool]:
+    """The tags of a list, and whether all of it could be read. What cannot be read is passed over."""
+    if header.strip(" \t") == "*":
+        return EtagList(True, frozenset(), frozenset()), True
+    found = _TAG.findall(header.strip(" \t,"))
+    strong = frozenset(tag for mark, tag, _ in found if tag and not mark)
+    weak = frozenset(tag for mark, tag, _ in found if mark)
+    return EtagList(False, strong, weak), bool(strong or weak) and not any(other for _, _, other in found)
+
+
+def parse_if_match(header: str) -> EtagList:
+    """The tags that guard a write. A guard that cannot be read must not be passed over, so it is refused."""
+    tags, whole = parse_etags(header)
+    if not whole:
+        raise InvalidParameter(
+            f"If-Match {header[:64]!r} is not a list of entity tags.",
+            path="If-Match",
+            hint='Send the ETag as it was given, quotes included, such as "abc".',
+        )
+    return tags
+
+
+def check_if_match(header: str | None, etag: str | None) -> None:
+    """Refuse a request whose If-Match names another version than `etag` (None: nothing is held)."""
+    if header is None:
+        return
+    tags = parse_if_match(header)
+    if etag is None or not tags.matches_strongly(etag):
+        raise PreconditionFailed(
+            "The record is no longer the version that If-Match names.",
+            path="If-Match",
+            hint="Read it again and send its ETag.",
+        )
+
+
+def is_not_modified(
+    request: Request, etag: str | None, last_modified: float | None, *, now: float | None = None
+) -> bool:
+    """True when a GET or HEAD may be answered 304. If-Modified-Since counts only without If-None-Match.
+
+    What If-Match or If-Unmodified-Since asks for comes first (RFC 9110 §13.2.2): it may be refused instead."""
+    _check_preconditions(request, etag, last_modified, now)
+    wanted = request.header(b"if-none-match")
+    if wanted is not None:
+        return etag is not None and (wanted == etag or parse_etags(wanted)[0].names(etag))
+    since = request.header(b"if-modified-since")
+    if since is None or last_modified is None:
+        return False
+    present = time.time() if now is None else now
+    instant = parse_http_date(since, now=present)
+    return instant is not None and instant <= present and int(last_modified) <= instant
+
+
+def _check_preconditions(request: Request, etag: str | None, last_modified: float | None, now: float | None) -> None:
+    """Whoever names the version that is wanted has no use for another."""
+    wanted = request.header(b"if-match")
+    if wanted is not None:
+        if etag is not None:
+            check_if_match(wanted, etag)
+        return
+    since = request.header(b"if-unmodified-since")
+    if since is None or last_modified is None:
+        return
+    instant = parse_http_date(since, now=now)
+    if instant is not None and int(last_modified) > instant:
+        raise PreconditionFailed(
+            "What is asked for has changed since then.", path="If-Unmodified-Since", hint="Read it again."
+        )
+
+
+@lru_cache(maxsize=1024)
+def _imf_fixdate(second: int) -> bytes:
+    moment = datetime.fromtimestamp(second, UTC)
+    day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]
+    return f"{day}, {moment.day:02d} {month} {moment.year:04d} {moment:%H:%M:%S} GMT".encode()
+
+
+def format_http_date(instant: float) -> bytes:
+    """The IMF-fixdate of an instant; fractions of a second are cut off."""
+    return _imf_fixdate(int(instant))
+
+
+def parse_http_date(text: str, *, now: float | None = None) -> float | None:
+    """The instant of any of the three HTTP-date forms, or None. `now` places the century of a two-digit year."""
+    for form in _DATE_FORMS:
+        found = form.match(text)
+        if found:
+            return _instant(found, time.time() if now is None else now)
+    return None
+
+
+def _instant(found: re.Match[str], now: float) -> float | None:
+    year = int(found["year"])
+    if len(found["year"]) == 2:
+        present = datetime.fromtimestamp(now, UTC).year
+        year += present - present % 100
+        if year > present + 50:  # RFC 9110 §5.6.7: more than 50 years ahead means the past century
+            year -= 100
+    month = _MONTHS.index(found["month"]) + 1
+    second = 59 if found["second"] == "60" else int(found["second"])  # a leap second
+    try:
+        moment = datetime(year, month, int(found["day"]), int(found["hour"]), int(found["minute"]), second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return moment.timestamp()

@@ -1,0 +1,140 @@
+"""What a client accepts (RFC 9110 §12): media types with their weights, and content codings.
+
+It knows the two headers and a list of offers; what the offers mean is the face's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from waypost.lazy import lazy_pattern
+
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\x20-\x7e])*"'
+_RANGE = lazy_pattern(
+    rf"[ \t]*({_TOKEN})/({_TOKEN})((?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*)[ \t]*(?:,|\Z)"
+)
+_PARAMETER = lazy_pattern(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
+_WEIGHT = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\Z")
+_EMPTY = re.compile(r"[ \t]*(?:,|\Z)")
+
+
+class MediaType(NamedTuple):
+    """An offer, or the part of a media range before its weight."""
+
+    type: str
+    subtype: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.type}/{self.subtype}" + "".join(f";{name}={value}" for name, value in self.parameters)
+
+
+class MediaRange(NamedTuple):
+    range: MediaType
+    weight: float
+
+
+class MalformedHeader(ValueError):
+    """The header does not follow its grammar."""
+
+
+@lru_cache(maxsize=256)
+def parse_accept(header: str) -> tuple[MediaRange, ...]:
+    """The ranges of an Accept header in the order given."""
+    ranges: list[MediaRange] = []
+    position = 0
+    while position < len(header):
+        if empty := _EMPTY.match(header, position):
+            position = max(empty.end(), position + 1)
+            continue
+        found = _RANGE.match(header, position)
+        if found is None:
+            raise MalformedHeader(header)
+        ranges.append(_media_range(found))
+        position = found.end()
+    return tuple(ranges)
+
+
+def quality_of(offer: MediaType, ranges: Sequence[MediaRange]) -> float:
+    """The weight that the most specific range gives to an offer; 0 when none fits."""
+    best, weight = -1, 0.0
+    for accepted in ranges:
+        specificity = _specificity(offer, accepted.range)
+        if specificity > best:
+            best, weight = specificity, accepted.weight
+    return weight
+
+
+def choose_media_type(offers: Sequence[MediaType], header: str | None) -> MediaType | None:
+    """The offer with the highest weight, the earlier one on a tie. A broken or absent header accepts anything."""
+    if not header or header == "*/*":
+        return offers[0]
+    try:
+        ranges = parse_accept(header)
+    except MalformedHeader:
+        return offers[0]
+    if not ranges:
+        return offers[0]
+    chosen, highest = None, 0.0
+    for offer in offers:
+        weight = quality_of(offer, ranges)
+        if weight > highest:
+            chosen, highest = offer, weight
+    return chosen
+
+
+@lru_cache(maxsize=256)
+def accepts_gzip(header: str | None) -> bool:
+    """True when gzip may be used and is not less wanted than the plain form."""
+    if not header:
+        return False
+    weights: dict[str, float] = {}
+    for part in header.split(","):
+        name, _, rest = part.partition(";")
+        label, _, value = rest.partition("=")
+        valued = label.strip().lower() == "q" and _WEIGHT.match(value.strip())
+        weights[name.strip().lower()] = float(value) if valued else 1.0
+    gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
+    return gzip > 0 and gzip >= weights.get("identity", 0.0)
+
+
+def _media_range(found: re.Match[str]) -> MediaRange:
+    weight = 1.0
+    parameters: list[tuple[str, str]] = []
+    for name, value in _PARAMETER.findall(found[3]):
+        name = name.lower()
+        if name == "q":
+            if not _WEIGHT.match(value):
+                raise MalformedHeader(value)
+            weight = float(value)
+            break  # what follows the weight is no longer part of the range
+        parameters.append((name, _unquote(value)))
+    kind, subtype = found[1].lower(), found[2].lower()
+    if kind == "*" and subtype != "*":
+        raise MalformedHeader(found[0])
+    return MediaRange(MediaType(kind, subtype, tuple(parameters)), weight)
+
+
+def _unquote(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+
+
+def _specificity(offer: MediaType, wanted: MediaType) -> int:
+    """-1: does not fit; more is more specific. Parameters that the offer has must not be contradicted."""
+    if wanted.type == "*":
+        return 0
+    if wanted.type != offer.type:
+        return -1
+    if wanted.subtype == "*":
+        return 1
+    if wanted.subtype != offer.subtype:
+        return -1
+    own = dict(offer.parameters)
+    named = [(name, value) for name, value in wanted.parameters if name in own]
+    if any(own[name] != value for name, value in named):
+        return -1
+    return 2 + len(named)

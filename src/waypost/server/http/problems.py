@@ -1,0 +1,72 @@
+"""One way from an error to an answer: problem+json (RFC 9457) with the members of profile.md §12 beside its own."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from waypost.errors import InternalError, InvalidParameter, MethodNotAllowed, UpgradeRequired, WaypostError, error_codes
+from waypost.model.json import dump_json
+from waypost.server.http.asgi import PROBLEM, Headers, Request, Response
+
+_RETRY_AFTER_DEFAULT = {429: 5, 503: 5, 507: 30}
+_PROBLEM_TYPES = "/.well-known/agentframework/v1/problems/"
+
+
+def problem_json(error: WaypostError, *, instance: str, correlation_id: str) -> dict[str, Any]:
+    """The body. Nothing of the inside is in it: no stack, no path of a file, no SQL."""
+    codes = error_codes(error)
+    problem: dict[str, Any] = {
+        "type": _PROBLEM_TYPES + error.code,
+        "title": codes.title,
+        "status": codes.http,
+        "detail": str(error),
+        "instance": instance,
+        "code": error.code,
+        "message": error.message,
+        "correlation_id": correlation_id,
+    }
+    retry_after = error.retry_after or _RETRY_AFTER_DEFAULT.get(codes.http)
+    if retry_after is not None:
+        problem["retry_after"] = retry_after
+    if error.path is not None:
+        problem["path"] = error.path
+    if error.hint is not None:
+        problem["hint"] = error.hint
+    if isinstance(error, InvalidParameter) and error.path is not None:
+        problem["invalid_params"] = [{"name": error.path, "reason": error.message}]
+    for name, value in error.details.items():
+        problem.setdefault(name, value)
+    return problem
+
+
+def problem_instance(request: Request) -> str:
+    """The path that was asked for, as a URI reference: what a caller escaped stays escaped."""
+    raw: bytes | None = request.scope.get("raw_path")
+    return quote(request.path) if raw is None else quote(raw.partition(b"?")[0], safe="/%:@!$&'()*+,;=~")
+
+
+def problem_headers(error: WaypostError) -> Headers:
+    codes = error_codes(error)
+    headers: Headers = [(b"cache-control", b"no-store")]
+    retry_after = error.retry_after or _RETRY_AFTER_DEFAULT.get(codes.http)
+    if retry_after is not None:
+        headers.append((b"retry-after", str(retry_after).encode()))
+    if codes.http == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="waypost"'))
+    if isinstance(error, UpgradeRequired):
+        headers += [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
+    if isinstance(error, MethodNotAllowed) and "allow" in error.details:
+        headers.append((b"allow", ", ".join(error.details["allow"]).encode()))
+    return headers
+
+
+def problem_response(error: WaypostError, *, instance: str, correlation_id: str) -> Response:
+    body = dump_json(problem_json(error, instance=instance, correlation_id=correlation_id))
+    return Response(error_codes(error).http, body, content_type=PROBLEM, headers=problem_headers(error))
+
+
+def internal_error() -> InternalError:
+    return InternalError(
+        "The service failed on this request.", hint="Report the correlation_id to whoever runs the service."
+    )

@@ -1,0 +1,155 @@
+"""Request parts that several faces read alike: pages, dialect names, guards of a write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, UnknownDialect
+from waypost.model.json import JsonObject, kind_of, parse_json
+from waypost.model.names import fold_tag
+from waypost.model.principal import VISIBILITIES
+from waypost.model.record import LISTED, STATUSES
+from waypost.model.registration import parse_ttl
+from waypost.model.times import to_rfc3339
+from waypost.protocols.dialects import get_codec
+from waypost.registry.publication import PublicationReceipt, pending_to_json
+from waypost.server.http.asgi import Request
+from waypost.server.http.conditional_requests import parse_if_match
+from waypost.server.http.routing import ParameterSpec
+
+
+def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: int = limits.PAGE_MAX) -> int:
+    text = request.param("limit")
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or not 1 <= int(text) <= most:
+        raise InvalidParameter(
+            f"limit must be a whole number from 1 to {most}.", path="limit", hint="Take the rest page by page."
+        )
+    return int(text)
+
+
+LIST_FILTER_PARAMETERS = (
+    ParameterSpec(name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"),
+    ParameterSpec(name="protocol", schema={"type": "array", "items": {"type": "string"}}),
+    ParameterSpec(name="status", schema={"type": "array", "items": {"enum": list(STATUSES)}}),
+    ParameterSpec(name="owner"),
+)
+
+
+class ListFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of the registry a list shows."""
+
+    tags: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = LISTED
+    owner: str | None = None
+
+
+def read_filters(request: Request) -> ListFilters:
+    statuses = _repeated_param(request, "status") or LISTED
+    for status in statuses:
+        if status not in STATUSES:
+            raise InvalidParameter(
+                f"{status[:40]!r} is not a status.", path="status", hint=f"Use {', '.join(STATUSES)}."
+            )
+    return ListFilters(
+        tags=tuple(map(fold_tag, _repeated_param(request, "tag"))),
+        protocols=tuple(value.lower() for value in _repeated_param(request, "protocol")),
+        statuses=statuses,
+        owner=request.param("owner"),
+    )
+
+
+def _repeated_param(request: Request, wanted: str) -> tuple[str, ...]:
+    return tuple(value for name, value in request.query if name == wanted)
+
+
+def read_dialect(request: Request, name: str = "as", default: str = "profile") -> str:
+    value = request.param(name)
+    if value is None:
+        return default
+    return check_dialect(value, name)
+
+
+def check_dialect(value: str, name: str) -> str:
+    try:
+        return get_codec(value).name
+    except UnknownDialect as error:
+        raise InvalidParameter(error.message, path=name, hint=error.hint) from None
+
+
+def read_ttl(request: Request) -> int | None:
+    text = request.param("ttl_seconds")
+    return None if text is None else parse_ttl(text)
+
+
+def read_visibility(request: Request) -> str | None:
+    value = request.header(b"waypost-visibility")
+    if value is None:
+        return None
+    value = value.strip().lower()
+    if value not in VISIBILITIES:
+        raise InvalidParameter(
+            f"{value[:40]!r} is not a visibility.", path="Waypost-Visibility", hint=f"Use {', '.join(VISIBILITIES)}."
+        )
+    return value
+
+
+def read_if_match(request: Request) -> tuple[str, ...] | None:
+    """The tags of If-Match without their quotes; ("*",) for any."""
+    header = request.header(b"if-match")
+    if header is None:
+        return None
+    tags = parse_if_match(header)
+    if tags.anything:
+        return ("*",)
+    return tuple(tag.strip('"') for tag in tags.strong)
+
+
+async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> JsonObject:
+    """A JSON object that is a request, not a document."""
+    value = parse_json(await request.body(most), max_bytes=most)
+    if not isinstance(value, dict):
+        raise MalformedJson(f"Expected a JSON object, found {kind_of(value)}.", path="$", hint="Send {…}.")
+    return value
+
+
+def read_texts(document: JsonObject, name: str, most: int = limits.FILTER_VALUES) -> tuple[str, ...]:
+    value = document.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}")
+    if len(value) > most:
+        raise InvalidRequest(f"{name} has {len(value)} items; at most {most} are read.", path=f"$.{name}")
+    for index, item in enumerate(value):
+        if not isinstance(item, str):
+            raise InvalidRequest(f"{name} must be an array of strings.", path=f"$.{name}[{index}]")
+        if not item.strip() or len(item) > 256:
+            raise InvalidRequest("Each item is a text of 1 to 256 characters.", path=f"$.{name}[{index}]")
+    return tuple(value)
+
+
+def receipt_json(receipt: PublicationReceipt) -> dict[str, Any]:
+    """The answer to a write."""
+    answer: dict[str, Any] = {
+        "id": receipt.id,
+        "aliases": list(receipt.aliases),
+        "dialect": receipt.dialect,
+        "outcome": receipt.outcome,
+        "etag": receipt.etag,
+        "losses": [{"path": loss.path, "reason": loss.reason} for loss in receipt.losses],
+        "warnings": list(receipt.warnings),
+        "trust": receipt.trust,
+    }
+    if receipt.held is not None:
+        answer["held"] = pending_to_json(receipt.held)
+    if receipt.expires_at is not None:
+        answer["expires_at"] = to_rfc3339(receipt.expires_at)
+    if receipt.ttl_seconds is not None:
+        answer["ttl_seconds"] = receipt.ttl_seconds
+    return answer

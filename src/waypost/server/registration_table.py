@@ -1,0 +1,75 @@
+"""Long work on the event loop, in short steps: it gives way to other requests every few milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from waypost import limits
+from waypost.model.registration import Registration
+from waypost.registry.ports import CommittedChange
+from waypost.registry.registry import Registry
+
+
+class TimeSlice:
+    """`await pace.step()` between the pieces of long work; it costs next to nothing until the time is up."""
+
+    __slots__ = ("_loop", "_until")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + limits.WORK_SLICE_SECONDS
+
+    async def step(self) -> None:
+        if self._loop.time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._loop.time() + limits.WORK_SLICE_SECONDS
+
+
+# ---- A table over every registration: built at the first question that needs it, then kept by the change log.
+
+
+class RegistrationTable(ABC):
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._changed: set[str] | None = None  # while the table is built: what the change log told meanwhile
+        self._building = asyncio.Lock()
+        self._built = False
+
+    @abstractmethod
+    def _put(self, registration: Registration) -> None: ...
+
+    @abstractmethod
+    def _drop(self, agent_id: str) -> None: ...
+
+    async def build(self) -> None:
+        """Read every registration once. Later calls find it done."""
+        if not self._built:
+            async with self._building:
+                await self._build()
+
+    async def _build(self) -> None:
+        if self._built:
+            return
+        self._changed = set()
+        self._registry.observe(self._on_commit)
+        pace = TimeSlice()
+        async for page in self._registry.store.scan():
+            await self._load(page, pace)
+        self._built, self._changed = True, None
+
+    async def _load(self, page: Sequence[Registration], pace: TimeSlice) -> None:
+        for registration in page:
+            await pace.step()
+            if self._changed is None or registration.id not in self._changed:
+                self._put(registration)
+
+    def _on_commit(self, committed: CommittedChange) -> None:
+        if committed.event.type == "renewed":
+            return
+        if self._changed is not None:
+            self._changed.add(committed.event.id)
+        self._drop(committed.event.id)
+        if committed.registration is not None:
+            self._put(committed.registration)

@@ -1,0 +1,289 @@
+"""The agent_card of any registration: as it was registered, or derived from a profile text or from another dialect."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any, get_args
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import NotFound, WaypostError
+from waypost.model.health import UNHEALTHY, UNKNOWN
+from waypost.model.json import JsonObject, dump_json, parse_json
+from waypost.model.record import AgentRecord
+from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
+from waypost.model.times import to_rfc3339
+from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
+from waypost.protocols.codec import DERIVED, EncodeContext, MappingLoss
+from waypost.protocols.dialects import CODECS
+from waypost.protocols.rtfs.agent_profile import parse_profile
+from waypost.protocols.rtfs.card_derivation import derive_card
+from waypost.protocols.rtfs.codec import CARD, RTFS, is_envelope, native_card, upgrade_card
+from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.registry.catalog.entries import expiry_of
+from waypost.registry.publication import representation_etag
+from waypost.server.http.conditional_requests import format_http_date
+
+
+def registered_card(source: SourceDocument) -> JsonObject:
+    """The card in a source, member for member as it came."""
+    if is_sexpr_text(source.document):
+        return derive_card(parse_profile(source.document), base=source.url)[0]
+    document: JsonObject = msgspec.json.decode(source.document)  # checked when it came
+    card: JsonObject = document[CARD] if is_envelope(document) else document
+    return card
+
+
+def card_to_match(registration: Registration) -> JsonObject:
+    """The card under today's names; cheap, because a search looks at many."""
+    source = registration.source("rtfs")
+    return upgrade_card(registered_card(source)) if source is not None else native_card(registration.record)
+
+
+def card_to_show(registration: Registration, now: float, score: float | None) -> JsonObject:
+    """The card as registered, and beside its members what the registry knows of it (P-33)."""
+    source = registration.source("rtfs")
+    if source is not None:
+        card = registered_card(source)
+    else:
+        context = EncodeContext(now=now, updated_at=registration.changed_at, created_at=registration.created_at)
+        card = RTFS.encode(registration.record, context).document
+    health = UNKNOWN if registration.health is None else registration.health.state
+    known: JsonObject = {"health": health, "registered_at": to_rfc3339(registration.created_at)}
+    ends = expiry_of(registration)
+    if ends is not None:
+        known["expires_at"] = to_rfc3339(ends)
+    if score is not None:
+        known["score"] = score
+    return card | {"registry": known}
+
+
+# ---- A registration in any dialect, as bytes: its own dialect gives back what was received, the others are mapped.
+#
+# Renderings are kept, bounded by bytes, until the registration changes.
+
+TRUST_HEADER = b"waypost-trust"
+
+HEALTH_HEADER = b"waypost-health"
+
+_WITH_TRUST_METADATA = frozenset(("af", "ard"))  # formats with free metadata, where what was verified can stand
+# These have no form for an agent that says nowhere how to be reached.
+_NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
+
+_CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
+# Most renderings have these in common, so they hold the same ones.
+_TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CONTENT_TYPES.items()}
+
+_TRUST_HEADERS = {level: (TRUST_HEADER, level.encode()) for level in get_args(TrustState)}
+
+_PRIVATE = ((b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache"))
+
+_NO_LOSSES = (b"waypost-losses", b"[]")
+# What arrives inside an envelope comes back as equal members of what is inside it.
+_ENVELOPES = {"rtfs": "agent_card", "announce": "agent"}
+
+
+class RenderedDocument(msgspec.Struct, frozen=True, gc=False):
+    revision: int
+    body: bytes
+    etag: str  # in its field form
+    losses: tuple[MappingLoss, ...]
+    content_type: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    changed_at: float
+    trust: TrustState
+
+
+class Renderer:
+    """Knows the service's own address, for links in what it writes."""
+
+    def __init__(self, base_url: str, host: str) -> None:
+        self.base_url = base_url
+        self.host = host
+        self._kept: OrderedDict[tuple[str, str], RenderedDocument] = OrderedDict()
+        self._size = 0
+
+    def find(self, agent_id: str, dialect: str, revision: int) -> RenderedDocument | None:
+        """A rendering that is kept and still true."""
+        kept = self._kept.get((agent_id, dialect))
+        if kept is None or kept.revision != revision:
+            return None
+        self._kept.move_to_end((agent_id, dialect))
+        return kept
+
+    def can_render(self, registration: Registration, dialect: str) -> bool:
+        return bool(registration.record.bindings) or dialect not in _NEED_BINDINGS
+
+    def render(self, registration: Registration, dialect: str, now: float) -> RenderedDocument:
+        if not self.can_render(registration, dialect):
+            raise NotFound(
+                f"This agent names no place where it can be reached, so it has no {dialect} document.",
+                path="as",
+                hint="Read it as af or rtfs; its owner may register it again with an endpoint.",
+            )
+        body, losses = self._body(registration, dialect, now)
+        ends = expiry_of(registration)
+        changed_at = max(registration.changed_at, registration.renewed_at if ends is not None else 0.0)
+        is_unhealthy = registration.is_unhealthy
+        tag = representation_etag(registration.etag, ends, _representation(dialect), is_unhealthy=is_unhealthy)
+        trust = level_of(verdicts_of(registration))
+        health = None if registration.health is None else registration.health.state
+        rendering = _make_rendered(registration.revision, dialect, body, losses, tag, changed_at, trust, health)
+        self._keep((registration.id, dialect), rendering)
+        return rendering
+
+    def render_received(self, entry: CatalogEntry, dialect: str, document: bytes) -> RenderedDocument:
+        """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
+        health = entry.health
+        tag = representation_etag(entry.etag, None, _representation(dialect), is_unhealthy=health == UNHEALTHY)
+        told = None if health == UNKNOWN else health
+        rendering = _make_rendered(entry.revision, dialect, document, (), tag, entry.changed_at, entry.trust, told)
+        self._keep((entry.id, dialect), rendering)
+        return rendering
+
+    def document(self, registration: Registration, dialect: str, now: float) -> JsonObject:
+        """The same as a value, for answers that hold many."""
+        return parse_rendered(self.render(registration, dialect, now).body)
+
+    def context(self, registration: Registration, now: float) -> EncodeContext:
+        return EncodeContext(
+            now=now,
+            base_url=self.base_url,
+            host=self.host,
+            announce_id=registration.announce_id,
+            updated_at=registration.changed_at,
+            created_at=registration.created_at,
+        )
+
+    def _body(self, registration: Registration, dialect: str, now: float) -> tuple[bytes, tuple[MappingLoss, ...]]:
+        source = registration.source(dialect)
+        if source is not None:
+            own = received_document(source)
+            if own is not None:
+                return own, ()
+        record = registration.record
+        if registration.lease_expires_at is not None and record.expires_at is None:
+            record = msgspec.structs.replace(record, expires_at=to_rfc3339(registration.lease_expires_at))
+        if registration.is_unhealthy:
+            record = msgspec.structs.replace(record, status=registration.status)
+        if dialect == "profile":
+            record = _with_derived_dates(record, registration)
+        if TRUST_MEMBER in record.extra:  # ours to say, in what is ours to write
+            kept = {name: value for name, value in record.extra.items() if name != TRUST_MEMBER}
+            record = msgspec.structs.replace(record, extra=kept)
+        context = self.context(registration, now)
+        if dialect == "adp" and registration.hosted is not None:  # an agent is named by its own domain, if it has one
+            context = msgspec.structs.replace(context, host=registration.hosted)
+        encoded = CODECS[dialect].encode(record, context)
+        if dialect in _WITH_TRUST_METADATA:
+            add_trust_metadata(encoded.document, registration, scalar=dialect == "ard")
+        return dump_json(encoded.document), encoded.losses
+
+    def _keep(self, key: tuple[str, str], rendering: RenderedDocument) -> None:
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._size -= len(before.body)
+        self._kept[key] = rendering
+        self._size += len(rendering.body)
+        while self._size > limits.RENDERING_CACHE_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._size -= len(dropped.body)
+
+
+def _with_derived_dates(record: AgentRecord, registration: Registration) -> AgentRecord:
+    """An agent whose own format says neither is in use, and as new as its registration (rtfs.md §8, announce.md §13)."""
+    made = {"status": record.effective_status, "updated_at": to_rfc3339(registration.changed_at)}
+    missing = {name: value for name, value in made.items() if getattr(record, name) is None}
+    if not missing:
+        return record
+    named = record.extra.get(DERIVED)  # a document may have carried anything there
+    derived = [*(name for name in (named if isinstance(named, list) else ()) if name not in missing), *missing]
+    return msgspec.structs.replace(record, extra=record.extra | {DERIVED: derived}, **missing)
+
+
+def _representation(dialect: str) -> str:
+    return "" if dialect == "profile" else dialect
+
+
+def _make_rendered(
+    revision: int,
+    dialect: str,
+    body: bytes,
+    losses: tuple[MappingLoss, ...],
+    tag: str,
+    changed_at: float,
+    trust: TrustState,
+    health: str | None,
+) -> RenderedDocument:
+    """How far the agent was verified, and whether it answers, stand beside the document, which is its publisher's alone."""
+    etag = f'"{tag}"'
+    headers = (
+        (b"etag", etag.encode()),
+        (b"last-modified", format_http_date(changed_at)),
+        *_PRIVATE,
+        (b"waypost-losses", losses_header(losses)) if losses else _NO_LOSSES,
+        _TRUST_HEADERS[trust],
+        *(((HEALTH_HEADER, health.encode()),) if health is not None else ()),
+        _TYPE_HEADERS[dialect],
+    )
+    return RenderedDocument(revision, body, etag, losses, _CONTENT_TYPES[dialect], headers, changed_at, trust)
+
+
+def is_served_verbatim(dialect: str) -> bool:
+    """True when a document of this dialect is served as it was received, without taking it out of an envelope."""
+    return dialect not in _ENVELOPES
+
+
+def received_document(source: SourceDocument) -> bytes | None:
+    """What was received, in its own dialect; None when it cannot be read any more. An RTFS profile text is served as its card."""
+    inner = _ENVELOPES.get(source.dialect)
+    if inner is None:
+        return source.document
+    if is_sexpr_text(source.document):
+        return dump_json(registered_card(source))
+    try:
+        document = parse_json(source.document)
+    except WaypostError:
+        return None
+    is_envelope = isinstance(document, dict) and isinstance(document.get(inner), dict) and "agent_id" not in document
+    return dump_json(document[inner]) if is_envelope else source.document
+
+
+def add_trust_metadata(document: JsonObject, registration: Registration, *, scalar: bool = False) -> None:
+    """In formats with free `metadata`: what was found of the agent, in the place of any claim of that name. `scalar`: where
+    members may not be objects, the level alone."""
+    claimed = document.get("metadata")
+    metadata = dict(claimed) if isinstance(claimed, dict) else {}
+    metadata.pop(TRUST_MEMBER, None)
+    verdicts = verdicts_of(registration)
+    level = level_of(verdicts)
+    if level != "self_asserted":
+        metadata[TRUST_MEMBER] = level if scalar else trust_summary(verdicts)
+    if metadata or isinstance(claimed, dict):
+        document["metadata"] = metadata
+
+
+def parse_rendered(body: bytes) -> JsonObject:
+    """A document that was rendered here. It may go past the bounds of what is received: it says more than what came."""
+    return msgspec.json.decode(body, type=dict[str, Any])
+
+
+def losses_header(losses: tuple[MappingLoss, ...]) -> bytes:
+    """The losses as a JSON array in ASCII, cut at a whole item when it would be too long for a header."""
+    items = [_ascii_json({"path": loss.path, "reason": loss.reason}) for loss in losses]
+    shown: list[bytes] = []
+    size = 2
+    for item in items:
+        size += len(item) + 1
+        if size > 4 * limits.KIB:
+            break
+        shown.append(item)
+    return b"[" + b",".join(shown) + b"]"
+
+
+def _ascii_json(value: dict[str, str]) -> bytes:
+    """With other letters as JSON writes them in ASCII: a header holds no others."""
+    text = msgspec.json.encode(value)
+    return text if text.isascii() else json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,287 @@
+"""How far an agent can be trusted, for people: one word that opens to its evidence, and the ladder step by step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from waypost import limits
+from waypost.cache import LruCache
+from waypost.model.names import slug
+from waypost.model.query import Evidence, MatchedAgent
+from waypost.model.record import AgentRecord, protocols_of
+from waypost.model.registration import Registration
+from waypost.model.verdict import BADGES
+from waypost.registry.catalog.entries import expiry_of
+from waypost.server.web.markup import Html, HtmlContent, el, escape_text, join, meter, time_element
+
+_MARKS = {"passed": "✓", "failed": "✕", "unknown": "?", "not_checked": "–"}
+
+_STATES = {"passed": "passed", "failed": "failed", "unknown": "not known", "not_checked": "not checked"}
+
+_LEVEL_TEXTS = {
+    "verified": "A check that binds this record to its agent passed.",
+    "self_asserted": "Everything here is the publisher's own word; nothing binds it to the agent yet.",
+    "failed": "A check failed. Do not rely on this record.",
+}
+# The steps of the ladder, the lowest first: what each one proves. Other checks that were made stand between.
+CHECK_LABELS: dict[str, tuple[str, str]] = {
+    "announce-signature": ("Announcement signed", "The announcement agrees with the key that it brings."),
+    "key-pinned": ("Key pinned", "The key that signed is the one that is bound to this agent here."),
+    "profile-signature": ("Record signed", "A key that is bound to the agent signed the whole record."),
+    "a2a-signature": ("Card signed", "A key that is bound to the agent signed the A2A card."),
+    "ard-manifest": ("Trust manifest", "The manifest of the catalogue entry is signed by a key of its publisher."),
+    "adp-key": ("Key stated", "The document states a key, and its fingerprint is the fingerprint of that key."),
+    "adp-proof": ("Key held", "Whoever wrote the document holds that key."),
+    "domain": ("Domain proven", "Its owner proved to this registry that the domain is theirs."),
+    "dns-verified": ("In DNS", "The agent's own domain names it, with the fingerprint of its key."),
+    "dane-verified": ("DANE", "The certificate of its server is the one that signed DNS records name."),
+    "key-verified": ("Key matches DNS", "The key in the document hashes to the fingerprint that DNS states."),
+    "peer-verified": ("Met", "Signatures were checked in both directions in a conversation with the agent."),
+}
+
+_EVIDENCE_CHARS = 300  # characters of one value
+
+_CHECKS_ALWAYS_SHOWN = ("dns-verified", "dane-verified", "key-verified", "peer-verified")
+
+
+def level_badge(level: str) -> Html:
+    return el("span", BADGES.get(level, "claimed"), class_=f"badge {level if level in BADGES else 'self_asserted'}")
+
+
+def trust_badge(trust: dict[str, Any], *, source: HtmlContent = None) -> Html:
+    """The word, and on opening what it rests on."""
+    checks = [_check_line(each) for each in trust.get("checks", ())]
+    body = el(
+        "div",
+        el("p", _LEVEL_TEXTS.get(trust["level"], "")),
+        el("ul", checks, class_="checks") if checks else None,
+        el("p", source, class_="soft") if source else None,
+        class_="pop",
+    )
+    return el("details", el("summary", level_badge(trust["level"])), body, class_="trust")
+
+
+def _check_line(check: dict[str, Any]) -> Html:
+    name = CHECK_LABELS.get(check["check"], (check["check"], ""))[0]
+    reason = check.get("reason")
+    rows = [join((el("dt", word), el("dd", value))) for word, value in _flatten_evidence(check.get("evidence") or {})]
+    return el(
+        "li",
+        _mark(check["state"]),
+        " ",
+        name,
+        el("span", f" {reason}", class_="soft") if reason else None,
+        el("dl", rows, class_="evidence") if rows else None,
+    )
+
+
+def _mark(state: str) -> Html:
+    """A sign for the eye, a word for the ear."""
+    return el(
+        "span",
+        el("span", _MARKS[state], aria_hidden="true"),
+        el("span", f"{_STATES[state]}:", class_="ear"),
+        class_=f"mark {state}",
+    )
+
+
+def trust_checklist(trust: dict[str, Any]) -> Html:
+    """Every step, those that were not looked at included: not checked must not look like failed."""
+    made = {check["check"]: check for check in trust.get("checks", ())}
+    known = [
+        made.get(name) or {"check": name, "state": "not_checked"}
+        for name in CHECK_LABELS
+        if name in made or name in _CHECKS_ALWAYS_SHOWN
+    ]
+    other = [check for name, check in made.items() if name not in CHECK_LABELS]
+    return el("ol", [_checklist_item(check) for check in (*other, *known)], class_="ladder")
+
+
+def _checklist_item(check: dict[str, Any]) -> Html:
+    title, proves = CHECK_LABELS.get(check["check"], (check["check"], ""))
+    state = check["state"]
+    return el(
+        "li",
+        _mark(state),
+        el(
+            "div",
+            el("h3", title, " ", el("code", check["check"]), el("span", f" {_STATES[state]}", class_="soft")),
+            el("p", proves) if proves else None,
+            el("p", check["reason"], class_="soft") if check.get("reason") else None,
+            _evidence(check),
+        ),
+        class_=state,
+    )
+
+
+def _evidence(check: dict[str, Any]) -> HtmlContent:
+    rows = list(_flatten_evidence(check.get("evidence") or {}))
+    if check.get("at"):
+        rows.append(("checked", time_element(check["at"])))
+    if not rows:
+        return None
+    listed = el("dl", [join((el("dt", name), el("dd", value))) for name, value in rows], class_="evidence")
+    return el("details", el("summary", "Evidence"), listed)
+
+
+def _flatten_evidence(evidence: dict[str, Any]) -> Iterable[tuple[str, HtmlContent]]:
+    for name, value in evidence.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield name, el("code", text if len(text) <= _EVIDENCE_CHARS else f"{text[:_EVIDENCE_CHARS]}…")
+
+
+# ---- An agent in a list: what it is, how far it can be trusted, whether it is alive, where the record came from.
+#
+# What a card says is a function of the registration, so it is written once and kept, bounded. What a search found out about it
+# is put beside it each time.
+
+_DESCRIPTION_CHARS = 320
+
+_MAX_TAGS = 8
+
+_LINE_ENDS = re.compile(r"[\r\n\t]+")
+
+_COMPONENTS = {
+    "words": "words",
+    "context": "description",
+    "example": "examples",
+    "tag": "tags",
+    "protocol": "protocol",
+    "freshness": "freshness",
+    "policy": "trust",
+    "preference": "preference",
+}
+
+_FLAGS = {
+    "suspicious_text": "its text tries to instruct its reader",
+    "hidden_text": "it carries text that is not seen",
+    "confusable_name": "its name looks like that of a verified agent",
+}
+
+
+def agent_path(agent_id: str) -> str:
+    return f"/a/{slug(agent_id)}"
+
+
+class AgentCards:
+    """`trust_of` tells what was found of an agent's documents."""
+
+    def __init__(self, trust_of: Callable[[Registration], dict[str, Any]]) -> None:
+        self._trust_of = trust_of
+        self._kept: LruCache[str, tuple[tuple[int, str, float], Html]] = LruCache(limits.PAGE_CARDS)
+
+    def card(self, registration: Registration) -> Html:
+        return el("li", self._body(registration), class_="agent")
+
+    def hit(self, candidate: MatchedAgent, registration: Registration) -> Html:
+        return el("li", self._body(registration), _match_reasons(candidate), class_="agent hit")
+
+    def _body(self, registration: Registration) -> Html:
+        mark = (registration.revision, registration.etag, registration.renewed_at)
+        kept = self._kept.get(registration.id)
+        if kept is None or kept[0] != mark:
+            kept = (mark, self._written(registration))
+            self._kept.put(registration.id, kept)
+        return kept[1]
+
+    def _written(self, registration: Registration) -> Html:
+        record = registration.record
+        head = el(
+            "div",
+            el("h3", el("a", record.name or record.id, href=agent_path(record.id))),
+            trust_badge(self._trust_of(registration), source=source_line(registration)),
+            liveness(registration),
+            class_="head",
+        )
+        shown = shorten(record.description, _DESCRIPTION_CHARS)
+        return join(
+            (
+                head,
+                el("p", shown, class_="says") if shown else None,
+                el("p", _labels(record), class_="labels"),
+                el("p", el("code", record.id), el("span", source_line(registration), class_="via"), class_="fine"),
+            )
+        )
+
+
+def shorten(text: str, most: int) -> str:
+    """In one line, as long as a list has room for."""
+    text = _LINE_ENDS.sub(" ", text)
+    return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
+
+
+def _labels(record: AgentRecord) -> HtmlContent:
+    spoken = [el("span", name, class_="protocol") for name in protocols_of(record) if "+" not in name]
+    tags = [el("span", tag, class_="tag") for tag in record.tags[:_MAX_TAGS]]
+    more = len(record.tags) - _MAX_TAGS
+    return (
+        join([join((each, " ")) for each in (*spoken, *tags)]),
+        el("span", f"+{more}", class_="soft") if more > 0 else None,
+    )
+
+
+def liveness(registration: Registration) -> Html:
+    """Whether it is alive, as far as the registry can know: its own word, how its endpoint answers, and its lease."""
+    status, health = registration.status, registration.health
+    ends = expiry_of(registration)
+    answers: HtmlContent = (f" · {health.state} since ", time_element(health.since)) if health is not None else None
+    lease: HtmlContent = (" · lease until ", time_element(ends)) if ends is not None else None
+    word = f"live {status}" if health is None else f"live {status} {health.state}"
+    return el("span", el("span", status, class_="word"), answers, lease, class_=word)
+
+
+def source_line(registration: Registration) -> HtmlContent:
+    """Which documents the record is made of, and how the newest came in. Who brought them is told to nobody here."""
+    if not registration.sources:
+        return "made here"
+    newest = registration.sources[0]
+    dialects = ", ".join(dict.fromkeys(source.dialect for source in registration.sources))
+    return (f"{dialects} by {newest.via}, ", time_element(newest.received_at))
+
+
+# --- Why it was found -----------------------------------------------------------------------------
+
+
+def _match_reasons(candidate: MatchedAgent) -> Html:
+    evidence = candidate.evidence
+    return el(
+        "div",
+        el("p", meter(candidate.score, "match"), el("b", f"{candidate.score:.2f}"), class_="score"),
+        _bars(evidence) if evidence is not None else None,
+        _reasons(evidence) if evidence is not None else None,
+        class_="why",
+    )
+
+
+def _bars(evidence: Evidence) -> Html:
+    """Each reason by itself, as long as it counts. There are hundreds on a page, so they are written at once."""
+    named = [(_COMPONENTS.get(name, name), value) for name, value in evidence.components.items()]
+    bars = [f"<dt>{escape_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in named]
+    return Html(f'<dl class="bars">{"".join(bars)}</dl>')
+
+
+def _reasons(evidence: Evidence) -> Html:
+    return el(
+        "details",
+        el("summary", "Why"),
+        el("div", _evidence_scores(evidence), _evidence_text(evidence), class_="pop"),
+        class_="reasons",
+    )
+
+
+def _evidence_scores(evidence: Evidence) -> Html:
+    told = ", ".join(f"{_COMPONENTS.get(name, name)} {value:.2f}" for name, value in evidence.components.items())
+    return el("p", told, class_="soft")
+
+
+def _evidence_text(evidence: Evidence) -> HtmlContent:
+    tags = (*evidence.matched_tags, *(f"{tag} (near)" for tag in evidence.expanded_tags))
+    return (
+        el("p", "Tags: ", [el("span", tag, class_="tag") for tag in tags]) if tags else None,
+        [el("blockquote", snippet) for snippet in evidence.snippets],
+        [el("blockquote", "Example: ", example.text) for example in evidence.matched_examples[:2]],
+        [el("p", "Beware: ", _FLAGS.get(flag, flag), class_="beware") for flag in evidence.flags],
+    )

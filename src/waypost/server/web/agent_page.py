@@ -1,0 +1,435 @@
+"""How to call an agent: a few lines to copy, for a shell, for Python, and for whoever speaks the agent's own protocol.
+
+Addresses are the publisher's words, so each is quoted for the language it stands in.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import NotFound, WaypostError
+from waypost.model.json import parse_json
+from waypost.model.names import fold_tag, slug
+from waypost.model.record import AgentRecord, Binding, Example
+from waypost.model.registration import Registration
+from waypost.protocols.dialects import CODECS
+from waypost.registry.catalog.entries import expiry_of
+from waypost.registry.reader import VersionComparison, VersionEntry, compare_versions, history_of
+from waypost.registry.registry import Registry
+from waypost.server.auth.sessions import WebUser
+from waypost.server.renderer import Renderer
+from waypost.server.web.agent_cards import agent_path, level_badge, liveness, trust_checklist
+from waypost.server.web.layout import definition_list, section
+from waypost.server.web.markup import Html, HtmlContent, el, escape_multiline, external_link, join, time_element
+from waypost.trust.policy import may_change
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    title: str
+    code: str
+    note: str = ""
+
+
+def snippets_of(record: AgentRecord, base_url: str) -> list[Snippet]:
+    """Its own protocols first, then how to read it from this registry."""
+    own = list({made.title: made for binding in record.bindings if (made := _protocol_snippet(binding))}.values())
+    return [*own, _curl(record, base_url), _python(record, base_url), _command(record, base_url)]
+
+
+def _protocol_snippet(binding: Binding) -> Snippet | None:
+    family = binding.protocol.lower().split("+", 1)[0]
+    make = _PROTOCOLS.get(family)
+    if make is not None:
+        return make(binding)
+    if binding.endpoint.lower().startswith(("http://", "https://")):
+        return _http(binding)
+    return None
+
+
+def _a2a(binding: Binding) -> Snippet:
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "message/send",
+        "params": {"message": {"role": "user", "messageId": "1", "parts": [{"kind": "text", "text": "Hello"}]}},
+    }
+    return Snippet("A2A", _post(binding.endpoint, message), "Sends one message by JSON-RPC.")
+
+
+def _mcp(binding: Binding) -> Snippet:
+    if not binding.endpoint.lower().startswith(("http://", "https://")):
+        package = json.dumps({"package": binding.endpoint}, indent=2, ensure_ascii=True)
+        return Snippet(
+            "MCP", package, "A package that an MCP host starts on its own machine. Look at it before you do."
+        )
+    config = {"mcpServers": {"agent": {"type": "streamable-http", "url": binding.endpoint}}}
+    return Snippet("MCP", json.dumps(config, indent=2, ensure_ascii=True), "For the settings of an MCP host.")
+
+
+def _adp(binding: Binding) -> Snippet:
+    code = f"waypost chat {shlex.quote(binding.endpoint)}"
+    return Snippet("AGP", code, "A signed conversation; both sides prove who they are.")
+
+
+def _http(binding: Binding) -> Snippet:
+    return Snippet(
+        binding.protocol.upper(), _post(binding.endpoint, {"input": "Hello"}), "What it takes is up to the agent."
+    )
+
+
+_PROTOCOLS = {"a2a": _a2a, "mcp": _mcp, "adp": _adp, "agp": _adp}
+
+
+def _post(url: str, body: object) -> str:
+    return (
+        f"curl -s {shlex.quote(url)} \\\n"
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(json.dumps(body, ensure_ascii=True))}"
+    )
+
+
+def _curl(record: AgentRecord, base_url: str) -> Snippet:
+    url = f"{base_url}/api/v1/agents/{slug(record.id)}?as=a2a"
+    code = f'curl -s -H "Authorization: Bearer $WAYPOST_TOKEN" \\\n  {shlex.quote(url)}'
+    return Snippet("curl", code, "The record from this registry, here as an A2A card.")
+
+
+def _python(record: AgentRecord, base_url: str) -> Snippet:
+    code = (
+        "from waypost import Client\n\n"
+        f"async with Client({json.dumps(base_url)}) as waypost:\n"
+        f"    agent = await waypost.get({json.dumps(record.id, ensure_ascii=True)})\n"
+        "    print(agent.name, agent.bindings)"
+    )
+    return Snippet("Python", code, "SyncClient is the same without await.")
+
+
+def _command(record: AgentRecord, base_url: str) -> Snippet:
+    code = f"waypost get {shlex.quote(record.id)} --server {shlex.quote(base_url)}"
+    return Snippet("Command", code)
+
+
+# ---- The data sheet of one agent: what it does, how to call it, how far it is proven, how it came to be, in every dialect.
+
+_ABSENT = "—"
+
+
+class AgentPageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the sheet is asked for: a dialect, two versions."""
+
+    dialect: str
+    before: str | None = None
+    after: str | None = None
+
+
+class AgentPage:
+    def __init__(self, registry: Registry, renderer: Renderer) -> None:
+        self._registry = registry
+        self._renderer = renderer
+
+    async def main(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
+        record = registration.record
+        trust = self._registry.trust_of(registration)
+        return el(
+            "article",
+            _head(registration, trust["level"]),
+            el(
+                "div",
+                el("div", self._left(registration, trust), class_="main"),
+                el("aside", _facts(registration, visitor), _bindings(record), class_="beside", aria_label="Facts"),
+                class_="columns",
+            ),
+            await self._history(registration, visitor, wanted) if visitor.reads else None,
+            self._dialects(registration, wanted.dialect),
+            class_="sheet",
+        )
+
+    def _left(self, registration: Registration, trust: dict[str, Any]) -> HtmlContent:
+        record = registration.record
+        return (
+            section(
+                "What it does",
+                el("p", escape_multiline(record.description), class_="lead says"),
+                _tags(record),
+                name="does",
+            ),
+            _examples(record),
+            _snippet_tabs(snippets_of(record, self._renderer.base_url)),
+            section("How far it can be trusted", trust_checklist(trust), name="trust"),
+        )
+
+    # --- History ---------------------------------------------------------------------------------
+
+    async def _history(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
+        found = await history_of(self._registry, visitor.reader, registration.id, limits.HISTORY_VERSIONS)
+        path = agent_path(registration.id)
+        rows = [
+            _version_row(line, path, older.version.etag if older else None)
+            for line, older in zip(found.lines, [*found.lines[1:], None], strict=True)
+        ]
+        heads = el(
+            "tr",
+            [
+                el("th", name, scope="col")
+                for name in ("When", "Version", "What changed", el("span", "Compare", class_="ear"))
+            ],
+        )
+        table = el("table", el("thead", heads), el("tbody", rows))
+        return section(
+            "History",
+            el("div", table, class_="wide", tabindex="0", role="region", aria_label="Versions"),
+            await self._difference(registration, visitor, wanted),
+            name="history",
+        )
+
+    async def _difference(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> HtmlContent:
+        if wanted.before is None:
+            return None
+        try:
+            found = await compare_versions(self._registry, visitor.reader, registration.id, wanted.before, wanted.after)
+        except NotFound as error:
+            return el("p", error.message, class_="notice bad")
+        return _diff(found)
+
+    # --- Every dialect ---------------------------------------------------------------------------
+
+    def _dialects(self, registration: Registration, chosen: str) -> Html:
+        path = agent_path(registration.id)
+        tabs = [
+            el(
+                "li",
+                el(
+                    "a",
+                    name,
+                    href=f"{path}?as={name}#record",
+                    aria_current="true" if name == chosen else None,
+                    class_="own" if registration.source(name) is not None else None,
+                ),
+            )
+            for name in CODECS
+        ]
+        return section(
+            "The record in every dialect",
+            el("ul", tabs, class_="tablist"),
+            self._document(registration, chosen),
+            name="record",
+        )
+
+    def _document(self, registration: Registration, dialect: str) -> HtmlContent:
+        try:
+            rendering = self._renderer.render(registration, dialect, self._registry.clock.now())
+        except WaypostError as error:
+            return el("p", error.message, " ", error.hint, class_="soft")
+        losses = [el("li", el("code", loss.path), " ", loss.reason) for loss in rendering.losses]
+        received = registration.source(dialect) is not None
+        told = (
+            "As it was received; spaces were added here for reading."
+            if received
+            else "Made from the record. Nothing is lost in this dialect."
+            if not losses
+            else "Made from the record. This dialect has no place for:"
+        )
+        return (
+            el("p", told, class_="soft"),
+            el("ul", losses, class_="losses") if losses else None,
+            copyable_code(format_document(rendering.body), f"document as {dialect}"),
+        )
+
+
+def format_document(body: bytes) -> str:
+    """A document with its lines broken; a text as a text."""
+    try:
+        text = json.dumps(parse_json(body), indent=2, ensure_ascii=False)
+    except (WaypostError, ValueError):
+        text = body.decode("utf-8", "replace")
+    if len(text) <= limits.PAGE_DOCUMENT_CHARS:
+        return text
+    return f"{text[: limits.PAGE_DOCUMENT_CHARS]}\n… {len(text) - limits.PAGE_DOCUMENT_CHARS:,} more characters"
+
+
+def copyable_code(code: str, what: str) -> Html:
+    """Code with a button that copies it, which a script shows."""
+    return el(
+        "div",
+        el("button", "Copy", type="button", class_="copy", hidden=True, aria_label=f"Copy the {what}"),
+        el("pre", el("code", escape_multiline(code)), tabindex="0", role="region", aria_label=what),
+        class_="code-block",
+    )
+
+
+# --- Parts ----------------------------------------------------------------------------------------
+
+
+def _head(registration: Registration, level: str) -> Html:
+    record = registration.record
+    return el(
+        "header",
+        el("p", el("a", "Catalogue", href="/"), class_="crumbs"),
+        el("div", el("h1", record.name or record.id), level_badge(level), liveness(registration), class_="head"),
+        el("p", el("code", record.id), class_="fine"),
+        class_="agent-head",
+    )
+
+
+def _facts(registration: Registration, visitor: WebUser) -> Html:
+    record = registration.record
+    may = may_change(visitor.reader, registration.owner)
+    rows: list[tuple[str, HtmlContent]] = [
+        ("Version", record.version),
+        ("Says it changed", time_element(record.updated_at) if record.updated_at else None),
+        ("Registered", time_element(registration.created_at)),
+        ("Last change", time_element(registration.changed_at)),
+        ("Lease", _lease(registration)),
+        ("Its endpoint", _health(registration, told=may)),
+        ("Renewed", time_element(registration.renewed_at) if registration.lease_expires_at is not None else None),
+        ("Served at", el("code", registration.hosted) if registration.hosted else None),
+        ("Owner", registration.owner if may else None),
+        ("Seen by", registration.visibility if visitor.is_signed_in else None),
+        ("Also known as", [el("code", alias) for alias in registration.aliases]),
+        ("Sources", [_source_line(source) for source in registration.sources]),
+    ]
+    return section("Facts", definition_list(rows), name="facts")
+
+
+def _health(registration: Registration, *, told: bool) -> HtmlContent:
+    """Why it does not answer is for its owner: anybody else could map a network by it."""
+    health = registration.health
+    if health is None:
+        return None
+    why = f" ({health.reason})" if told and health.reason else None
+    return (f"{health.state} since ", time_element(health.since), why)
+
+
+def _lease(registration: Registration) -> HtmlContent:
+    ends = expiry_of(registration)
+    if ends is None:
+        return "none: it stays until it is withdrawn"
+    granted = f" ({registration.ttl_seconds} s)" if registration.ttl_seconds else None
+    return (time_element(ends), granted)
+
+
+def _source_line(source: Any) -> Html:
+    where = (" from ", external_link(source.url)) if source.url else None
+    return el("p", el("b", source.dialect), f" by {source.via}, ", time_element(source.received_at), where)
+
+
+def _bindings(record: AgentRecord) -> HtmlContent:
+    if not record.bindings:
+        return section(
+            "Endpoints", el("p", "It names no place where it can be called.", class_="soft"), name="endpoints"
+        )
+    return section(
+        "Endpoints", el("ul", [_binding(each) for each in record.bindings], class_="plain"), name="endpoints"
+    )
+
+
+def _binding(binding: Binding) -> Html:
+    more = ", ".join(part for part in (binding.interaction_model, *binding.media_types) if part)
+    return el(
+        "li",
+        el("span", binding.protocol, class_="protocol"),
+        " ",
+        external_link(binding.endpoint, el("code", binding.endpoint)),
+        el("span", f" {more}", class_="soft") if more else None,
+    )
+
+
+def _tags(record: AgentRecord) -> HtmlContent:
+    links = [el("a", tag, href=f"/?{urlencode({'tag': fold_tag(tag)})}", class_="tag") for tag in record.tags]
+    return el("p", join([join((link, " ")) for link in links]), class_="labels") if links else None
+
+
+def _examples(record: AgentRecord) -> HtmlContent:
+    """PRO-38: what its publisher marked as private is quoted nowhere."""
+    shown = [each for each in record.examples if not each.extra.get("private")][: limits.PAGE_EXAMPLES]
+    if not shown:
+        return None
+    return section("Examples", el("ul", [_example(each) for each in shown], class_="examples"), name="examples")
+
+
+def _example(example: Example) -> Html:
+    schemas = [
+        el("details", el("summary", name), copyable_code(json.dumps(schema, indent=2, ensure_ascii=False), name))
+        for name, schema in (("input", example.input_schema), ("output", example.output_schema))
+        if schema is not None
+    ]
+    return el("li", el("p", escape_multiline(example.text), class_="says"), schemas)
+
+
+def _snippet_tabs(snippets: list[Snippet]) -> Html:
+    """Tabs of radio buttons: they work without a script, and by the arrow keys."""
+    parts = []
+    for number, snippet in enumerate(snippets):
+        name = f"call-{number}"
+        parts += [
+            el("input", type="radio", name="call", id=name, checked=number == 0),
+            el("label", snippet.title, for_=name),
+            el(
+                "div",
+                copyable_code(snippet.code, f"{snippet.title} snippet"),
+                el("p", snippet.note, class_="soft") if snippet.note else None,
+                class_="pane",
+            ),
+        ]
+    legend = el("legend", "For", class_="ear")
+    return section("How to call it", el("fieldset", legend, parts, class_="tabs"), name="call")
+
+
+def _version_row(line: VersionEntry, path: str, older: str | None) -> Html:
+    etag = line.version.etag
+    changed = el("code", ", ".join(line.changed[:6]) or "nothing") if line.changed is not None else "first version kept"
+    compare = (
+        el(
+            "a",
+            "Compare",
+            href=f"{path}?from={older}&to={etag}#diff",
+            aria_label=f"Compare {etag[:8]} with the one before",
+        )
+        if older
+        else None
+    )
+    cells = (
+        time_element(line.version.at),
+        (el("code", etag[:8]), " current" if line.current else None),
+        changed,
+        compare,
+    )
+    return el("tr", [el("td", cell) for cell in cells])
+
+
+def _diff(found: VersionComparison) -> Html:
+    rows = [
+        el(
+            "tr",
+            el("th", el("code", each.path), scope="row"),
+            el("td", _side("del", each.before)),
+            el("td", _side("ins", each.after)),
+        )
+        for each in found.differences
+    ]
+    heads = el(
+        "tr",
+        [
+            el("th", name, scope="col")
+            for name in ("Where", f"Before, {found.before.etag[:8]}", f"After, {found.after.etag[:8]}")
+        ],
+    )
+    table = el("table", el("thead", heads), el("tbody", rows), class_="diff")
+    return el(
+        "div",
+        el("h3", "What changed", id="diff"),
+        el("div", table, class_="wide", tabindex="0", role="region", aria_label="Differences"),
+    )
+
+
+def _side(tag: str, value: Any) -> Html:
+    if value is msgspec.UNSET:
+        return el("span", _ABSENT, class_="soft")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return el(tag, escape_multiline(text if len(text) <= 600 else text[:600] + "…"), class_="says")

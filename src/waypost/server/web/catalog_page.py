@@ -1,0 +1,369 @@
+"""What a visitor asks of the catalogue: words, filters, a place in the list; and the addresses that ask a bit otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from waypost import limits
+from waypost.cache import LruCache
+from waypost.errors import InvalidParameter
+from waypost.model.names import fold_tag
+from waypost.model.principal import audience
+from waypost.model.query import DiscoverResult, EmptyResult, FacetCount, FacetSummary, Query
+from waypost.model.record import LISTED
+from waypost.model.registration import Registration
+from waypost.registry.registry import Registry
+from waypost.server.auth.sessions import WebUser
+from waypost.server.http.asgi import Request
+from waypost.server.http.request_params import read_filters
+from waypost.server.web.agent_cards import AgentCards
+from waypost.server.web.markup import Html, HtmlContent, el
+from waypost.server.web.recent_changes import RecentChanges, change_line
+
+FILTER_NAMES = ("tag", "protocol", "status")
+
+
+class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()  # none: those that lists show
+    cursor: str | None = None
+
+    def values(self, name: str) -> tuple[str, ...]:
+        return {"tag": self.tags, "protocol": self.protocols, "status": self.statuses}[name]
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.tags or self.protocols or self.statuses)
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.text or self.is_filtered or self.cursor)
+
+    def address(self, **changes: object) -> str:
+        """Of the catalogue as it is asked here but for some changes; from its first page."""
+        asked = msgspec.structs.replace(self, **{"cursor": None, **changes}) if changes else self
+        pairs = [("q", asked.text)] if asked.text else []
+        pairs += [(name, value) for name in FILTER_NAMES for value in asked.values(name)]
+        if asked.cursor is not None:
+            pairs.append(("cursor", asked.cursor))
+        return f"/?{urlencode(pairs)}" if pairs else "/"
+
+    def toggled(self, name: str, value: str) -> str:
+        """With this filter if it was without, without it if it was with."""
+        held = self.values(name)
+        kept = tuple(each for each in held if each != value) if value in held else (*held, value)
+        return self.address(**{_FIELDS[name]: kept})
+
+    def hidden_fields(self) -> list[Html]:
+        """The filters, inside the form that asks with other words."""
+        return [
+            el("input", type="hidden", name=name, value=value) for name in FILTER_NAMES for value in self.values(name)
+        ]
+
+
+_FIELDS = {"tag": "tags", "protocol": "protocols", "status": "statuses"}
+
+
+def parse_search_form(request: Request) -> SearchForm:
+    text = (request.param("q") or "").strip()
+    if len(text) > limits.QUERY_CHARS:
+        raise InvalidParameter(
+            f"The question has {len(text)} characters; at most {limits.QUERY_CHARS} are read.",
+            path="q",
+            hint="Shorten it.",
+        )
+    filters = read_filters(request)
+    for name, values in (("tag", filters.tags), ("protocol", filters.protocols)):
+        if len(values) > limits.FILTER_VALUES:
+            raise InvalidParameter(f"At most {limits.FILTER_VALUES} values are read.", path=name, hint="Ask for fewer.")
+    return SearchForm(
+        text=text,
+        tags=tuple(dict.fromkeys(filters.tags)),
+        protocols=tuple(dict.fromkeys(filters.protocols)),
+        statuses=tuple(dict.fromkeys(value for name, value in request.query if name == "status")),
+        cursor=request.param("cursor"),
+    )
+
+
+# ---- The catalogue as a page: a search box, filters with counts, what was found and why, and what to do when nothing was.
+
+_FILTER_TITLES = {"tag": "Tags", "protocol": "Protocols", "status": "Status"}
+
+_WORD = re.compile(r"[\w-]{3,40}")
+
+_WORDS = 8
+
+
+class CatalogResults(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of the catalogue: the lines of it, and all that stands around them."""
+
+    lines: Sequence[Html]
+    told: str  # how many, in words
+    facets: dict[str, tuple[FacetCount, ...]]
+    more: str | None = None  # where it goes on
+    empty: Html | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class CatalogPage:
+    def __init__(self, registry: Registry, cards: AgentCards, changes: RecentChanges) -> None:
+        self._registry = registry
+        self._cards = cards
+        self._changes = changes
+        self._kept: LruCache[tuple[object, ...], tuple[int, FacetSummary]] = LruCache(limits.PAGE_COUNTS)
+
+    async def found(self, asked: SearchForm, visitor: WebUser) -> Html:
+        """The part that changes as one types: filters and results."""
+        found = await (self._search if asked.text else self._list)(asked, visitor)
+        results = el(
+            "div",
+            el("p", found.told, class_="told"),
+            [el("p", remark, class_="remark") for remark in found.remarks],
+            found.empty if found.empty is not None else el("ol", found.lines, class_="agents"),
+            el("p", el("a", "Next page", href=found.more, rel="next", class_="button")) if found.more else None,
+            class_="results",
+        )
+        return el("div", _filters(asked, found.facets), results, id="found", data_told=found.told)
+
+    async def _list(self, asked: SearchForm, visitor: WebUser) -> CatalogResults:
+        registry, statuses = self._registry, asked.statuses or LISTED
+        page = registry.page(
+            visitor.reader,
+            limit=limits.PAGE_AGENTS,
+            cursor=asked.cursor,
+            tags=asked.tags,
+            protocols=asked.protocols,
+            statuses=statuses,
+        )
+        overview = self._counts(asked, visitor)
+        agents = await registry.registrations([entry.id for entry in page.entries], sources=False)
+        return CatalogResults(
+            lines=[self._cards.card(agent) for agent in agents],
+            told=_count(page.total),
+            facets=overview.facets,
+            more=asked.address(cursor=page.next_cursor) if page.next_cursor is not None else None,
+            empty=None if agents else self._empty_list(asked, visitor, overview.suggestions),
+        )
+
+    async def _search(self, asked: SearchForm, visitor: WebUser) -> CatalogResults:
+        query = Query(
+            text=asked.text,
+            required_tags=asked.tags,
+            protocols=asked.protocols,
+            statuses=asked.statuses,
+            limit=limits.PAGE_AGENTS,
+            include_evidence=True,
+        )
+        findings = await self._registry.find(query, visitor.reader)
+        held = await self._held(findings)
+        lines = [self._cards.hit(each, held[each.record.id]) for each in findings.candidates if each.record.id in held]
+        return CatalogResults(
+            lines=lines,
+            told=f"{_count(len(lines))} found" if lines else "Nothing found",
+            facets=self._counts(asked, visitor).facets,
+            empty=None if lines else self._empty_search(asked, visitor, findings),
+            remarks=() if not lines else findings.warnings,
+        )
+
+    def _counts(self, asked: SearchForm, visitor: WebUser) -> FacetSummary:
+        """What the filters count does not depend on the words, so it is counted once while nothing that is seen changes."""
+        self._registry.catalog.expire(self._registry.clock.now())
+        seen = audience(visitor.reader)
+        name = (seen, visitor.reader.is_admin, asked.tags, asked.protocols, asked.statuses)
+        generation = self._registry.catalog.generation(seen)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != generation:
+            counted = self._registry.facets(
+                visitor.reader,
+                FILTER_NAMES,
+                tags=asked.tags,
+                protocols=asked.protocols,
+                statuses=asked.statuses or LISTED,
+            )
+            kept = (generation, counted)
+            self._kept.put(name, kept)
+        return kept[1]
+
+    async def _held(self, findings: DiscoverResult) -> dict[str, Registration]:
+        ids = [candidate.record.id for candidate in findings.candidates]
+        return {found.id: found for found in await self._registry.registrations(ids, sources=False)}
+
+    # --- When there is nothing -------------------------------------------------------------------
+
+    def _empty_list(self, asked: SearchForm, visitor: WebUser, meant: dict[str, Any]) -> Html:
+        if not asked.is_filtered:
+            return _nothing_registered(visitor)
+        offers = [_suggest_tags(asked, tag, near) for tag, near in meant.items()]
+        return _empty_state(
+            "Nothing passes these filters",
+            offers,
+            el("p", el("a", "Show all agents", href=asked.address(tags=(), protocols=(), statuses=()))),
+        )
+
+    def _empty_search(self, asked: SearchForm, visitor: WebUser, findings: DiscoverResult) -> Html:
+        empty = findings.empty or EmptyResult(reason="no_match", visible=0)
+        if empty.reason == "nothing_registered":
+            return _nothing_registered(visitor)
+        offers = [_suggest_tags(asked, tag, near) for tag, near in findings.suggestions.items()]
+        if empty.reason == "filtered":
+            return _empty_state(
+                "Nothing passes these filters",
+                [
+                    el("p", *_filter_hint(each.filter, each.value, each.matching, empty.visible))
+                    for each in empty.filters
+                ],
+                offers,
+                el("p", el("a", "Search without filters", href=asked.address(tags=(), protocols=(), statuses=()))),
+            )
+        return _empty_state(
+            "Nothing found",
+            el("p", f"Of {_count(empty.visible)} none fits “{asked.text}”."),
+            offers or [self._did_you_mean(asked, visitor)],
+            el("p", "Say in a few words what the agent should do, or take a tag on the left.", class_="soft"),
+        )
+
+    def _did_you_mean(self, asked: SearchForm, visitor: WebUser) -> HtmlContent:
+        """Tags that are spelled nearly as words of the question are."""
+        words = list(dict.fromkeys(map(fold_tag, _WORD.findall(asked.text))))[:_WORDS]
+        near = self._registry.suggest(visitor.reader, words)
+        offered = dict.fromkeys(tag for tags in near.values() for tag in tags)
+        if not offered:
+            return None
+        links = [el("a", tag, href=asked.address(text=tag), class_="tag") for tag in offered]
+        return el("p", "Did you mean ", links, "?")
+
+    # --- What stands beside it -------------------------------------------------------------------
+
+    def search_box(self, asked: SearchForm) -> Html:
+        return el(
+            "form",
+            el("label", "Find an agent for a task", for_="q"),
+            el(
+                "div",
+                el(
+                    "input",
+                    id="q",
+                    name="q",
+                    type="search",
+                    value=asked.text,
+                    maxlength=limits.QUERY_CHARS,
+                    placeholder="translate an invoice",
+                    autocomplete="off",
+                    spellcheck="false",
+                    autocapitalize="off",
+                    enterkeyhint="search",
+                    aria_controls="found",
+                ),
+                el("button", "Search"),
+                class_="ask",
+            ),
+            asked.hidden_fields(),
+            el("p", "", id="told", role="status", class_="ear"),
+            action="/",
+            method="get",
+            role="search",
+            class_="search",
+        )
+
+    def figures(self, visitor: WebUser) -> Html:
+        stats = self._registry.stats(visitor.reader)
+        facets = self._counts(SearchForm(), visitor).facets
+        rows: list[tuple[str, int]] = [("in all", stats["agents"])]
+        rows += list(stats["by_status"].items())
+        rows.append(("protocols", len([each for each in facets["protocol"] if "+" not in each.value])))
+        rows += [("waiting for the index", count)] if (count := stats.get("indexing_pending")) else []
+        lines = [el("li", el("b", f"{count:,}"), " ", name) for name, count in rows]
+        if "revision" in stats:
+            lines.append(el("li", "revision ", el("b", f"{stats['revision']:,}")))
+        return el("ul", lines, class_="figures")
+
+    def feed(self, visitor: WebUser, most: int = limits.PAGE_CHANGES) -> Html:
+        if not visitor.reads:
+            return el("p", el("a", "Sign in", href="/sign-in"), " to see what changes.", class_="soft")
+        shown = self._changes.latest(audience(visitor.reader), most)
+        lines = [change_line(change) for change in shown]
+        return el(
+            "ol",
+            lines or el("li", "Nothing has changed yet.", class_="soft none"),
+            class_="feed",
+            data_stream="/changes/stream",
+            data_most=most,
+        )
+
+
+def _count(number: int) -> str:
+    return "1 agent" if number == 1 else f"{number:,} agents"
+
+
+def _empty_state(title: str, *content: HtmlContent) -> Html:
+    return el("div", el("h2", title), content, class_="state")
+
+
+def _nothing_registered(visitor: WebUser) -> Html:
+    how = (
+        el("p", el("a", "Register the first one", href="/register", class_="button"))
+        if visitor.writes
+        else el(
+            "p",
+            "Register one with ",
+            el("code", "waypost register FILE"),
+            ", or ",
+            el("a", "sign in", href="/sign-in"),
+            ".",
+        )
+    )
+    return _empty_state(
+        "No agent is registered yet", el("p", "Agents appear here as soon as they register, in any dialect."), how
+    )
+
+
+def _suggest_tags(asked: SearchForm, tag: str, near: Sequence[str]) -> Html:
+    others = tuple(each for each in asked.tags if each != tag)
+    links = [el("a", each, href=asked.address(tags=(*others, each)), class_="tag") for each in near]
+    return el("p", "No agent carries the tag ", el("code", tag), ". Did you mean ", links, "?")
+
+
+def _filter_hint(name: str, value: Any, matching: int, visible: int) -> tuple[HtmlContent, ...]:
+    shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    label = {"required_tags": "tag", "protocols": "protocol", "statuses": "status"}.get(name, name)
+    return (f"{label} ", el("code", shown), f": {matching:,} of {_count(visible)}")
+
+
+# --- Filters --------------------------------------------------------------------------------------
+
+
+def _filters(asked: SearchForm, facets: dict[str, tuple[FacetCount, ...]]) -> Html:
+    groups = [_filter_group(asked, name, facets.get(name, ())) for name in FILTER_NAMES]
+    clear = el("p", el("a", "Clear filters", href=asked.address(tags=(), protocols=(), statuses=())))
+    return el("div", groups, clear if asked.is_filtered else None, class_="filters", role="group", aria_label="Filters")
+
+
+def _filter_group(asked: SearchForm, name: str, values: Sequence[FacetCount]) -> HtmlContent:
+    held = asked.values(name)
+    # A protocol is found by its family; its variants would fill the list.
+    shown = [each for each in values if name != "protocol" or "+" not in each.value][: limits.PAGE_FACETS]
+    shown += [FacetCount(value, 0) for value in held if value not in {each.value for each in shown}]
+    if not shown:
+        return None
+    lines = [el("li", _filter_option(asked, name, each, is_on=each.value in held)) for each in shown]
+    title = f"filter-{name}"
+    return el("div", el("h2", _FILTER_TITLES[name], id=title), el("ul", lines, aria_labelledby=title), class_="group")
+
+
+def _filter_option(asked: SearchForm, name: str, value: FacetCount, *, is_on: bool) -> Html:
+    return el(
+        "a",
+        el("span", value.value, class_="value"),
+        el("span", "on", class_="ear") if is_on else None,
+        el("span", f"{value.count:,}", class_="count") if value.count else None,
+        href=asked.toggled(name, value.value),
+        class_="on" if is_on else None,
+        rel="nofollow",
+    )

@@ -1,0 +1,161 @@
+"""The latest changes for each audience, newest first, one for each agent: a list for whoever does not stay to watch.
+
+What an audience is shown depends on nothing that it may not see: each scope has its own few (P8). At the start these are the
+agents that changed last; from then on the log fills them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from waypost import limits
+from waypost.model.events import Event, EventType, event_type_for
+from waypost.model.principal import INTERNAL, PUBLIC
+from waypost.model.registration import CatalogEntry
+from waypost.registry.ports import CommittedChange
+from waypost.registry.registry import Registry
+from waypost.server.web.agent_cards import agent_path
+from waypost.server.web.markup import Html, el, time_element
+
+_EVERYTHING = "*"
+_SHARED = (_EVERYTHING, PUBLIC, INTERNAL)
+_REMOVAL_EVENTS = frozenset(("withdrawn", "expired"))
+
+
+class ChangeSummary(msgspec.Struct, frozen=True):
+    """A change without the record, which may be large, but with its name."""
+
+    event: Event
+    name: str
+
+    @property
+    def place(self) -> tuple[float, int]:
+        return self.event.at, self.event.revision
+
+
+class VisibleChange(msgspec.Struct, frozen=True, kw_only=True):
+    type: EventType
+    id: str
+    name: str
+    at: float
+
+
+class RecentChanges:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._kept: OrderedDict[str, OrderedDict[str, ChangeSummary]] = OrderedDict()
+        self._is_filled = False
+        self._told: list[
+            tuple[Event, str]
+        ] = []  # and not taken in yet: there are more changes than readers of this list
+        registry.observe(self._hear)
+
+    def latest(self, audience: frozenset[str] | None, most: int) -> list[VisibleChange]:
+        self._take_in()
+        if not self._is_filled:
+            self._fill()
+        found: dict[str, ChangeSummary] = {}
+        for scope in (_EVERYTHING,) if audience is None else sorted(audience):
+            for agent_id, change in self._kept.get(scope, {}).items():
+                if agent_id not in found or found[agent_id].place < change.place:
+                    found[agent_id] = change
+        newest = heapq.nlargest(most, found.values(), key=lambda change: change.place)
+        return [shown for change in newest if (shown := _visible_change(change, audience)) is not None]
+
+    def _hear(self, committed: CommittedChange) -> None:
+        event = committed.event
+        if event.type != "renewed":
+            self._told.append((event, committed.registration.record.name if committed.registration is not None else ""))
+            if len(self._told) >= limits.PAGE_CHANGES_TOLD:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """Of what many see, only the newest few are looked at: the others would be gone again."""
+        told, self._told = self._told, []
+        newest: dict[str, set[str]] = {scope: set() for scope in _SHARED}
+        puts: list[tuple[ChangeSummary, list[str]]] = []
+        for event, name in reversed(told):
+            scopes = [
+                scope
+                for scope in {*event.scopes, *(event.before or ()), _EVERYTHING}
+                if scope not in newest or _is_among(newest[scope], event.id)
+            ]
+            if scopes:
+                puts.append((ChangeSummary(msgspec.structs.replace(event, record=None), name), scopes))
+        for change, scopes in reversed(puts):
+            self._put(change, scopes)
+
+    def _put(self, change: ChangeSummary, scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            kept = self._kept.setdefault(scope, OrderedDict())
+            self._kept.move_to_end(scope)
+            kept[change.event.id] = change
+            kept.move_to_end(change.event.id)
+            if len(kept) > limits.PAGE_CHANGES_KEPT:
+                kept.popitem(last=False)
+        while len(self._kept) > limits.PAGE_AUDIENCES:
+            # What many see is never given up for what few see: its absence would tell of them.
+            del self._kept[next(kept for kept in self._kept if kept not in _SHARED)]
+
+    def _fill(self) -> None:
+        """Once, when somebody looks: a start does not wait for it."""
+        self._is_filled = True
+        catalogue = self._registry.catalog
+        by_scope: dict[str, list[CatalogEntry]] = {}
+        for agent_id in catalogue.ids():
+            entry = catalogue.find(agent_id)
+            for scope in (*entry.scopes, _EVERYTHING) if entry is not None else ():
+                by_scope.setdefault(scope, []).append(entry)  # type: ignore[arg-type]
+        for scope, entries in by_scope.items():
+            kept: dict[str, ChangeSummary] = self._kept.get(scope) or {}
+            older = heapq.nlargest(limits.PAGE_CHANGES_KEPT, entries, key=lambda each: (each.changed_at, each.revision))
+            told = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
+            newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGES_KEPT :]
+            self._kept[scope] = OrderedDict((change.event.id, change) for change in newest)
+
+
+def _is_among(newest: set[str], agent_id: str) -> bool:
+    """Whether a change is the newest of its agent, and no more than the few that are kept came after it; then it is noted."""
+    if agent_id in newest or len(newest) >= limits.PAGE_CHANGES_KEPT:
+        return False
+    newest.add(agent_id)
+    return True
+
+
+def _change_of(entry: CatalogEntry) -> ChangeSummary:
+    """What is known of a change from before the start."""
+    event = Event(
+        revision=entry.revision,
+        type="updated",
+        id=entry.id,
+        at=entry.changed_at,
+        etag=entry.etag,
+        owner=entry.owner,
+        visibility=entry.visibility,
+        invitees=entry.invitees,
+        before=entry.scopes,
+    )
+    return ChangeSummary(event, entry.name)
+
+
+def _visible_change(change: ChangeSummary, audience: frozenset[str] | None) -> VisibleChange | None:
+    event = change.event
+    kind = event_type_for(event, audience)
+    if kind is None:
+        return None
+    name = event.id if kind in _REMOVAL_EVENTS else change.name or event.id
+    return VisibleChange(type=kind, id=event.id, name=name, at=event.at)
+
+
+def change_line(change: VisibleChange) -> Html:
+    named = (
+        el("span", change.name, class_="name")
+        if change.type in _REMOVAL_EVENTS
+        else el("a", change.name, href=agent_path(change.id), class_="name")
+    )
+    kind = el("span", change.type, class_=f"kind {change.type}")
+    return el("li", kind, " ", named, " ", time_element(change.at), data_id=change.id)

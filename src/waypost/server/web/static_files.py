@@ -1,0 +1,57 @@
+"""The files that pages ask for: style, script, icon. Their address holds their digest, so that a browser keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from waypost.server.http.asgi import AnyResponse, Headers, Response
+from waypost.server.http.conditional_requests import is_not_modified, strong_etag
+from waypost.server.http.routing import BodySpec, Handler, RequestContext, Route
+
+_FOLDER = Path(__file__).with_name("assets")
+_MEDIA_TYPES = {"/style.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
+_CACHE_IMMUTABLE = b"public, max-age=31536000, immutable"
+_CACHE_HOUR = b"public, max-age=3600"
+
+
+def _read(path: str) -> bytes:
+    return (_FOLDER / path[1:]).read_bytes()
+
+
+def _versioned_path(path: str) -> str:
+    return f"{path}?v={hashlib.sha256(_read(path)).hexdigest()[:12]}"
+
+
+STYLE_PATH, SCRIPT_PATH, ICON_PATH = map(_versioned_path, _MEDIA_TYPES)
+
+
+def asset_routes() -> list[Route]:
+    return [
+        Route(
+            method="GET",
+            path=path,
+            operation="page",
+            handler=_handler(path, kind),
+            summary=f"{path[1:]}, which pages ask for",
+            answers={200: BodySpec(schema={"type": "string"}, content_type=kind)},
+            open=True,
+        )
+        for path, kind in _MEDIA_TYPES.items()
+    ]
+
+
+def _handler(path: str, kind: str) -> Handler:
+    content_type = kind.encode() if kind.startswith("image/") else f"{kind}; charset=utf-8".encode()
+    body = cache(lambda: _read(path))
+
+    async def handle(call: RequestContext) -> AnyResponse:
+        etag = strong_etag(body(), kind.encode())
+        kept = _CACHE_IMMUTABLE if call.request.query_string else _CACHE_HOUR
+        headers: Headers = [(b"etag", etag.encode()), (b"cache-control", kept)]
+        if is_not_modified(call.request, etag, None):
+            return Response(304, headers=headers)
+        return Response(200, body(), content_type=content_type, headers=headers)
+
+    return handle

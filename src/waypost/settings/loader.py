@@ -1,0 +1,141 @@
+"""Flags over `WAYPOST_*` variables over the settings file over the defaults. What is unknown is refused with its origin."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waypost.errors import ConfigurationError
+from waypost.lazy import lazy_module
+from waypost.model.credentials import located
+from waypost.settings.locations import check_url, data_folder, is_loopback
+from waypost.settings.service import ConnectionSettings, Settings, find_admin_token
+from waypost.settings.setting import PREFIX, Setting, check_value, parse_variable
+from waypost.settings.table import SERVICE_SETTINGS, SETTINGS, SETTINGS_BY_NAME
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = lazy_module("tomllib")  # most services have no settings file
+
+CONFIG_FILE = "waypost.toml"
+_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT).*|PORT_\d+_.*)\Z")
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a service. A flag that is None was not given."""
+    values = _collect(flags or {}, config, os.environ if environ is None else environ)
+    return Settings(**{setting.name: values[setting.name] for setting in SERVICE_SETTINGS})
+
+
+def load_connection_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ConnectionSettings:
+    """How to reach a service: the one named, else the one that these settings would start on this machine."""
+    values = _collect(flags or {}, config, os.environ if environ is None else environ)
+    server = values["server"]
+    if server is None:
+        host = values["host"] if is_loopback(values["host"]) else "127.0.0.1"
+        scheme = "http" if values["tls_cert"] is None else "https"
+        server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{values['port'] or 8440}"
+    base_url = check_url(server, "server").rstrip("/")
+    token = values["token"]
+    if token is None and values["cert"] is None:  # whoever shows a certificate wants to be its subject
+        token = find_admin_token(values["data"], base_url)
+    files = {name: values[name] for name in ("ca", "cert", "cert_key")}
+    named = values["server"] is not None
+    return ConnectionSettings(base_url=base_url, token=token, timeout=values["timeout"], named=named, **files)
+
+
+def _collect(flags: Mapping[str, Any], config: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
+    values["data"] = data_folder(environ)
+    given = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
+    values |= _from_file(_config_path(config, given.pop(f"{PREFIX}CONFIG", None)))
+    values |= _from_environment(given)
+    for name, value in flags.items():
+        if value is not None:
+            setting = _find_setting(name, f"the flag {name!r}")
+            values[name] = check_value(setting, value, setting.flag)
+    return values
+
+
+def _config_path(flag: Path | None, variable: str | None) -> Path | None:
+    """The settings file: the one named, which must be there, else the one in the working folder, if there is one."""
+    if flag is not None or variable:
+        return Path(flag if flag is not None else variable or "")
+    here = Path(CONFIG_FILE)
+    return here if here.is_file() else None
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"The settings file {path} cannot be read: {error.strerror}.", path="config", hint="Check --config."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The settings file {path} is not TOML: {error}.", path="config") from None
+    values = {}
+    for name, value in document.items():
+        origin = f"{name!r} in {path}"
+        setting = _find_setting(name, origin)
+        if not setting.in_file:
+            raise ConfigurationError(
+                f"{origin} cannot be set in a file.", path=name, hint=f"Use {setting.flag} or {setting.variable}."
+            )
+        values[name] = check_value(setting, value, origin)
+    for name, value in values.items():  # a relative path belongs to the file that says it
+        if SETTINGS_BY_NAME[name].kind == "folder":
+            values[name] = path.parent / value
+    if "jwks" in values:
+        values["jwks"] = tuple(located(source, path.parent) for source in values["jwks"])
+    if "issuers" in values:
+        values["issuers"] = tuple(issuer.located(path.parent) for issuer in values["issuers"])
+    return values
+
+
+def _from_environment(given: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for variable, text in given.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if _SERVICE_LINK.match(name.upper()) or (name == "port" and text.startswith("tcp://")):
+            raise ConfigurationError(
+                f"The variable {variable} is a Kubernetes service link, not a setting.",
+                path=variable,
+                hint="Set enableServiceLinks: false in the pod.",
+            )
+        setting = _find_setting(name, f"the variable {variable}", as_variable=True)
+        if setting.in_file_only:
+            raise ConfigurationError(
+                f"{name} is a table: it is set in a settings file.", path=variable, hint=f"Write [[{name}]] there."
+            )
+        if text:
+            values[name] = check_value(setting, parse_variable(setting, text, variable), variable)
+    return values
+
+
+def _find_setting(name: str, origin: str, *, as_variable: bool = False) -> Setting:
+    setting = SETTINGS_BY_NAME.get(name)
+    if setting is not None:
+        return setting
+    near = get_close_matches(name.replace("-", "_"), SETTINGS_BY_NAME, n=1, cutoff=0.0)
+    nearest = SETTINGS_BY_NAME[near[0]].variable if as_variable else near[0]
+    raise ConfigurationError(
+        f"There is no setting for {origin}.", path=name, hint=f"The nearest known one is {nearest!r}."
+    )

@@ -1,0 +1,102 @@
+"""What every store does alike: the state, the event and the answer that follow from a decision."""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.errors import IdempotencyConflict, StoreUnavailable
+from waypost.model.events import Event
+from waypost.model.record import record_bytes
+from waypost.model.registration import Registration
+from waypost.registry.catalog.entries import entry_of, expiry_of
+from waypost.registry.ports import CommandResult, CommittedChange, Idempotency, RegistrationChange
+from waypost.registry.publication import representation_etag
+
+
+def commit_change(change: RegistrationChange, revision: int) -> CommittedChange:
+    """The change with its revision: the registration after it, and the event that tells of it."""
+    event = _event_of(change, revision)
+    if change.registration is None:
+        return CommittedChange(event=event, registration=None)
+    registration = msgspec.structs.replace(change.registration, revision=revision)
+    return CommittedChange(event=event, registration=registration, entry=entry_of(registration))
+
+
+def _event_of(change: RegistrationChange, revision: int) -> Event:
+    subject = change.registration or change.removed
+    if subject is None:
+        raise ValueError("A change without a registration must say what it removes.")
+    hidden = change.replaced if set(change.before or ()) - set(subject.scopes) else None
+    return Event(
+        revision=revision,
+        type=change.type,
+        id=subject.id,
+        at=change.at,
+        etag=subject.etag,
+        owner=subject.owner,
+        visibility=subject.visibility,
+        invitees=subject.invitees,
+        before=change.before,
+        shown=_shown_etag(subject),
+        shown_before=None if hidden is None else _shown_etag(hidden) or hidden.etag,
+        record=(change.document or record_bytes(subject.record)) if change.registration is not None else None,
+    )
+
+
+def _shown_etag(registration: Registration) -> str | None:
+    """The entity tag that a reader is given, or None when it is the content's."""
+    ends = expiry_of(registration)
+    if ends is None and not registration.is_unhealthy:
+        return None
+    return representation_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy)
+
+
+def to_logged_event(event: Event) -> Event:
+    """The event as the log keeps it. A renewal leaves its record out: renewals are many, and their content is not new."""
+    return msgspec.structs.replace(event, record=None) if event.type == "renewed" else event
+
+
+def from_logged_event(event: Event, current: Registration | None) -> Event:
+    """The event as it was told. A renewal gets its record back while the agent still has that content."""
+    if event.type != "renewed" or current is None or current.etag != event.etag:
+        return event
+    return msgspec.structs.replace(event, record=record_bytes(current.record))
+
+
+def without_documents(registration: Registration) -> Registration:
+    """The sources stay, each with an empty document."""
+    sources = tuple(msgspec.structs.replace(source, document=b"") for source in registration.sources)
+    return msgspec.structs.replace(registration, sources=sources)
+
+
+def strip_result(answer: CommandResult) -> CommandResult:
+    """What is remembered for an idempotency key: the whole answer, without the documents that the caller has itself."""
+    if answer.registration is None:
+        return answer
+    return msgspec.structs.replace(answer, registration=without_documents(answer.registration))
+
+
+def replay_result(kept: CommandResult, fingerprint: str, idempotency: Idempotency) -> CommandResult:
+    """The first answer again, or a refusal when the key was used for something else."""
+    if fingerprint != idempotency.fingerprint:
+        raise IdempotencyConflict(
+            "This idempotency key was used for another request.",
+            path="Idempotency-Key",
+            hint="Use a new key for a new request.",
+        )
+    return msgspec.structs.replace(kept, replayed=True)
+
+
+def is_renewal(before: Registration | None, after: Registration) -> bool:
+    """Whether only the lease differs, so that the registration's own row can stay as it is."""
+    return before is not None and before == msgspec.structs.replace(
+        after,
+        revision=before.revision,
+        renewed_at=before.renewed_at,
+        ttl_seconds=before.ttl_seconds,
+        lease_expires_at=before.lease_expires_at,
+    )
+
+
+def store_closed_error() -> StoreUnavailable:
+    return StoreUnavailable("The store is closed.", hint="The service is stopping; try again soon.", retry_after=5)

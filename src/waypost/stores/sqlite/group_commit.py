@@ -1,0 +1,322 @@
+"""A thread that waits for the disk, and does nothing else.
+
+It and the event loop share one interpreter: while it runs, the loop stands still. So what it does around each wait is as
+little as can be: no futures, no locks of its own. What it is given must not raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from waypost import limits
+from waypost.errors import InternalError, WaypostError
+from waypost.registry.ports import CommittedChange, NoteListener
+from waypost.stores.commit import store_closed_error
+from waypost.stores.sqlite.database import Failpoint, fault_of, queue_full_error, write_error
+from waypost.stores.sqlite.transaction import WriteTransaction
+
+
+class DiskThread:
+    """Started with its first work."""
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._name = name
+        self._thread: Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Wait until all that was given is done."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+# ---- Group commit: who waits, in which order they are decided, and when they are answered.
+#
+# Commands are decided on the event loop, a few in each turn, inside one open transaction; only the commit, which waits for
+# the disk, runs in a thread. While the disk works, the next commands gather, and share the next wait. A statement costs
+# microseconds, and a thread that runs statements would fight the loop for the interpreter at each of them
+# (docs/decisions/0008).
+#
+#     idle → deciding → committing → idle, or deciding again; then those are answered whose commit it was
+
+T = TypeVar("T")
+
+TransactionWork = Callable[[WriteTransaction], Any]
+
+PendingReply = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+CommitFailure = sqlite3.Error | OSError | None
+
+CommitListener = Callable[[Sequence[CommittedChange]], None]
+
+# Beyond it the log is folded into the file, and who writes waits for that: a fold of a hundred thousand agents' pages takes as
+# long as a thousand registrations. Recovery reads at most a little more than this.
+_CHECKPOINT_BYTES = 32 * limits.MIB
+
+_LULL_BYTES = 2 * limits.MIB  # likewise when nothing was to be written for a while
+
+_LULL_SECONDS = 0.2
+
+_PAGE_BYTES = 4 * limits.KIB
+
+_PAGES_TOUCHED = 2  # by a usual command, beside the bytes that it writes
+
+_PAGES_OF_GROUP = 10  # what the commands of one commit share: the ends of the tables, and the pages above them
+
+
+def _nothing() -> None: ...
+
+
+class GroupCommitWriter:
+    """Owns the writing connection through `tables`. All methods but `_commit` and `_checkpoint` run on the loop."""
+
+    def __init__(
+        self,
+        tables: WriteTransaction,
+        listener: CommitListener,
+        failpoint: Failpoint,
+        noted: NoteListener | None = None,
+        before_told: Callable[[], None] = _nothing,
+    ) -> None:
+        self._tables = tables
+        self._before_told = before_told
+        self._listener = listener
+        self._noted = noted
+        self._failpoint = failpoint
+        self._loop = asyncio.get_running_loop()
+        self._disk = DiskThread("waypost-commit")
+        self._waiting: deque[tuple[TransactionWork, asyncio.Future[Any]]] = deque()
+        self._group: list[PendingReply] = []
+        self._changes_before = 0
+        self._logged_bytes = 0  # since the last checkpoint
+        self._submitted = 0
+        self._lull: asyncio.TimerHandle | None = None  # who waits for one
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self.revision = tables.revision  # the last one that is durable
+        self.full = False
+        self.broken: CommitFailure = None
+
+    # --- From the callers ------------------------------------------------------------------------
+
+    def submit(self, work: Callable[[WriteTransaction], T]) -> asyncio.Future[T]:
+        """Run `work` in the next group. The future is done when its rows are durable, or were refused."""
+        if self._closed:
+            raise store_closed_error()
+        if self.broken is not None:
+            raise write_error(self.broken)
+        if len(self._waiting) >= limits.WRITE_QUEUE:
+            raise queue_full_error()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append((work, future))
+        self._submitted += 1
+        if self._idle.is_set():
+            self._idle.clear()
+            self._loop.call_soon(self._decide_some)
+        return future
+
+    async def close(self) -> None:
+        """Everything that waits is written and answered; nothing new is taken."""
+        self._closed = True
+        if self._lull is not None:
+            self._lull.cancel()
+        await self._idle.wait()
+        self._disk.close()
+
+    # --- Deciding --------------------------------------------------------------------------------
+
+    def _decide_some(self) -> None:
+        """A slice of the group: the loop gets its turn between two slices."""
+        try:
+            if not self._tables.connection.in_transaction:
+                self._begin()
+            for _ in range(limits.GROUP_SLICE):
+                if not self._waiting:
+                    break
+                self._decide(*self._waiting.popleft())
+            more = bool(self._waiting) and len(self._group) < limits.GROUP_COMMIT_MAX
+            if self._wrote and not more:
+                self._tables.before_commit()
+        except (sqlite3.Error, OSError) as error:
+            self._finish(error)
+            return
+        if more:
+            self._loop.call_soon(self._decide_some)
+        elif self._wrote:
+            self._disk.submit(self._commit)
+        else:
+            self._finish_unwritten()
+
+    def _begin(self) -> None:
+        self._failpoint("before_begin")
+        self._tables.begin()
+        self._changes_before = self._tables.connection.total_changes
+
+    @property
+    def _wrote(self) -> bool:
+        """Whether there is anything to make durable; entries of the audit trail are written last."""
+        return self._tables.connection.total_changes != self._changes_before or bool(self._tables.audit.waiting)
+
+    def _decide(self, work: TransactionWork, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        try:
+            self._group.append((future, work(self._tables), None))
+        except WaypostError as refusal:
+            self._group.append((future, None, refusal))
+        except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
+            self._group.append((future, None, InternalError(f"A row could not be written: {error}.")))
+        except (sqlite3.Error, OSError):
+            self._group.append((future, None, None))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a command raises belongs to its caller, not to the group
+            self._group.append((future, None, error))
+
+    def _finish_unwritten(self) -> None:
+        """Nothing to make durable: every decision was a refusal or left all as it is."""
+        try:
+            self._tables.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._finish(error)
+        else:
+            self._finish(None)
+
+    # --- On the disk (in the thread) -------------------------------------------------------------
+
+    def _commit(self) -> None:
+        failure: CommitFailure = None
+        try:
+            self._failpoint("before_commit")
+            self._tables.connection.execute("COMMIT")
+            self._failpoint("after_commit")
+        except (sqlite3.Error, OSError) as error:
+            failure = error
+        self._tell(self._finish, failure)
+
+    def _checkpoint(self) -> None:
+        """Fold the log into the file. Runs when callers have been answered; readers are not held up."""
+        failure: CommitFailure = None
+        try:
+            self._failpoint("during_checkpoint")
+            self._tables.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except (sqlite3.Error, OSError) as error:
+            failure = error
+        self._tell(self._checkpointed, failure)
+
+    def _tell(self, then: Callable[[CommitFailure], None], failure: CommitFailure) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            self._loop.call_soon_threadsafe(then, failure)
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    def _finish(self, failure: CommitFailure) -> None:
+        group, self._group = self._group, []
+        if failure is not None:
+            self._fail(group, failure)
+            return
+        self._before_told()
+        pages = len(group) * _PAGES_TOUCHED + _PAGES_OF_GROUP
+        self._logged_bytes += self._tables.written_bytes + pages * _PAGE_BYTES
+        changes, noted = self._tables.settle()
+        self.revision = self._tables.revision
+        if self._wrote:
+            self.full = False
+        try:
+            self._note(noted)
+            if changes:
+                self._listener(changes)
+            self._failpoint("before_reply")
+        finally:
+            for reply in group:
+                _answer(*reply)
+
+    def _note(self, noted: dict[str, bytes | None]) -> None:
+        try:
+            self._failpoint("before_publish")
+            if noted and self._noted is not None:
+                self._noted(noted)
+        finally:
+            self._go_on_at_once()
+
+    def _go_on_at_once(self) -> None:
+        """What waits is decided before what is durable is told and answered: so the disk works meanwhile. A decision knows
+        nothing but what the store holds, and nobody hears of it before its own turn."""
+        if self._waiting and self._logged_bytes < _CHECKPOINT_BYTES:
+            self._decide_some()
+        else:
+            self._go_on(checkpoint=self._logged_bytes >= _CHECKPOINT_BYTES)
+
+    def _fail(self, group: list[PendingReply], failure: sqlite3.Error | OSError) -> None:
+        """Nobody in the group is told that it was written: not even those whose own rows went well."""
+        kind = fault_of(failure)
+        if kind == "broken":
+            self.broken = failure
+        self.full = kind == "full"
+        try:
+            self._tables.roll_back()
+        except sqlite3.Error as error:
+            self.broken = self.broken or error
+        if self.broken is not None or not group:
+            group += [(future, None, None) for _, future in self._waiting]
+            self._waiting.clear()
+        for future, _, _ in group:
+            _answer(future, None, write_error(self.broken or failure))
+        self._go_on(checkpoint=self.full)
+
+    def _go_on(self, *, checkpoint: bool) -> None:
+        if checkpoint and self.broken is None:
+            self._disk.submit(self._checkpoint)
+        elif self._waiting:
+            self._loop.call_soon(self._decide_some)
+        else:
+            self._idle.set()
+            self._await_lull()
+
+    def _await_lull(self) -> None:
+        """In a lull the log is folded before it must be: then nobody waits for that in the next stream of commands."""
+        if self._lull is None and self._logged_bytes >= _LULL_BYTES and not self._closed and self.broken is None:
+            self._lull = self._loop.call_later(_LULL_SECONDS, self._fold_in_lull, self._submitted)
+
+    def _fold_in_lull(self, submitted: int) -> None:
+        self._lull = None
+        if self._submitted != submitted:
+            self._await_lull()
+        elif self._idle.is_set() and not self._closed and self.broken is None:
+            self._idle.clear()
+            self._disk.submit(self._checkpoint)
+
+    def _checkpointed(self, failure: CommitFailure) -> None:
+        self._logged_bytes = 0
+        if failure is not None and fault_of(failure) == "broken":
+            self._fail([], failure)
+        else:
+            self._go_on(checkpoint=False)
+
+
+def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,359 @@
+"""The statements of reading. Each one is read to its end, so that no old state of the file is held on to for its sake."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import TypeVar
+
+from waypost import limits
+from waypost.model.events import Event
+from waypost.model.history import RecordVersion
+from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary
+from waypost.registry.ports import AuditLogPage, AuditQuery, Tombstone
+from waypost.stores.commit import from_logged_event, store_closed_error
+from waypost.stores.sqlite import rows
+from waypost.stores.sqlite.audit import audit_hashes, audit_page, audit_size
+from waypost.stores.sqlite.database import ThreadReadLock, damage_error, open_reader, read_error
+from waypost.stores.sqlite.snapshot import read_snapshot
+from waypost.trust.audit.merkle import Span
+
+_FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
+
+_FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
+
+_IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
+
+_NUMBER = "SELECT number FROM entries WHERE id = ?"
+
+_BRIEFS = "SELECT registration, crc FROM registrations WHERE number IN"
+
+_DOCUMENTS = "SELECT registration, documents FROM registrations WHERE number = ?"
+
+_PAGE = f"SELECT {_FIELDS}, r.documents {_FROM} WHERE e.id > ? ORDER BY e.id LIMIT ?"
+
+_HISTORY = "SELECT id, revision, version, crc FROM history WHERE id = ? ORDER BY revision DESC LIMIT ?"
+
+_NOTES = "SELECT name, value, crc FROM notes WHERE name >= ? AND name < ? ORDER BY name LIMIT ?"
+
+_NOTES_AFTER = "SELECT name, value, crc FROM notes WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
+
+_LAST_CHARACTER = "\U0010ffff"  # no name goes on with it
+
+_Row = tuple[str, bytes, int, bytes | None, int, bytes | rows.Bare]
+
+
+class SqliteReader:
+    """A reading connection, as values of the domain. Used by one thread at a time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._run = connection.cursor().execute
+
+    def fetch(self, ids: Collection[str], *, sources: bool) -> dict[str, Registration]:
+        if not ids:
+            return {}
+        wanted = tuple(ids)
+        if len(wanted) <= _IN_ONE:  # a statement sees one state of the file by itself
+            found: list[_Row] = self._run(_registrations(len(wanted), sources), wanted).fetchall()
+        else:
+            with self._one_state():
+                parts = [wanted[start : start + _IN_ONE] for start in range(0, len(wanted), _IN_ONE)]
+                found = [
+                    row for part in parts for row in self._run(_registrations(len(part), sources), part).fetchall()
+                ]
+        return {row[0]: _registration(row) for row in found}
+
+    def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
+        """By their numbers, and where those do not lead to them, by their ids: an entry may be older than what is kept."""
+        found = self._numbered([entry.number for entry in entries if entry.number])
+        lost = [entry.id for entry in entries if entry.id not in found]
+        if lost:
+            numbers = (self._number_of(agent_id) for agent_id in lost)
+            found |= self._numbered([number for number in numbers if number is not None])
+        return {entry.id: found[entry.id] for entry in entries if entry.id in found}
+
+    def _numbered(self, numbers: Sequence[int]) -> dict[str, RegistrationSummary]:
+        """Seldom by more than one statement, each of which sees one state of the file: a brief says of which content it is."""
+        found: dict[str, RegistrationSummary] = {}
+        for start in range(0, len(numbers), _IN_ONE):
+            part = numbers[start : start + _IN_ONE]
+            for row in self._run(_briefs(len(part)), part).fetchall():
+                brief = rows.read_brief(*row)
+                found[brief.record.id] = brief
+        return found
+
+    def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
+        """Likewise by its number, else by its id."""
+        if entry.number:
+            with suppress(LookupError):
+                return self._document(entry.number, entry.id, dialect)
+        number = self._number_of(entry.id)
+        if number is not None:
+            with suppress(LookupError):
+                return self._document(number, entry.id, dialect)
+        return None
+
+    def _document(self, number: int, agent_id: str, dialect: str) -> tuple[str, bytes] | None:
+        """Raises `LookupError` where nobody, or somebody else, is kept there."""
+        for registration, documents in self._run(_DOCUMENTS, (number,)).fetchall():
+            return rows.read_document(agent_id, dialect, registration, documents)
+        raise LookupError(agent_id)
+
+    def _number_of(self, agent_id: str) -> int | None:
+        for (number,) in self._run(_NUMBER, (agent_id,)).fetchall():
+            return int(number)
+        return None
+
+    def registrations(self, after: str, limit: int) -> list[Registration]:
+        return [_registration(row) for row in self._run(_PAGE, (after, limit)).fetchall()]
+
+    def entries(self, after: str, limit: int) -> list[CatalogEntry]:
+        found = self._run("SELECT id, entry, crc FROM entries WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        return rows.read_entries(found.fetchall())
+
+    def tombstone(self, agent_id: str) -> Tombstone | None:
+        found = self._run("SELECT id, tombstone, crc FROM tombstones WHERE id = ?", (agent_id,)).fetchall()
+        return rows.read_tombstone(*found[0]) if found else None
+
+    def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        first, query = (prefix, _NOTES) if after < prefix else (after, _NOTES_AFTER)
+        found = self._run(query, (first, prefix + _LAST_CHARACTER, -1 if limit is None else limit))
+        return [(row[0], rows.read_note(*row)) for row in found.fetchall()]
+
+    def history(self, agent_id: str, limit: int) -> list[RecordVersion]:
+        return [rows.read_version(*row) for row in self._run(_HISTORY, (agent_id, limit)).fetchall()]
+
+    def audit(self, query: AuditQuery) -> AuditLogPage:
+        with self._one_state():
+            return audit_page(self.connection, query)
+
+    def audit_size(self) -> int:
+        return audit_size(self.connection)
+
+    def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        with self._one_state():
+            return audit_hashes(self.connection, spans)
+
+    @contextmanager
+    def _one_state(self) -> Iterator[None]:
+        """All statements within see the same commit."""
+        if self.connection.in_transaction:
+            yield
+            return
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """From here on all statements see the same commit, and none has to ask anew which one that is."""
+        if not self.connection.in_transaction:
+            self._run("BEGIN")
+
+    def end(self) -> None:
+        """A fault of the disk may have ended it already."""
+        if self.connection.in_transaction:
+            self._run("ROLLBACK")
+
+    def events(self, after: int, limit: int) -> list[Event]:
+        found = self._run(
+            "SELECT revision, event, crc, record FROM events WHERE revision > ? ORDER BY revision LIMIT ?",
+            (after, limit),
+        )
+        events = [rows.read_event(*row) for row in found.fetchall()]
+        if events and events[-1].revision - events[0].revision != len(events) - 1:
+            raise damage_error(f"events after {events[0].revision} are missing")
+        renewed = self.fetch({event.id for event in events if event.type == "renewed"}, sources=False)
+        return [from_logged_event(event, renewed.get(event.id)) for event in events]
+
+    def revision(self) -> int:
+        """The last one that was taken, also when its event is pruned."""
+        ((newest, pruned),) = self._run(
+            "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
+        ).fetchall()
+        return max(newest or 0, pruned or 0)
+
+    def secret(self, name: str) -> bytes | None:
+        for value, crc in self._run("SELECT value, crc FROM secrets WHERE name = ?", (name,)).fetchall():
+            return rows.read_secret(name, value, crc)
+        return None
+
+    def oldest_event(self) -> int | None:
+        ((oldest,),) = self._run("SELECT min(revision) FROM events").fetchall()
+        return int(oldest) if oldest is not None else None
+
+
+@cache
+def _registrations(count: int, sources: bool) -> str:
+    documents = "r.documents" if sources else rows.BARE
+    return f"SELECT {_FIELDS}, {documents} {_FROM} WHERE e.id IN ({','.join('?' * count)})"
+
+
+@cache
+def _briefs(count: int) -> str:
+    return f"{_BRIEFS} ({','.join('?' * count)})"
+
+
+def _registration(row: _Row) -> Registration:
+    agent_id, entry, entry_crc, registration, registration_crc, documents = row
+    return rows.read_registration(agent_id, (entry, entry_crc), (registration, registration_crc), documents)
+
+
+# ---- Reading from the file, for a store that writes it and for one that does not.
+#
+# A few rows are read where they are asked for, which takes microseconds; more of them in a thread, so that nobody else waits.
+
+T = TypeVar("T")
+
+_TURN_SECONDS = 0.02
+
+_AT_ONCE = 64  # rows that are read on the event loop: at most a few milliseconds
+
+_ENTRIES_PAGE = 8192
+
+_SCAN_PAGE = 256
+
+
+def _require_open(reader: SqliteReader | None) -> SqliteReader:
+    if reader is None:
+        raise store_closed_error()
+    return reader
+
+
+class SqliteReadStore(ABC):
+    def __init__(self) -> None:
+        self._near: SqliteReader | None = None  # for the event loop
+        self._far: SqliteReader | None = None  # for one thread at a time
+        self._far_turn = ThreadReadLock()
+        self._turn: asyncio.TimerHandle | None = None
+
+    def _open_readers(self, path: Path) -> None:
+        self._near, self._far = SqliteReader(open_reader(path, mapped=True)), SqliteReader(open_reader(path))
+
+    def _take_readers(self) -> list[sqlite3.Connection]:
+        """The connections, to be closed; nothing is read after this, and none of them holds on to a state of the file."""
+        readers = [reader for reader in (self._near, self._far) if reader is not None]
+        self._near = self._far = None
+        for reader in readers:
+            with suppress(sqlite3.Error):
+                reader.end()
+        return [reader.connection for reader in readers]
+
+    def _held(self) -> SqliteReader:
+        """The reader of the event loop, in a turn of many reads that see one state of the file: to ask for the newest one
+        takes longer than to find a row. The turn is over as soon as this process hears of a commit, and soon in any case:
+        a state that is held on to keeps the log from being written from its start."""
+        reader = _require_open(self._near)
+        if self._turn is None:
+            reader.begin()
+            self._turn = asyncio.get_running_loop().call_later(_TURN_SECONDS, self.end_snapshot)
+        return reader
+
+    @property
+    def has_snapshot(self) -> bool:
+        return self._turn is not None
+
+    def end_snapshot(self) -> None:
+        """What is read after this sees the newest commit."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+            if self._near is not None:
+                with suppress(sqlite3.Error):  # whoever reads next is told
+                    self._near.end()
+
+    def _read_here(self, read: Callable[[SqliteReader], T]) -> T:
+        self.end_snapshot()
+        try:
+            return read(_require_open(self._near))
+        except sqlite3.Error as error:
+            raise read_error(error) from error
+
+    async def _read_apart(self, read: Callable[[SqliteReader], T]) -> T:
+        try:
+            return await self._far_turn.read(lambda: read(_require_open(self._far)))
+        except sqlite3.Error as error:
+            raise read_error(error) from error
+        finally:
+            self.end_snapshot()  # who was told here of a commit will see it there
+
+    @abstractmethod
+    async def revision(self) -> int:
+        """The last revision that is durable."""
+
+    async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
+        if len(ids) <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
+        return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
+
+    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
+        if len(entries) > _AT_ONCE:
+            return await self._read_apart(lambda reader: reader.briefs(entries))
+        try:
+            return self._held().briefs(entries)
+        except sqlite3.Error as error:
+            raise read_error(error) from error
+
+    async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
+        try:
+            return self._held().document(entry, dialect)
+        except sqlite3.Error as error:
+            raise read_error(error) from error
+
+    async def entries(self) -> AsyncIterator[Sequence[CatalogEntry]]:
+        whole = await self._read_apart(lambda reader: read_snapshot(reader.connection))
+        if whole:
+            yield whole
+            return
+        after = ""
+        while page := await self._read_apart(partial(SqliteReader.entries, after=after, limit=_ENTRIES_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
+        if ids is not None:
+            wanted = sorted(set(ids))
+            for start in range(0, len(wanted), _SCAN_PAGE):
+                part = wanted[start : start + _SCAN_PAGE]
+                found = await self._read_apart(partial(SqliteReader.fetch, ids=part, sources=True))
+                if found:
+                    yield list(found.values())
+            return
+        after = ""
+        while page := await self._read_apart(partial(SqliteReader.registrations, after=after, limit=_SCAN_PAGE)):
+            yield page
+            after = page[-1].id
+
+    async def tombstone(self, agent_id: str) -> Tombstone | None:
+        return self._read_here(lambda reader: reader.tombstone(agent_id))
+
+    async def notes(self, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, bytes]]:
+        return await self._read_apart(lambda reader: reader.notes(prefix, after, limit))
+
+    async def history(self, agent_id: str, limit: int = limits.HISTORY_VERSIONS) -> list[RecordVersion]:
+        return self._read_here(lambda reader: reader.history(agent_id, limit))
+
+    async def audit(self, query: AuditQuery) -> AuditLogPage:
+        return await self._read_apart(lambda reader: reader.audit(query))
+
+    async def audit_size(self) -> int:
+        return self._read_here(SqliteReader.audit_size)
+
+    async def audit_hashes(self, spans: Sequence[Span]) -> list[bytes]:
+        return await self._read_apart(lambda reader: reader.audit_hashes(spans))
+
+    async def events(self, after: int, limit: int) -> Sequence[Event]:
+        if limit <= _AT_ONCE:
+            return self._read_here(lambda reader: reader.events(after, limit))
+        return await self._read_apart(lambda reader: reader.events(after, limit))
+
+    async def oldest_event(self) -> int:
+        oldest = self._read_here(SqliteReader.oldest_event)
+        return oldest if oldest is not None else await self.revision() + 1

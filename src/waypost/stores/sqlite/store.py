@@ -1,0 +1,281 @@
+"""One process for each data folder. The lock belongs to an open file, so it vanishes with the process, however that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from waypost import limits
+from waypost.errors import ConfigurationError, StoreUnavailable, WaypostError
+from waypost.registry.ports import Command, CommandResult, CommittedChange, NoteListener
+from waypost.stores.commit import store_closed_error
+from waypost.stores.sqlite.audit import audit_size
+from waypost.stores.sqlite.database import (
+    FILE_NAME,
+    Failpoint,
+    damage_error,
+    find_damage,
+    migrate,
+    open_error,
+    open_writer,
+)
+from waypost.stores.sqlite.group_commit import GroupCommitWriter
+from waypost.stores.sqlite.reads import SqliteReader, SqliteReadStore
+from waypost.stores.sqlite.snapshot import take_snapshot
+from waypost.stores.sqlite.transaction import WriteTransaction
+
+LOCK_FILE = "waypost.lock"
+
+
+class FolderLock:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK_FILE
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Hold the folder, or say which process does."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip()
+            os.close(file)
+            raise ConfigurationError(
+                f"The data folder {self._path.parent} is in use by another process{f' ({holder})' if holder else ''}.",
+                path="data",
+                hint="Stop that process, or choose another folder with --data.",
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"pid {os.getpid()}\n".encode("ascii"), 0)
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# ---- The default store: one SQLite file in the data folder, durable when it answers.
+#
+# Writes go through `GroupWriter`. Reads have connections of their own (`SqliteReads`).
+
+_ROOM_BYTES = 4 * limits.DOCUMENT_BYTES  # the largest document, its record, its event, and some more
+
+_SMALLEST_FILE = 512
+
+_PROBE_SECONDS = 1.0  # how often a full disk is tried anew for `healthy`
+
+
+def _nothing(_: str) -> None:
+    """The failpoint of a store that should not fail."""
+
+
+class SqliteStore(SqliteReadStore):
+    """`check` reads the whole file at the start, even after a clean stop. `failpoint` is called with the name of each
+    place where a crash is tried; `max_pages` bounds the file as a full disk would."""
+
+    def __init__(
+        self, folder: Path, *, check: bool = False, failpoint: Failpoint = _nothing, max_pages: int | None = None
+    ) -> None:
+        super().__init__()
+        self.path = folder / FILE_NAME
+        self._check = check
+        self._failpoint = failpoint
+        self._max_pages = max_pages
+        self._lock = FolderLock(folder)
+        self._tables: WriteTransaction | None = None
+        self._writer: GroupCommitWriter | None = None
+        self._probed_at = 0.0
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    async def open(
+        self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
+    ) -> None:
+        self._tables = tables = await asyncio.to_thread(self._open_file)
+        self._writer = GroupCommitWriter(tables, listener, self._failpoint, noted, before_told=self.end_snapshot)
+
+    def _open_file(self) -> WriteTransaction:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.take()
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            if 0 < self.path.stat().st_size < _SMALLEST_FILE:  # SQLite would take it for a new one
+                raise damage_error(f"{self.path} was cut off")
+            return self._open_tables()
+        except (sqlite3.Error, OSError) as error:
+            self._lock.release()
+            raise open_error(error, str(self.path)) from error
+        except WaypostError:
+            self._lock.release()
+            raise
+
+    def _open_tables(self) -> WriteTransaction:
+        connection = open_writer(self.path, max_pages=self._max_pages)
+        try:
+            migrate(connection, self._failpoint)
+            self._find_damage(connection)
+            tables = WriteTransaction(connection, self._failpoint)
+            self._open_readers(self.path)
+            return tables
+        except BaseException:
+            connection.close()
+            raise
+
+    def _find_damage(self, connection: sqlite3.Connection) -> None:
+        """After a clean stop the numbers must be what they were then; otherwise the structure is looked at."""
+        noted = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+        if noted.get("clean"):
+            self._compare(connection, noted)
+        if self._check or noted.get("clean") == 0:
+            wrong = find_damage(connection, thorough=self._check)
+            if wrong is not None:
+                raise damage_error(f"{self.path}: {wrong}")
+
+    def _compare(self, connection: sqlite3.Connection, noted: dict[str, int]) -> None:
+        ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()
+        if self.path.stat().st_size % page_bytes:  # SQLite itself misses only whole pages
+            raise damage_error(f"{self.path} was cut off")
+        for name, value in _numbers(connection).items():
+            if noted.get(name, value) != value:
+                raise damage_error(f"{self.path} holds {value} {name}, and held {noted[name]} when it was closed")
+
+    async def close(self) -> None:
+        """What waits is written and answered; then the log is folded into the file."""
+        writer, self._writer = self._writer, None
+        if writer is None or self._tables is None:
+            return
+        await writer.close()
+        async with self._far_turn.alone:
+            await asyncio.to_thread(self._close_file, self._tables, clean=writer.broken is None)
+
+    def _close_file(self, tables: WriteTransaction, *, clean: bool) -> None:
+        """The last connection to close folds the log into the file, unless it is a reading one: after a fault of the disk
+        that must not happen, so then the readers go last."""
+        readers = self._take_readers()
+        try:
+            if clean:
+                take_snapshot(tables.connection, self._failpoint)
+                _note_clean(tables)
+        finally:
+            for connection in (*readers, tables.connection) if clean else (tables.connection, *readers):
+                connection.close()
+            self._lock.release()
+
+    async def healthy(self) -> bool:
+        """On a full disk: whether there is room again, seen by looking and then by writing."""
+        writer = self._writer
+        if writer is None or writer.broken is not None:
+            return False
+        if writer.full and time.monotonic() - self._probed_at >= _PROBE_SECONDS and self._has_room():
+            self._probed_at = time.monotonic()
+            try:
+                await writer.submit(lambda tables: tables.mark("probe", int(time.time())))
+            except WaypostError:
+                return False
+        return not writer.full
+
+    def _has_room(self) -> bool:
+        disk = os.statvfs(self.path.parent)
+        return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def _open_writer(self) -> GroupCommitWriter:
+        if self._writer is None:
+            raise store_closed_error()
+        return self._writer
+
+    async def execute(self, command: Command) -> CommandResult:
+        return await self._open_writer().submit(lambda tables: tables.execute(command))
+
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
+        work = partial(
+            WriteTransaction.prune, events_before=events_before, keep_events=keep_events, now=now, keep_audit=keep_audit
+        )
+        total = 0
+        while count := await self._open_writer().submit(work):
+            total += count
+        return total
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        return await self._open_writer().submit(lambda tables: tables.secret(name, make))
+
+    async def revision(self) -> int:
+        return self._open_writer().revision
+
+
+def _numbers(connection: sqlite3.Connection) -> dict[str, int]:
+    """What a clean stop notes, to be compared at the next start."""
+    ((agents, newest, oldest),) = connection.execute(
+        "SELECT (SELECT count(*) FROM entries), (SELECT max(revision) FROM events), (SELECT min(revision) FROM events)"
+    ).fetchall()
+    events = newest - oldest + 1 if newest is not None else 0
+    return {"agents": agents, "events": events, "audit entries": audit_size(connection)}
+
+
+def _note_clean(tables: WriteTransaction) -> None:
+    """Say that all is well and how much there is, then fold the log into the file. A full disk only costs the note."""
+    try:
+        for name, value in {**_numbers(tables.connection), "clean": 1}.items():
+            tables.mark(name, value)
+        tables.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        return
+
+
+# ---- The file that another process writes, opened for reading only. What was committed there is seen by the next
+# statement, unless it belongs to a turn of reads (`SqliteReads`) that began before.
+
+
+class SqliteFollowerStore(SqliteReadStore):
+    """Its listeners hear nothing by themselves: whoever follows reads the events. The file must be there, and migrated."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / FILE_NAME
+
+    async def open(
+        self, listener: Callable[[Sequence[CommittedChange]], None], noted: NoteListener | None = None
+    ) -> None:
+        try:
+            await asyncio.to_thread(self._open_readers, self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise open_error(error, str(self.path)) from error
+
+    async def close(self) -> None:
+        async with self._far_turn.alone:
+            for connection in self._take_readers():
+                connection.close()
+
+    async def healthy(self) -> bool:
+        return self._near is not None
+
+    async def revision(self) -> int:
+        return self._read_here(SqliteReader.revision)
+
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        found = self._read_here(lambda reader: reader.secret(name))
+        if found is None:
+            raise StoreUnavailable(f"The secret {name!r} is not made yet.", hint="Start the writing process first.")
+        return found
+
+    async def execute(self, command: Command) -> CommandResult:
+        raise _reads_only()
+
+    async def prune(
+        self, *, events_before: float, keep_events: int, now: float, keep_audit: int = limits.AUDIT_KEEP
+    ) -> int:
+        raise _reads_only()
+
+
+def _reads_only() -> WaypostError:
+    return StoreUnavailable("This process only reads.", hint="Send the write to the process that writes.")

@@ -1,0 +1,368 @@
+"""The statements of a write. Runs inside a transaction that somebody else begins and commits; knows no thread and no queue.
+
+The counters here run ahead of the disk while a transaction is open. `settle` takes them over, `reset` reads them again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from waypost import limits
+from waypost.model.history import RecordVersion, replaced_version
+from waypost.model.registration import Registration
+from waypost.registry.ports import (
+    Command,
+    CommandResult,
+    CommittedChange,
+    Decision,
+    Idempotency,
+    RegistrationChange,
+    StoreState,
+    Tombstone,
+)
+from waypost.stores.commit import commit_change, is_renewal, replay_result, strip_result
+from waypost.stores.sqlite import rows
+from waypost.stores.sqlite.audit import AuditTable
+from waypost.stores.sqlite.database import Failpoint
+
+_PRUNE_ROWS = 500  # rows that go in one turn, so that pruning never holds up a write for long
+
+# Who is called so, who is also called so, and what lies on the name (without a number), in one statement: each costs as
+# much for being run as for what it finds.
+_BY_NAME = """SELECT e.id, e.number, e.entry, e.crc, r.registration, r.crc, r.documents
+    FROM entries e LEFT JOIN registrations r USING (number)
+    WHERE e.id IN (?1, (SELECT id FROM aliases WHERE alias = ?1))
+    UNION ALL SELECT id, NULL, tombstone, crc, NULL, NULL, NULL FROM tombstones WHERE id = ?1"""
+_OLDEST_VERSION = "DELETE FROM history WHERE revision = (SELECT min(revision) FROM history WHERE id = ?)"
+_LARGE_VERSIONS = """DELETE FROM history WHERE revision IN (
+    SELECT revision FROM (
+        SELECT revision, sum(length(version)) OVER (ORDER BY revision DESC) AS bytes FROM history WHERE id = ?
+    ) WHERE bytes > ?
+)"""
+_USUAL_VERSION_BYTES = limits.HISTORY_BYTES // limits.HISTORY_VERSIONS  # so many of these are never too much
+_FORGET = {
+    "tombstones": "DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE forget_at <= ? LIMIT ?)",
+    "answers": "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE forget_at <= ? LIMIT ?)",
+}
+
+
+def _is_new(change: RegistrationChange, keys: Sequence[str], held: StoreState) -> bool:
+    """Whether all that a change writes is an agent that nobody has heard of: no row of before is touched."""
+    after = change.registration
+    if after is None or after.aliases or change.tombstone is not None or after.id not in keys:
+        return False
+    return after.id not in held.registrations and after.id not in held.tombstones
+
+
+class WriteTransaction:
+    """The writing connection, as the rows of the domain."""
+
+    def __init__(self, connection: sqlite3.Connection, failpoint: Failpoint) -> None:
+        self.connection = connection
+        self._run = connection.cursor().execute
+        self._failpoint = failpoint
+        self._numbers: dict[str, int] = {}  # row numbers of what the running command was shown
+        self.changes: list[CommittedChange] = []  # of the transaction that is open
+        self.noted: dict[str, bytes | None] = {}  # likewise
+        self.written_bytes = 0  # about how much the open transaction adds to the log
+        self.audit = AuditTable(connection)
+        self._read_counters()
+
+    def reset(self) -> None:
+        """Forget a transaction that was lost: all that runs ahead of the disk is read from it again."""
+        self.audit.reset()
+        self._read_counters()
+
+    def _read_counters(self) -> None:
+        ((newest, pruned),) = self._run(
+            "SELECT (SELECT max(revision) FROM events), (SELECT value FROM meta WHERE name = 'pruned')"
+        ).fetchall()
+        self.revision = max(newest or 0, pruned or 0)
+        ((number,),) = self._run("SELECT coalesce(max(number), 0) FROM registrations").fetchall()
+        self._number = number
+        self._clean = self._run("SELECT 1 FROM meta WHERE name = 'clean' AND value = 1").fetchall() != []
+        self.changes = []
+        self.noted = {}
+        self.written_bytes = 0
+
+    # --- Transactions ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._run("BEGIN IMMEDIATE")
+
+    def before_commit(self) -> None:
+        """The entries of the audit trail, all at once. The first write since the start takes back that the last stop was
+        clean."""
+        if self.audit.waiting:
+            self.written_bytes += self.audit.flush()
+            self._failpoint("after_audit")
+        if self._clean:
+            self.mark("clean", 0)
+            self._clean = False
+
+    def roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self._run("ROLLBACK")
+        self.reset()
+
+    def settle(self) -> tuple[list[CommittedChange], dict[str, bytes | None]]:
+        """The transaction is on the disk: hand over what it changed and what it noted."""
+        changes, self.changes = self.changes, []
+        noted = self.noted
+        if noted:
+            self.noted = {}
+        self.written_bytes = 0
+        return changes, noted
+
+    # --- One command -----------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> CommandResult:
+        """Decide, and write what was decided. Whatever is raised leaves the rows as they were before this command."""
+        idempotency = command.idempotency
+        if idempotency is not None:
+            known = self._known_answer(idempotency)
+            if known is not None:
+                return known
+        held = self._held(command.keys, command.notes)
+        decision = command.decide(held)
+        if decision.refusal is not None:
+            idempotency = None  # whoever was refused may try again
+        if decision.change is None and not decision.notes:
+            answer = self._idle(decision, idempotency)
+        else:
+            answer = self._write(command.keys, held, decision, idempotency)
+        if decision.audit:
+            self.audit.waiting += decision.audit
+        if decision.refusal is not None:
+            raise decision.refusal
+        return answer
+
+    def _idle(self, decision: Decision, idempotency: Idempotency | None) -> CommandResult:
+        answer = CommandResult(outcome=decision.outcome, registration=decision.registration, revision=self.revision)
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
+        return answer
+
+    def _write(
+        self, keys: Sequence[str], held: StoreState, decision: Decision, idempotency: Idempotency | None
+    ) -> CommandResult:
+        change = decision.change
+        if change is not None and idempotency is None and not decision.notes and _is_new(change, keys, held):
+            return self._create(keys, held, decision, change)
+        self._run("SAVEPOINT command")
+        try:
+            if decision.notes:
+                self._put_notes(decision.notes)
+            if decision.change is None:
+                answer = self._idle(decision, idempotency)
+            else:
+                answer = self._change(keys, held, decision, decision.change, idempotency)
+            self._run("RELEASE command")
+        except BaseException:
+            if self.connection.in_transaction:
+                self._run("ROLLBACK TO command")
+                self._run("RELEASE command")
+            raise
+        if decision.notes:
+            self.noted.update(decision.notes)
+        return answer
+
+    def _create(
+        self, keys: Sequence[str], held: StoreState, decision: Decision, change: RegistrationChange
+    ) -> CommandResult:
+        """Three rows that were not there before. They are taken back by hand where one of them fails: from a savepoint on,
+        every page that is touched is first copied, which is a fifth of the whole write."""
+        number, revision = self._number + 1, self.revision + 1
+        try:
+            return self._change(keys, held, decision, change, None)
+        except BaseException:
+            if self.connection.in_transaction and change.registration is not None:
+                self._run("DELETE FROM entries WHERE id = ? AND number = ?", (change.registration.id, number))
+                self._run("DELETE FROM registrations WHERE number = ?", (number,))
+                self._run("DELETE FROM events WHERE revision = ?", (revision,))
+            raise
+
+    def _change(
+        self,
+        keys: Sequence[str],
+        held: StoreState,
+        decision: Decision,
+        change: RegistrationChange,
+        idempotency: Idempotency | None,
+    ) -> CommandResult:
+        committed = commit_change(change, self.revision + 1)
+        event, after = committed.event, committed.registration
+        if event.id not in keys and event.id not in held.registrations:
+            held = self._held((event.id,))
+        before, number = held.registrations.get(event.id), self._numbers.get(event.id)
+        if after is None or committed.entry is None:
+            self._remove(before, number)
+        else:
+            is_new = number is None
+            number = self._number + 1 if number is None else number
+            entry = msgspec.structs.replace(committed.entry, number=number)
+            committed = msgspec.structs.replace(committed, entry=entry)
+            self._put(before, after, number, rows.entry_row(entry, after), is_new=is_new)
+            self._keep_version(replaced_version(before, after, event.type), event.id)
+        self._bury(event.id, change.tombstone, held)
+        self._failpoint("after_row")
+        self._append(committed)
+        self._failpoint("after_event")
+        answer = CommandResult(
+            outcome=decision.outcome, registration=after or decision.registration, revision=event.revision
+        )
+        if idempotency is not None:
+            self._keep_answer(idempotency, answer)
+        self.revision = event.revision
+        self._number = max(self._number, number or 0)
+        self.changes.append(committed)
+        return answer
+
+    # --- What is held ----------------------------------------------------------------------------
+
+    def _held(self, keys: Sequence[str], notes: Sequence[str] = ()) -> StoreState:
+        self._numbers.clear()
+        registrations: dict[str, Registration] = {}
+        tombstones: dict[str, Tombstone] = {}
+        for key in keys:
+            found = self._run(_BY_NAME, (key,)).fetchall()
+            if not found:
+                continue
+            found.sort(key=lambda row: bool(row[0] != key))  # who is called so comes before who is also called so
+            for agent_id, number, entry, crc, data, data_crc, documents in found:
+                if number is None:
+                    tombstones[key] = rows.read_tombstone(agent_id, entry, crc)
+                elif agent_id not in registrations:
+                    self._numbers[agent_id] = number
+                    registrations[agent_id] = rows.read_registration(
+                        agent_id, (entry, crc), (data, data_crc), documents
+                    )
+        found_notes = self._notes(notes) if notes else {}
+        return StoreState(registrations=registrations, tombstones=tombstones, revision=self.revision, notes=found_notes)
+
+    def _notes(self, names: Sequence[str]) -> dict[str, bytes]:
+        found = {}
+        for name in names:
+            for value, crc in self._run("SELECT value, crc FROM notes WHERE name = ?", (name,)).fetchall():
+                found[name] = rows.read_note(name, value, crc)
+        return found
+
+    def _put_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        for name, value in notes.items():
+            if value is None:
+                self._run("DELETE FROM notes WHERE name = ?", (name,))
+            else:
+                self.written_bytes += len(name) + len(value)
+                self._run("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", rows.note_row(name, value))
+
+    # --- Registrations ---------------------------------------------------------------------------
+
+    def _put(
+        self, before: Registration | None, after: Registration, number: int, entry: bytes, *, is_new: bool
+    ) -> None:
+        self.written_bytes += len(entry)
+        if is_new:
+            self._run("INSERT INTO entries VALUES (?, ?, ?, ?)", (after.id, number, entry, zlib.crc32(entry)))
+        else:
+            self._run("UPDATE entries SET entry = ?, crc = ? WHERE id = ?", (entry, zlib.crc32(entry), after.id))
+        if not is_renewal(before, after):
+            self._put_registration(number, after)
+            self._release_aliases(after.id, set(before.aliases).difference(after.aliases) if before else ())
+            for alias in after.aliases:
+                self._run("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (alias, after.id))
+
+    def _put_registration(self, number: int, registration: Registration) -> None:
+        data, documents = rows.registration_row(registration)
+        self.written_bytes += len(data) + len(documents)
+        self._run(
+            "INSERT OR REPLACE INTO registrations VALUES (?, ?, ?, ?)", (number, data, zlib.crc32(data), documents)
+        )
+
+    def _remove(self, before: Registration | None, number: int | None) -> None:
+        if before is None or number is None:
+            raise ValueError("A change cannot remove what is not there.")
+        self._run("DELETE FROM entries WHERE id = ?", (before.id,))
+        self._run("DELETE FROM registrations WHERE number = ?", (number,))
+        self._run("DELETE FROM history WHERE id = ?", (before.id,))
+        self._release_aliases(before.id, before.aliases)
+
+    def _keep_version(self, version: RecordVersion | None, agent_id: str) -> None:
+        if version is None:
+            return
+        row = rows.version_row(agent_id, version)
+        self.written_bytes += len(row[2])
+        self._run("INSERT INTO history VALUES (?, ?, ?, ?)", row)
+        ((count,),) = self._run("SELECT count(*) FROM history WHERE id = ?", (agent_id,)).fetchall()
+        if count > limits.HISTORY_VERSIONS:
+            self._run(_OLDEST_VERSION, (agent_id,))
+        if len(row[2]) > _USUAL_VERSION_BYTES:
+            self._run(_LARGE_VERSIONS, (agent_id, limits.HISTORY_BYTES))
+
+    def _release_aliases(self, agent_id: str, aliases: Sequence[str] | set[str]) -> None:
+        for alias in aliases:
+            self._run("DELETE FROM aliases WHERE alias = ? AND id = ?", (alias, agent_id))
+
+    def _bury(self, agent_id: str, tombstone: Tombstone | None, held: StoreState) -> None:
+        """A removal leaves a tombstone; a registration lifts the one that lies on its id."""
+        if tombstone is not None:
+            self._run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?)", rows.tombstone_row(tombstone))
+        elif agent_id in held.tombstones:
+            self._run("DELETE FROM tombstones WHERE id = ?", (agent_id,))
+
+    def _append(self, committed: CommittedChange) -> None:
+        row = rows.event_row(committed.event)
+        self.written_bytes += 2 * len(row[2]) + len(row[4] or b"")
+        self._run("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+
+    # --- Idempotency keys, secrets, housekeeping -------------------------------------------------
+
+    def _known_answer(self, idempotency: Idempotency) -> CommandResult | None:
+        for fingerprint, data, crc in self._run(
+            "SELECT fingerprint, answer, crc FROM answers WHERE key = ?", (idempotency.key,)
+        ).fetchall():
+            return replay_result(rows.read_answer(data, crc), fingerprint, idempotency)
+        return None
+
+    def _keep_answer(self, idempotency: Idempotency, answer: CommandResult) -> None:
+        data, crc = rows.answer_row(strip_result(answer))
+        self.written_bytes += len(data)
+        self._run(
+            "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
+            (idempotency.key, idempotency.forget_at, idempotency.fingerprint, data, crc),
+        )
+
+    def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        for value, crc in self._run("SELECT value, crc FROM secrets WHERE name = ?", (name,)).fetchall():
+            return rows.read_secret(name, value, crc)
+        made = make()
+        self._run("INSERT INTO secrets VALUES (?, ?, ?)", rows.secret_row(name, made))
+        return made
+
+    def mark(self, name: str, value: int) -> None:
+        self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def prune(self, *, events_before: float, keep_events: int, now: float, keep_audit: int) -> int:
+        """Drop some of what may go; 0 when nothing is left to drop."""
+        count = self._prune_events(events_before, keep_events)
+        self._failpoint("during_prune")
+        count += self.audit.prune(keep_audit, _PRUNE_ROWS)
+        for statement in _FORGET.values():
+            count += self._run(statement, (now, _PRUNE_ROWS)).rowcount
+        return count
+
+    def _prune_events(self, events_before: float, keep_events: int) -> int:
+        """Only a beginning of the log goes, so that it never has a gap."""
+        oldest = self._run("SELECT revision, at FROM events ORDER BY revision LIMIT ?", (_PRUNE_ROWS,)).fetchall()
+        last = 0
+        for revision, at in oldest:
+            if at >= events_before or revision > self.revision - keep_events:
+                break
+            last = revision
+        if not last:
+            return 0
+        self.mark("pruned", last)
+        return self._run("DELETE FROM events WHERE revision <= ?", (last,)).rowcount

@@ -1,0 +1,123 @@
+"""The trust store's row for one announced id: its keys with their states, and how far its announcements have come.
+
+A row outlives the record. What it says of keys changes in three ways only: the first key is pinned, a key that the active
+one vouches for takes its place (announce.md P-13), a key is revoked (P-14). Retired and revoked keys stay as tombstones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from waypost import limits
+
+KeyState = Literal["active", "retiring", "retired", "revoked"]
+
+
+class PinnedKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    key_id: str
+    kind: str
+    spki: bytes
+    state: KeyState
+    first_seen: float
+    via: str  # tofu, admin, trust, rotation, ca
+    until: float | None = None  # the end of a retiring key's grace
+    seq: int | None = None  # the highest sequence it has signed
+    digest: str | None = None  # of what it signed under it
+
+    def state_at(self, now: float) -> KeyState:
+        if self.state == "retiring" and self.until is not None and now >= self.until:
+            return "retired"
+        return self.state
+
+
+class AgentPin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    agent_id: str
+    keys: tuple[PinnedKey, ...] = ()  # newest first
+    provisioned: bool = False  # by an admin: needs no rule of the allow-list
+    rotated_at: float | None = None
+    digest: str | None = None  # of the last content that was accepted
+    digests: tuple[tuple[str, float], ...] = ()  # contents without a sequence, newest first, each with its last time
+    seen_at: float = 0.0
+
+    @property
+    def active(self) -> PinnedKey | None:
+        return next((key for key in self.keys if key.state == "active"), None)
+
+    def find_key(self, key_id: str) -> PinnedKey | None:
+        return next((key for key in self.keys if key.key_id == key_id), None)
+
+
+def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentPin:
+    """Pin a key. Another active one is retired at once: only an operator may do that. A key that was known before goes on
+    from its mark, so that nothing it signed comes back."""
+    known = pin.find_key(key.key_id)
+    if known is not None:
+        key = msgspec.structs.replace(key, seq=known.seq, digest=known.digest)
+    others = tuple(
+        msgspec.structs.replace(held, state="retired", until=None) if held.state in ("active", "retiring") else held
+        for held in pin.keys
+        if held.key_id != key.key_id
+    )
+    return msgspec.structs.replace(
+        pin, keys=drop_oldest_retired((key, *others)), provisioned=pin.provisioned or provisioned
+    )
+
+
+def rotate_key(pin: AgentPin, key: PinnedKey, now: float) -> AgentPin:
+    """`key` is active and counts anew; the one before it may be used for the time of grace, but not to rotate again."""
+    held = tuple(
+        msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS)
+        if each.state == "active"
+        else each
+        for each in pin.keys
+    )
+    return msgspec.structs.replace(pin, keys=drop_oldest_retired((key, *held)), rotated_at=now)
+
+
+def revoke_pinned_key(pin: AgentPin, key_id: str) -> AgentPin:
+    keys = tuple(
+        msgspec.structs.replace(key, state="revoked", until=None) if key.key_id == key_id else key for key in pin.keys
+    )
+    return msgspec.structs.replace(pin, keys=keys)
+
+
+def drop_oldest_retired(keys: tuple[PinnedKey, ...]) -> tuple[PinnedKey, ...]:
+    """The oldest retired keys are forgotten first; the others are never forgotten."""
+    excess = len(keys) - limits.PINNED_KEYS
+    kept: list[PinnedKey] = []
+    for key in reversed(keys):
+        if excess > 0 and key.state == "retired":
+            excess -= 1
+        else:
+            kept.append(key)
+    return tuple(reversed(kept))
+
+
+def is_evictable(pin: AgentPin, now: float) -> bool:
+    """Whether nobody would miss it: bound by first use alone, silent for long, and no tombstone of a revoked key."""
+    if pin.provisioned or now - pin.seen_at < limits.PIN_UNUSED_SECONDS:
+        return False
+    return all(key.state != "revoked" for key in pin.keys)
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(AgentPin)
+
+
+def pin_note_key(agent_id: str) -> str:
+    """The name of the note that keeps it."""
+    return f"pin:{agent_id}"
+
+
+def dump_pin(pin: AgentPin) -> bytes:
+    return _encode(pin)
+
+
+def load_pin(data: bytes | None) -> AgentPin | None:
+    return None if data is None else decode_pin(data)
+
+
+def decode_pin(data: bytes) -> AgentPin:
+    return _decoder.decode(data)

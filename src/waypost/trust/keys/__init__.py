@@ -1,0 +1,1 @@
+"""TODO-PACKAGE waypost.trust.keys"""

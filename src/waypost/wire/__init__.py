@@ -1,1 +1,0 @@
-"""Protocols without sockets: bytes in, values out, and back."""
