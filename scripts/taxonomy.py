@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The outline of tags (search/data/taxonomy.txt) as it is read, in the table beside it that a start loads.
+"""The outline of tags (search/text/data/taxonomy.txt) as it is read, in the table beside it that a start loads.
 
 scripts/taxonomy.py           writes the table; a test fails when it says something else than the outline
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from waypost.search.text.taxonomy import parse_taxonomy, standard_outline
 
-TABLE = Path(__file__).resolve().parent.parent / "src" / "waypost" / "search" / "data" / "taxonomy.jsonl"
+TABLE = Path(__file__).resolve().parent.parent / "src" / "waypost" / "search" / "text" / "data" / "taxonomy.jsonl"
 
 
 if __name__ == "__main__":

@@ -208,14 +208,14 @@ async def test_what_has_expired_leaves_the_file(tmp_path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from waypost.registry.keeping import Write
-from waypost.stores.keeper_sqlite import SqliteKeeper
+from waypost.registry.ports import KeyValueWrite
+from waypost.stores.sqlite.key_value import SqliteKeyValueStore
 
 async def main():
-    keeper = SqliteKeeper(Path(sys.argv[1]))
+    keeper = SqliteKeyValueStore(Path(sys.argv[1]))
     await keeper.open()
     async def one(number):
-        pair = [Write(kind=kind, key=str(number), value=b"x") for kind in ("left", "right")]
+        pair = [KeyValueWrite(kind=kind, key=str(number), value=b"x") for kind in ("left", "right")]
         await keeper.commit(pair, 1000.0)
         print(number, flush=True)
     for start in range(0, 100000, 8):

@@ -279,7 +279,7 @@ async def test_a_fault_in_a_decision_reaches_only_its_caller(store: Store) -> No
 
     commands = (put(make_registration("a")), Command(keys=("x",), decide=decide), put(make_registration("b")))
     results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
-    assert [type(result).__name__ for result in results] == ["Answer", "ZeroDivisionError", "Answer"]
+    assert [type(result).__name__ for result in results] == ["CommandResult", "ZeroDivisionError", "CommandResult"]
     assert set(await everything(store)) == {"a", "b"}
 
 
@@ -770,7 +770,7 @@ async def test_a_refusal_is_raised_and_what_it_noted_stays(store: Store) -> None
         put(make_registration("y")),
     )
     results = await asyncio.gather(*map(store.execute, commands), return_exceptions=True)
-    assert [type(result).__name__ for result in results] == ["Answer", "Conflict", "Answer"]
+    assert [type(result).__name__ for result in results] == ["CommandResult", "Conflict", "CommandResult"]
     assert await store.notes("pin:") == [("pin:a", b"tried")]
     assert (await store.execute(put(make_registration("z"), idempotency=key))).replayed is False
 

@@ -34,7 +34,7 @@ class NoKernels(MetaPathFinder):
     """As where there is no compiler."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        if fullname.startswith("waypost.search.kernels."):
+        if fullname.startswith("waypost.search.kernels.") and not fullname.endswith("_fallback"):
             raise ImportError(f"{fullname} was not compiled")
 
 

@@ -153,8 +153,8 @@ def test_what_asks_nobody_loads_nothing_for_it() -> None:
     """A service starts sooner without what it may never need; a mistake in the settings is told at the start all the same."""
     program = (
         "import sys, waypost.app\n"
-        "from waypost.net.outgoing import Outgoing, OutgoingOptions\n"
-        "Outgoing(OutgoingOptions(resolver='127.0.0.1:53'))\n"
+        "from waypost.net.outbound import OutboundClient, OutboundOptions\n"
+        "OutboundClient(OutboundOptions(resolver='127.0.0.1:53'))\n"
         "assert not {'dns', 'httpcore', 'certifi'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -150,6 +150,6 @@ def test_words_too_common_to_mean_a_tag_are_not_read_in_a_text() -> None:
 
 
 def test_the_table_that_a_start_loads_is_the_outline_as_it_is_read() -> None:
-    table = (files("waypost.search") / "data" / "taxonomy.jsonl").read_bytes()
+    table = (files("waypost.search.text") / "data" / "taxonomy.jsonl").read_bytes()
     assert table == parse_taxonomy(standard_outline()).table(), "write it with scripts/taxonomy.py"
     assert load_taxonomy(table).table() == table

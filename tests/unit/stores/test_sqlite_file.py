@@ -44,7 +44,7 @@ async def test_a_second_store_on_the_same_folder_is_refused_and_told_who_holds_i
 
 async def test_the_lock_vanishes_with_a_killed_process(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from waypost.stores.folder_lock import FolderLock;"
+        "import sys, time; from pathlib import Path; from waypost.stores.sqlite.store import FolderLock;"
         "FolderLock(Path(sys.argv[1])).take(); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 from sortedcontainers import SortedSet
 
+from waypost.lazy import lazy_module
 from waypost.search.text.analyzer import analyse
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = lazy_module("numpy")  # the catalog imports this module at start-up; numpy takes a fifth of that time
 
 _Traits = tuple[
     tuple[str, ...], str, tuple[str, ...]

@@ -8,10 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-
-from websockets.asyncio.client import ClientConnection, unix_connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.typing import Origin, Subprotocol
+from typing import TYPE_CHECKING
 
 from waypost import limits
 from waypost.errors import (
@@ -45,6 +42,10 @@ from waypost.server.http.follower import ORIGIN_HEADER, origin_header
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.routing import RequestContext, Route
 from waypost.trust.keys.public_key import parse_ed25519_raw
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import InvalidStatus
 
 _REASON_BYTES = 120
 
@@ -493,6 +494,11 @@ class AgpProxy:
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Only a service with several workers needs this library: do not load it at start-up.
+        from websockets.asyncio.client import unix_connect
+        from websockets.exceptions import InvalidStatus, WebSocketException
+        from websockets.typing import Origin, Subprotocol
+
         await receive()  # the handshake
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
@@ -527,6 +533,8 @@ def _query(scope: Scope) -> str:
 
 
 async def _pump(other: ClientConnection, receive: Receive, send: Send) -> None:
+    from websockets.exceptions import ConnectionClosed
+
     going = asyncio.create_task(_pump_outbound(other, receive))
     try:
         async for frame in other:
