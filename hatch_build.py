@@ -1,4 +1,5 @@
-"""Compiles the kernels of `waypost.search.kernels` where a compiler is at hand. Without one the package is installed all the same:
+"""Compiles the kernels of `waypost.search.kernels` where a compiler is at hand. Without one the package is installed
+all the same:
 every kernel has a twin in Python that gives the same answers, more slowly.
 
     python hatch_build.py    compiles what changed, in place

@@ -126,7 +126,8 @@ def _fits(message: JsonObject, carrier: str) -> bool:
 
 # ---- `Announcer`: an agent that shows up by itself, on every transport that it is given, until it is stopped.
 #
-# It signs, repeats in time, follows the way back to the registry (`protocols/announce/messages.py`), and says goodbye. What fails on
+# It signs, repeats in time, follows the way back to the registry (`protocols/announce/messages.py`), and says goodbye.
+# What fails on
 # one transport is told in `states` and tried again; the others do not notice.
 
 log = logging.getLogger("waypost.announcer")

@@ -72,7 +72,8 @@ def catalog_index_entry(document: bytes, listed_at: str) -> OrganisationIndexEnt
     return OrganisationIndexEntry(name=name, url=url[: limits.FETCH_URL_CHARS], via="catalog")
 
 
-# ---- The agents of an organisation: its index at `_index._agents` or `_catalog._agents`, its list of aliases at `_agents`, or the
+# ---- The agents of an organisation: its index at `_index._agents` or `_catalog._agents`, its list of aliases at
+# `_agents`, or the
 # TXT list (AID-2…6, AID-11, AID-25, AID-26; ADP-8).
 #
 # Several aliases at one name are no list to RFC 9460, which picks one of them; here the records are read as they are (C-5, D12).

@@ -145,7 +145,8 @@ signature_pool = SignaturePool()
 
 # ---- One conversation over one link: the handshake, then letters both ways until either side ends it.
 #
-# It drives a session (`protocols/adp/agp/session.py`), keeps letters by `mail.py`, and asks `peers.py` for the key. Frames are read one by
+# It drives a session (`protocols/adp/agp/session.py`), keeps letters by `mail.py`, and asks `peers.py` for the key.
+# Frames are read one by
 # one; letters that came together are kept in one commit and acknowledged by one message. Every queue has a bound, and a full one
 # stops the reading, so that a flood waits on the sender's side.
 

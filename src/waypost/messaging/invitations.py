@@ -254,7 +254,8 @@ def _agent_prefix(record: str) -> str:
     return f"{hashlib.sha256(record.encode()).hexdigest()[:32]} "
 
 
-# ---- Following an invitation to an agent elsewhere: its document is fetched with the code, and must hold the key that was promised.
+# ---- Following an invitation to an agent elsewhere: its document is fetched with the code, and must hold the key that
+# was promised.
 #
 # The key is kept as the agent's only where the agent's own domain gave the document: otherwise whoever writes an invitation could
 # put a key of theirs into the place of another agent's.

@@ -54,7 +54,8 @@ class OutboundOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundClient:
-    """`Fetcher` of registry/ports.py, `Dns` and `DomainFetcher` of domains/ports.py, `ProofLookup` of registry/domain_claims.py."""
+    """`Fetcher` of registry/ports.py, `Dns` and `DomainFetcher` of domains/ports.py, `ProofLookup` of
+    registry/domain_claims.py."""
 
     def __init__(self, options: OutboundOptions) -> None:
         self._options = options

@@ -63,7 +63,8 @@ class Cooldown(Generic[Key]):
             self._not_before.popitem(last=False)
 
 
-# ---- The network under an outgoing request: it goes to an address that was checked, and to no other, and reads so much and no more.
+# ---- The network under an outgoing request: it goes to an address that was checked, and to no other, and reads so
+# much and no more.
 #
 # A client library looks a name up when it connects; between the check and that look-up the answer can change. So the library is
 # given a network of our own, which ignores the name and knows the addresses.

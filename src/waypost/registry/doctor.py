@@ -1,7 +1,8 @@
 """What protects a deployment, layer by layer, and what does not: each finding names the setting that changes it.
 
 Pure rules over facts: the settings, what the machine shows of files and disk, and, where a service runs, what it knows of
-itself. `server/api/rest/monitoring.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is told as `info`.
+itself. `server/api/rest/monitoring.py` gathers the facts. A layer that a deployment does not need (TLS on loopback) is
+told as `info`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Proving a domain: claim it, publish the line, have it checked; and looking again from time to time.
 
-What a claim is and how it lives is said in `trust/domain_claims.py`, what it changes in `proofs.py`; how a line is looked up is the
+What a claim is and how it lives is said in `trust/domain_claims.py`, what it changes in `proofs.py`; how a line is
+looked up is the
 net's business. Each step is a note in the store, with its entry in the audit trail.
 """
 

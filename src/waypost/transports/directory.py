@@ -1,6 +1,7 @@
 """What a listener knows of the agents around it: who was seen, until when, signed by which key.
 
-Pure: messages and times go in, sightings come out. Every message is judged as on first use (`trust/announce/admission.py`): it must be
+Pure: messages and times go in, sightings come out. Every message is judged as on first use
+(`trust/announce/admission.py`): it must be
 signed; the first key of an id is bound to it, another one needs the word of that key; a replay is none. So a spoofed message
 never takes the place of a verified one (THREATS L1). A listener's word counts for itself alone; a registry has its own gate.
 """

@@ -222,7 +222,8 @@ def _bind_to_device(made: socket.socket, interface: Interface) -> None:
             raise
 
 
-# ---- Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `protocols/announce/packets.py`, rules in `station.py`.
+# ---- Announcements by UDP broadcast (announce.md §6.3). A shell: bytes are in `protocols/announce/packets.py`, rules
+# in `station.py`.
 #
 # Questions are answered to who asked alone, after a moment of chance, and only by whoever has an answer. A source that has
 # not proved itself is sent no more than it sent (THREATS L5): our questions are padded to a datagram, so that one answer fits;

@@ -43,7 +43,8 @@ def negotiated_version(minor: int) -> str:
     return f"v1.{min(minor, MINOR_MAX)}"
 
 
-# ---- Which version is spoken with whom (announce.md §8): a memory of peers, bounded, for transports without an answer of their own.
+# ---- Which version is spoken with whom (announce.md §8): a memory of peers, bounded, for transports without an answer
+# of their own.
 #
 # The clock is an argument; what to send, and whether to log, is said, not done.
 

@@ -81,7 +81,8 @@ def from_purl(text: str) -> JsonObject | None:
     return package
 
 
-# ---- Remotes and packages of a server.json, and the inputs they ask for: what must be there, and of which type (neighbours.md §2).
+# ---- Remotes and packages of a server.json, and the inputs they ask for: what must be there, and of which type
+# (neighbours.md §2).
 #
 # A client builds a request or a command line out of them, so a part that it could not use is refused, with its place.
 

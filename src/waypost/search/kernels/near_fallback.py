@@ -1,4 +1,5 @@
-"""Which vectors of a block lie nearest to a query, and how near given rows lie: in numpy, the twin of `waypost.search.kernels.near`.
+"""Which vectors of a block lie nearest to a query, and how near given rows lie: in numpy, the twin of
+`waypost.search.kernels.near`.
 
 A search reads the sketches of a few lists (or of all), takes the visible ones that differ least, and measures those on their
 codes. Arrays in, arrays out: agents, texts, models and files are unknown here, and so is how a block is built and merged.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from waypost import limits
 from waypost.search.index.document import protocol_key, tag_key
 from waypost.search.index.segment import Array, Rows, Segment
-from waypost.search.index.segment_reader import Mask, SegmentReader
+from waypost.search.index.segment_reader import SegmentReader
 from waypost.search.kernels.words_fallback import Mask, Measured, Scores, Wishes
 from waypost.search.parsed_query import ParsedQuery, SearchFilters
 from waypost.search.vectors.embedding import Vectors

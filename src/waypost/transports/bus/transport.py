@@ -126,7 +126,8 @@ async def _outcome(work: Callable[[], Awaitable[None]]) -> BaseException | None:
     return task.exception()
 
 
-# ---- Announcements over a bus, NATS (announce.md §6.6). A shell: names are in `protocols/announce/messages.py`, rules in `station.py`.
+# ---- Announcements over a bus, NATS (announce.md §6.6). A shell: names are in `protocols/announce/messages.py`, rules
+# in `station.py`.
 #
 # Everybody listens to one topic, for announcements and questions alike; answers go to the inbox of who asks. Whoever can
 # publish there can say anything: a signature is all that counts, here as elsewhere (THREATS B2, B4). Registries that share their

@@ -1,7 +1,8 @@
 """Announcements by mDNS and DNS-SD (announce.md §6.1), with zeroconf as responder (extra `lan`).
 
 Each agent is an instance of `_agentsc._tcp.local.` whose TXT record carries the signed message, or points at it
-(`protocols/announce/packets.py`). Names, addresses and ports around it are for other tools; what counts is the message, and its signature.
+(`protocols/announce/packets.py`). Names, addresses and ports around it are for other tools; what counts is the
+message, and its signature.
 A goodbye is anybody's word: it makes an agent suspect (THREATS L4).
 """
 

@@ -121,7 +121,8 @@ def _is_recent(date: str, now: float) -> bool:
         return False
 
 
-# ---- Proof of the key in an AID record (`aid2`): the server at its address signs an answer with it (RFC 9421), with a nonce of ours.
+# ---- Proof of the key in an AID record (`aid2`): the server at its address signs an answer with it (RFC 9421), with a
+# nonce of ours.
 #
 # What is signed is the method, the address and the authority that were asked, and the status of the answer; nothing of its body.
 

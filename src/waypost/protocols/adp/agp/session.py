@@ -116,7 +116,8 @@ def mermaid_diagram() -> str:
 
 # ---- Which messages were seen, by sender and id, for as long as one could come again (ADP-50). Bounded: the oldest give way.
 #
-# What is acknowledged is remembered on disk as well, for longer (`messaging/message_store.py`); this is the memory of one process.
+# What is acknowledged is remembered on disk as well, for longer (`messaging/message_store.py`); this is the memory of
+# one process.
 
 _Key = tuple[str, str]
 

@@ -171,7 +171,8 @@ def _task_principal(task: Task) -> Principal:
 
 # ---- Tasks on the wire (adp.md §7, P-5): send, ask, cancel; take and report, for the owner of an agent; results that come in.
 #
-# `DELETE /agent/tasks/{id}` cancels. `POST /agent/tasks:take` and `:report` are how an agent works that answers no requests itself.
+# `DELETE /agent/tasks/{id}` cancels. `POST /agent/tasks:take` and `:report` are how an agent works that answers no
+# requests itself.
 
 _JSON = b"application/json"
 

@@ -1,6 +1,7 @@
 """The announce protocol over HTTP: `POST /agents`, `GET /agents`, `GET` and `DELETE /agents/{id}` (announce.md §6.4).
 
-Requests are read, passed to the registry, answered. Who is admitted is decided there; how messages look, in `protocols/announce/messages.py`.
+Requests are read, passed to the registry, answered. Who is admitted is decided there; how messages look, in
+`protocols/announce/messages.py`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def verification_json(judged: Reverification) -> JsonObject:
     }
 
 
-# ---- How an agent's endpoint answers, on the service's own face. Why it fails is told to its owner alone: anybody else could learn
+# ---- How an agent's endpoint answers, on the service's own face. Why it fails is told to its owner alone: anybody
+# else could learn
 # by it what is behind an address.
 
 
