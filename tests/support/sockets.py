@@ -18,10 +18,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from support.service import Bench, service
-from waypost.server.api.adp.agp.websocket import WebSocketRouter
 from waypost.server.api.announce.websocket import AnnounceWebSocket
 from waypost.server.http.bounded_websocket import BoundedWebSocket
 from waypost.server.http.server import HttpServer, bind_socket
+from waypost.server.http.websockets import WebSocketRouter
 
 ANSWER_SECONDS = 60.0
 OPCODE_CLOSE, OPCODE_PING, OPCODE_PONG, OPCODE_BINARY = 8, 9, 10, 2
@@ -213,7 +213,7 @@ async def socket_service(
     async with service(data, **{"trust_mode": "tofu", "port": port, **settings}) as bench:
         paths = bench.application.service.sockets
         assert isinstance(paths, WebSocketRouter)
-        sockets = paths._paths["/ws"]
+        sockets = paths.apps["/ws"]
         assert isinstance(sockets, AnnounceWebSocket)
         for name, value in (("recheck_seconds", recheck_seconds), ("stall_seconds", stall_seconds)):
             if value is not None:

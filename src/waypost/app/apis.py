@@ -27,6 +27,7 @@ from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies
 from waypost.server.hosted_agents.documents import CapabilityVersions, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.hosted_agents.service_agent import service_record, service_registration
+from waypost.server.renderer import DocumentReader
 from waypost.server.well_known import WellKnownApi
 from waypost.trust.tokens import jwt
 
@@ -111,7 +112,7 @@ def make_apis(ground: AppContext, core: Core, hosted: HostedAgents, guards: Secu
     return Apis(
         documents=WellKnownApi(registry, renderer, hosted.itself, hosted.hosting),
         own=own,
-        profile=ProfileApi(registry, own),
+        profile=ProfileApi(registry, DocumentReader(registry, renderer)),
         watch=watch,
         operator=MonitoringApi(registry, core.metrics, watch, core.key_value_store),
         reference=ReferenceApi(renderer, ground.started_at),
@@ -131,7 +132,7 @@ def make_messaging(
 ) -> Messaging:
     registry, keeper, keys = core.registry, core.key_value_store, hosted.keys
     peers = _make_peers(ground, core, ways_out)
-    agents = AgpAgents(registry, keeper, keys, peers, hosted.itself.record.id, faces.profile.found)
+    agents = AgpAgents(registry, keeper, keys, peers, hosted.itself.record.id, faces.profile.find)
     conversations = AgpWebSocketApp(agents, core.metrics, registry.clock.now)
     meeting = MessagingServices(
         registry,
@@ -141,7 +142,7 @@ def make_messaging(
         core.renderer,
         hosted.itself,
         peers,
-        faces.profile,
+        faces.profile.find,
         hosted.hosting,
         DomainTaskEndpoints(ways_out.resolver),
     )

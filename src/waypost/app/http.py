@@ -15,7 +15,7 @@ from waypost.model.principal import SCOPE_ADMIN, Principal
 from waypost.net.clock import SystemClock
 from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import Clock
-from waypost.server.api.adp.agp.websocket import CHAT_PATH, WebSocketRouter
+from waypost.server.api.adp.agp.websocket import CHAT_PATH
 from waypost.server.api.agent_framework.api import AfOptions, AfSurface, AgentFrameworkApi
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
 from waypost.server.api.announce.api import AnnounceApi
@@ -40,6 +40,8 @@ from waypost.server.http.app import HttpApp
 from waypost.server.http.asgi import App
 from waypost.server.http.routing import Route
 from waypost.server.http.server import worker_socket_path
+from waypost.server.http.websockets import WebSocketRouter
+from waypost.server.renderer import DocumentReader
 from waypost.server.web.routes import WebDependencies, WebPages
 from waypost.server.well_known import WellKnownApi
 from waypost.settings import TOKEN_KEY_FILE, Settings
@@ -156,14 +158,17 @@ def _make_doctor(ground: AppContext, core: Core, guards: Security) -> DoctorApi:
 def make_service(ground: AppContext, core: Core, guards: Security, faces: Apis, routes: list[Route]) -> HttpApp:
     anonymous_read, rates = ground.settings.anonymous_read, guards.rates
     rtfs = RtfsApi(core.registry, anonymous_read=anonymous_read, rates=rates)
+    tools = make_tools(core.registry, DocumentReader(core.registry, core.renderer), faces.profile.find)
     return HttpApp(
         routes,
         [
             _make_af(ground, core, faces),
             rtfs,
-            AnnounceApi(core.registry, core.renderer, anonymous_read=anonymous_read, rates=rates, rtfs=rtfs),
+            AnnounceApi(
+                core.registry, core.renderer, anonymous_read=anonymous_read, rates=rates, answer_rpc=rtfs.answer_calls
+            ),
             ArdApi(core.registry, core.renderer),
-            McpApi(make_tools(core.registry, faces.profile, faces.own), anonymous_read=anonymous_read, rates=rates),
+            McpApi(tools, anonymous_read=anonymous_read, rates=rates),
         ],
         guards.authenticator,
         core.metrics,

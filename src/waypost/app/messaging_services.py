@@ -5,6 +5,8 @@ One process of a service does the work behind tasks; the others only read, and t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from waypost.messaging.callbacks import DELIVERY_KIND, CallbackQueue, RemoteAgentClient
 from waypost.messaging.invitations import INVITATION_KIND, InvitationStore
 from waypost.messaging.peers import PeerKeySource
@@ -13,6 +15,7 @@ from waypost.messaging.swarms import SWARM_KIND, SwarmStore
 from waypost.messaging.task_runner import TaskRunner
 from waypost.messaging.tasks import OPEN_TASK_KIND, TaskStore
 from waypost.model.json import JsonObject, dump_json
+from waypost.model.principal import Principal
 from waypost.model.registration import Registration
 from waypost.protocols.adp.agp.messages import JSON, MessageContent, VerifyingKey
 from waypost.registry.ports import KeyValueStore, OutboundSender
@@ -23,7 +26,6 @@ from waypost.server.api.adp.invitations import InvitationApi
 from waypost.server.api.adp.requesters import Requesters
 from waypost.server.api.adp.swarms import SwarmApi
 from waypost.server.api.adp.tasks import ServiceTasks, TaskApi
-from waypost.server.api.profile.api import ProfileApi
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
@@ -50,7 +52,7 @@ class MessagingServices:
         renderer: Renderer,
         service: Registration,
         peers: PeerKeySource,
-        profile: ProfileApi,
+        find: Callable[[JsonObject, Principal, str], Awaitable[bytes]],
         hosting: HostedDocuments,
         elsewhere: DomainTaskEndpoints,
     ) -> None:
@@ -72,7 +74,7 @@ class MessagingServices:
             return _webhook_url(hosting.origin(agent.removeprefix(AGENT_URI_PREFIX)))
 
         self.courier = RemoteAgentClient(outgoing, keys.key_of, service.record.id, webhook, now, elsewhere.tasks_url)
-        own = ServiceTasks(profile)
+        own = ServiceTasks(find)
         self.deliveries = CallbackQueue(keeper, self.courier, now)
         self.runner = TaskRunner(self.tasks, own.execute, self.courier, self.deliveries, now=now)
         self.swarms = SwarmStore(keeper, now, self.tasks.news.set)

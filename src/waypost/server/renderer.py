@@ -12,6 +12,7 @@ from waypost import limits
 from waypost.errors import NotFound, WaypostError
 from waypost.model.health import UNHEALTHY, UNKNOWN
 from waypost.model.json import JsonObject, dump_json, parse_json
+from waypost.model.principal import Principal
 from waypost.model.record import AgentRecord
 from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
 from waypost.model.times import to_rfc3339
@@ -23,7 +24,8 @@ from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.codec import CARD, RTFS, is_envelope, native_card, upgrade_card
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
 from waypost.registry.catalog.entries import expiry_of
-from waypost.registry.publication import representation_etag
+from waypost.registry.publication import EntryPage, representation_etag
+from waypost.registry.registry import Registry
 from waypost.server.http.conditional_requests import format_http_date
 
 
@@ -190,6 +192,42 @@ class Renderer:
         while self._size > limits.RENDERING_CACHE_BYTES:
             _, dropped = self._kept.popitem(last=False)
             self._size -= len(dropped.body)
+
+
+class DocumentReader:
+    """Reads agents as documents of one dialect, from the cache of renderings where possible."""
+
+    def __init__(self, registry: Registry, renderer: Renderer) -> None:
+        self._registry = registry
+        self._renderer = renderer
+
+    async def get(self, principal: Principal, agent_id: str, dialect: str) -> RenderedDocument:
+        """The document of an agent that the caller may see. `agent_id` is any of its names."""
+        entry = self._registry.resolve(principal, agent_id)
+        cached = self._renderer.find(entry.id, dialect, entry.revision)
+        if cached is not None:
+            return cached
+        received = await self._registry.received(entry, dialect) if is_served_verbatim(dialect) else None
+        if received is not None:
+            return self._renderer.render_received(entry, dialect, received)
+        registration = await self._registry.get(principal, agent_id)
+        return self._renderer.render(registration, dialect, self._registry.clock.now())
+
+    async def list_body(self, page: EntryPage, dialect: str) -> bytes:
+        """The body of a list. Renderings are concatenated, so that cached documents are not encoded again."""
+        bodies: dict[str, bytes] = {}
+        for entry in page.entries:
+            cached = self._renderer.find(entry.id, dialect, entry.revision)
+            if cached is not None:
+                bodies[entry.id] = cached.body
+        now = self._registry.clock.now()
+        missing = [entry.id for entry in page.entries if entry.id not in bodies]
+        for registration in await self._registry.registrations(missing) if missing else ():
+            if self._renderer.can_render(registration, dialect):
+                bodies[registration.id] = self._renderer.render(registration, dialect, now).body
+        parts = [bodies[entry.id] for entry in page.entries if entry.id in bodies]
+        tail = b',"next_cursor":' + dump_json(page.next_cursor) if page.next_cursor else b""
+        return b'{"agents":[' + b",".join(parts) + b"]" + tail + b"}"
 
 
 def _with_derived_dates(record: AgentRecord, registration: Registration) -> AgentRecord:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from waypost import limits
-from waypost.errors import InvalidParameter, InvalidRequest, MalformedJson, UnknownDialect
+from waypost.errors import InvalidParameter, InvalidRequest, LoopDetected, MalformedJson, UnknownDialect
 from waypost.model.json import JsonObject, kind_of, parse_json
 from waypost.model.names import fold_tag
 from waypost.model.principal import VISIBILITIES
@@ -31,6 +31,19 @@ def read_limit(request: Request, *, default: int = limits.PAGE_DEFAULT, most: in
         )
     return int(text)
 
+
+IF_MATCH = ParameterSpec(name="If-Match", place="header", description="entity tag that guards an update")
+
+WRITE_HEADERS = (
+    ParameterSpec(name="Waypost-Visibility", place="header", description="public, internal or private"),
+    IF_MATCH,
+    ParameterSpec(name="Idempotency-Key", place="header", description="makes a retry one change"),
+)
+
+PAGE_PARAMETERS = (
+    ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
+    ParameterSpec(name="cursor"),
+)
 
 LIST_FILTER_PARAMETERS = (
     ParameterSpec(name="tag", schema={"type": "array", "items": {"type": "string"}}, description="all of them"),
@@ -108,6 +121,17 @@ def read_if_match(request: Request) -> tuple[str, ...] | None:
     if tags.anything:
         return ("*",)
     return tuple(tag.strip('"') for tag in tags.strong)
+
+
+def refuse_fetch_loops(request: Request) -> None:
+    """S10: refuse to fetch on behalf of another registry's fetch, so that fetches cannot chain."""
+    hop = request.header(b"x-discovery-hop")
+    if hop is not None and hop.strip() != "0":
+        raise LoopDetected(
+            "This request was made by a registry and would cause another one.",
+            path="X-Discovery-Hop",
+            hint="Send the request without this header.",
+        )
 
 
 async def read_object(request: Request, most: int = limits.REQUEST_BYTES) -> JsonObject:

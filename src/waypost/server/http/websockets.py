@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from waypost.errors import WaypostError
 from waypost.lazy import lazy_module
 from waypost.model.json import JsonObject, parse_object
-from waypost.server.http.asgi import App, Message, Scope
+from waypost.server.http.asgi import App, Message, Receive, Request, Scope, Send
 
 if TYPE_CHECKING:
     from waypost.server.http import bounded_websocket
 else:
     bounded_websocket = lazy_module("waypost.server.http.bounded_websocket")
+
+RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
+
+
+class WebSocketRouter:
+    """Passes a WebSocket connection to the application of its path."""
+
+    def __init__(self, apps: dict[str, App]) -> None:
+        self.apps = apps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.apps[scope["path"]](scope, receive, send)
+
+
+def deny_upgrade(send: Send) -> Send:
+    """A `send` that answers the handshake with an HTTP response instead of the upgrade."""
+
+    async def send_denial(message: Message) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    return send_denial
 
 
 class WebSocketCount:

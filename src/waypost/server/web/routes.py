@@ -16,13 +16,12 @@ from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
 from waypost.server.api.rest.changes import WatchApi
-from waypost.server.api.rest.imports import refuse_fetch_loops
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.auth.sessions import SIGN_IN_PARAMETER, RequestAuthenticator, WebSessions, WebUser, check_same_site
 from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.hosted_agents.documents import HostedDocuments
 from waypost.server.http.asgi import AnyResponse, Request, json_response
-from waypost.server.http.request_params import read_dialect
+from waypost.server.http.request_params import read_dialect, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, Handler, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import Renderer, parse_rendered
 from waypost.server.web.agent_cards import AgentCards, agent_path

@@ -29,12 +29,11 @@ from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.registry.registry import Registry
 from waypost.server.api.adp.requesters import owned_agent
-from waypost.server.api.rest.imports import refuse_fetch_loops
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.hosted_agents.documents import WELL_KNOWN_PATH, HostedDocuments
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
-from waypost.server.http.request_params import read_limit, read_object
+from waypost.server.http.request_params import read_limit, read_object, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.renderer import parse_rendered
 from waypost.trust.policy import may_see, no_such_agent, require_scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from waypost import limits
@@ -32,7 +32,6 @@ from waypost.model.json import JsonObject, dump_json, kind_of, parse_object
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
 from waypost.registry.ports import OutboundSender as Outgoing
 from waypost.server.api.adp.requesters import Requester, Requesters, agent_uri, check_callback
-from waypost.server.api.profile.api import ProfileApi
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
 from waypost.server.http.request_params import read_limit
@@ -135,8 +134,9 @@ SERVICE_TASK_NAMES = ("discover", "echo")
 
 
 class ServiceTasks:
-    def __init__(self, profile: ProfileApi) -> None:
-        self._profile = profile
+    def __init__(self, find: Callable[[JsonObject, Principal, str], Awaitable[bytes]]) -> None:
+        """`find` answers a Discovery Request for a caller and a request id with the bytes of a Discovery Response."""
+        self._find = find
 
     def check(self, name: str, principal: Principal) -> None:
         """Refuse at once what could only fail."""
@@ -159,7 +159,7 @@ class ServiceTasks:
                 path="$.input",
                 hint='Send {"query": "…"}.',
             )
-        return await self._profile.found(request, _task_principal(task), task.id)
+        return await self._find(request, _task_principal(task), task.id)
 
 
 def _task_principal(task: Task) -> Principal:

@@ -7,6 +7,7 @@ Requests are read, passed to the registry, answered. Who is admitted is decided 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from waypost import limits
@@ -39,11 +40,10 @@ from waypost.registry.catalog.entries import AnnouncedFilter
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.announce.views import AnnouncePage, AnnounceViews, signatures_of
-from waypost.server.api.rest.agents import list_response
-from waypost.server.api.rtfs.api import RtfsApi
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http import websockets
 from waypost.server.http.asgi import PROBLEM, AnyResponse, Request, Response, decode_segment
+from waypost.server.http.document_responses import list_response
 from waypost.server.http.problems import problem_headers, problem_instance, problem_json
 from waypost.server.http.request_params import read_limit, read_ttl, read_visibility
 from waypost.server.http.routing import RequestContext
@@ -63,6 +63,8 @@ _RETRY_AFTER = {"ErrMalformedPayload": 5, "ErrAuth": 30, "ErrForbidden": 300, "E
 _RETRIED = frozenset((400, 401, 403, 503))
 _FILTERS = 16  # capabilities that one list may ask for
 
+RpcHandler = Callable[[Request, Principal, bytes], Awaitable[Response]]
+
 
 class AnnounceApi:
     name = "announce"
@@ -76,11 +78,11 @@ class AnnounceApi:
         *,
         anonymous_read: bool = False,
         rates: RateLimits | None = None,
-        rtfs: RtfsApi | None = None,
+        answer_rpc: RpcHandler | None = None,
     ) -> None:
-        """`rtfs`: answers the calls of those who were told that the registry is at `/agents` (RTFS-30)."""
+        """`answer_rpc`: answers RTFS calls that are sent to `/agents` (RTFS-30)."""
         self._registry = registry
-        self._rtfs = rtfs
+        self._answer_rpc = answer_rpc
         self._views = AnnounceViews(registry, renderer)
         self._anonymous_read = anonymous_read
         self._rates = rates
@@ -145,8 +147,8 @@ class AnnounceApi:
         _check_media_type(request)
         body = await request.body(limits.ANNOUNCE_BYTES)
         message = parse_object(body, max_bytes=limits.ANNOUNCE_BYTES)
-        if self._rtfs is not None and "jsonrpc" in message and "protocol_version" not in message:
-            return await self._rtfs.answer_calls(request, principal, body)
+        if self._answer_rpc is not None and "jsonrpc" in message and "protocol_version" not in message:
+            return await self._answer_rpc(request, principal, body)
         kind = kind_of_message(message)
         minor = parse_minor(message.get("protocol_version"))
         self._warn_of_version(principal, minor)
@@ -231,17 +233,17 @@ class AnnounceApi:
         query = _read_query(call.request)
         listed = await self._views.page(call.principal, query, _announce_filter(call.request, query))
         last_modified = self._registry.catalog.last_modified(audience(call.principal))
-        return list_response(call, _list_body(listed, _VERSION), last_modified)
+        return list_response(call.request, _list_body(listed, _VERSION), last_modified)
 
     async def _one(self, call: RequestContext) -> AnyResponse:
         view = await self._views.get(call.principal, call.id)
-        return list_response(call, view.body, view.changed_at)
+        return list_response(call.request, view.body, view.changed_at)
 
     async def _revocations(self, call: RequestContext) -> AnyResponse:
         """P-14. What is revoked is for all readers to know: they may have cached it."""
         found = [row for row in await self._registry.trust.revocations() if row.kind in ("key", "agent")]
         body = dump_json({"protocol_version": _VERSION, "revoked": [row.told() for row in found]})
-        return list_response(call, body, max((row.revoked_at for row in found), default=None))
+        return list_response(call.request, body, max((row.revoked_at for row in found), default=None))
 
     async def _delete(self, call: RequestContext) -> AnyResponse:
         """Withdraw, by the owner; again is the same as once."""

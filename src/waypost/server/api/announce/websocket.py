@@ -48,9 +48,9 @@ from waypost.server.api.announce.views import AnnounceView, AnnounceViews
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.rate_limits import RateLimits, rate_limit_key
 from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies
-from waypost.server.http.asgi import App, Message, Receive, Request, Scope, Send
+from waypost.server.http.asgi import App, Receive, Request, Scope, Send
 from waypost.server.http.metrics import Metrics
-from waypost.server.http.websockets import InProcessClient
+from waypost.server.http.websockets import InProcessClient, RefuseUpgrade, deny_upgrade
 from waypost.server.renderer import Renderer
 from waypost.trust.announce.allow_list import find_agent_id
 from waypost.trust.policy import require_scope
@@ -510,8 +510,6 @@ VIA_WEBSOCKET = "ws"
 
 _OPEN = "open"
 
-RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
-
 
 async def _always_current() -> None:
     """A process that writes is never behind."""
@@ -611,12 +609,3 @@ def _check_subprotocol(request: Request) -> None:
             path="Sec-WebSocket-Protocol",
             hint=f"Offer the subprotocol {SUBPROTOCOL}.",
         )
-
-
-def deny_upgrade(send: Send) -> Send:
-    """An answer of HTTP instead of the upgrade."""
-
-    async def sent(message: Message) -> None:
-        await send({**message, "type": f"websocket.{message['type']}"})
-
-    return sent

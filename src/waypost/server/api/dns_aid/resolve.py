@@ -15,9 +15,9 @@ from waypost.errors import InvalidParameter
 from waypost.model.principal import Principal
 from waypost.model.resolution import DEPTHS, VERIFIED_LEVELS, Depth, OrganisationIndex, Resolution, ResolutionStep
 from waypost.model.verdict import Verdict
-from waypost.server.api.rest.imports import refuse_fetch_loops
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, json_response
+from waypost.server.http.request_params import refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
 if TYPE_CHECKING:

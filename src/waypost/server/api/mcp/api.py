@@ -39,16 +39,17 @@ from waypost.protocols.mcp.messages import (
 )
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
-from waypost.server.api.profile.api import ProfileApi
-from waypost.server.api.rest.agents import AgentsApi
 from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.http.asgi import AnyResponse, Request, Response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import check_dialect, read_visibility, receipt_json
-from waypost.server.http.routing import RequestContext
+from waypost.server.renderer import DocumentReader
 from waypost.trust.policy import require_scope
 
 _TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string"}, "maxItems": limits.FILTER_VALUES}
+
+# Answers a Discovery Request for a caller and a request id with the bytes of a Discovery Response.
+DiscoveryHandler = Callable[[JsonObject, Principal, str], Awaitable[bytes]]
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -96,17 +97,14 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidParameter(f"{name} is missing.", path=name, hint=known[name]["description"])
 
 
-def make_tools(registry: Registry, profile: ProfileApi, own: AgentsApi) -> dict[str, McpTool]:
+def make_tools(registry: Registry, documents: DocumentReader, answer_discovery: DiscoveryHandler) -> dict[str, McpTool]:
     async def find(asked: ToolCall) -> Any:
-        return parse_json(await profile.found(asked.arguments, asked.principal, asked.request_id))
+        return parse_json(await answer_discovery(asked.arguments, asked.principal, asked.request_id))
 
     async def get(asked: ToolCall) -> Any:
         wanted = _text(asked.arguments, "id")
         dialect = check_dialect(_text(asked.arguments, "as"), "as") if "as" in asked.arguments else "profile"
-        rendering = await own.rendering(
-            RequestContext(asked.request, asked.principal, asked.request_id, wanted), dialect
-        )
-        return parse_json(rendering.body)
+        return parse_json((await documents.get(asked.principal, wanted, dialect)).body)
 
     async def register(asked: ToolCall) -> Any:
         given = asked.arguments["document"]

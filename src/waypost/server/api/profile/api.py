@@ -16,17 +16,19 @@ from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.server.api.profile.plain_question import find_plain_question
 from waypost.server.api.profile.responses import CandidateWriter, discovery_response
-from waypost.server.api.rest.agents import (
-    PAGING,
-    WRITE_HEADERS,
-    AgentsApi,
-    document_response,
-    list_response,
-    write_response,
-)
 from waypost.server.http.asgi import AnyResponse, Response, json_response
-from waypost.server.http.request_params import read_if_match, read_limit, read_texts, read_visibility
+from waypost.server.http.document_responses import document_response, list_response, write_response
+from waypost.server.http.request_params import (
+    IF_MATCH,
+    PAGE_PARAMETERS,
+    WRITE_HEADERS,
+    read_if_match,
+    read_limit,
+    read_texts,
+    read_visibility,
+)
 from waypost.server.http.routing import BodySpec, RequestContext, Route
+from waypost.server.renderer import DocumentReader
 from waypost.server.response_schemas import AGENT_LIST, DISCOVERY_REQUEST, DISCOVERY_RESPONSE, RECEIPT, document_schema
 
 _LEVEL = b"D2"
@@ -34,9 +36,9 @@ _DETAILS = ("minimal", "summary", "full")
 
 
 class ProfileApi:
-    def __init__(self, registry: Registry, own: AgentsApi) -> None:
+    def __init__(self, registry: Registry, documents: DocumentReader) -> None:
         self._registry = registry
-        self._own = own
+        self._documents = documents
         self._written = CandidateWriter(registry)
 
     def routes(self) -> list[Route]:
@@ -65,7 +67,7 @@ class ProfileApi:
                 operation="list",
                 handler=self.list_agents,
                 summary="List agents",
-                parameters=PAGING,
+                parameters=PAGE_PARAMETERS,
                 answers={200: BodySpec(schema=AGENT_LIST)},
             ),
             Route(
@@ -92,7 +94,7 @@ class ProfileApi:
                 operation="withdraw",
                 handler=self.withdraw,
                 summary="Withdraw an agent",
-                parameters=(WRITE_HEADERS[1],),
+                parameters=(IF_MATCH,),
                 answers={204: BodySpec(description="withdrawn")},
             ),
         ]
@@ -143,15 +145,17 @@ class ProfileApi:
         return write_response(receipt, f"/profile/v1/agents/{slug(receipt.id)}")
 
     async def get(self, call: RequestContext) -> AnyResponse:
-        return document_response(call, await self._own.rendering(call, "profile"))
+        return document_response(call.request, await self._documents.get(call.principal, call.id, "profile"))
 
     async def withdraw(self, call: RequestContext) -> AnyResponse:
-        return await self._own.withdraw(call)
+        agent_id = self._registry.resolve_path_id(call.principal, call.id)
+        await self._registry.withdraw(call.principal, agent_id, read_if_match(call.request))
+        return Response(204)
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         page = self._registry.page(call.principal, limit=read_limit(call.request), cursor=call.request.param("cursor"))
-        body = await self._own.list_body([entry.id for entry in page.entries], "profile", page.next_cursor)
-        return list_response(call, body, self._registry.catalog.last_modified(audience(call.principal)))
+        body = await self._documents.list_body(page, "profile")
+        return list_response(call.request, body, self._registry.catalog.last_modified(audience(call.principal)))
 
     async def discover(self, call: RequestContext) -> AnyResponse:
         data = await call.request.body(limits.REQUEST_BYTES)
@@ -161,15 +165,15 @@ class ProfileApi:
             if plain is None
             else (plain, [])
         )
-        body = await self._found(query, notes, call.principal, call.request_id)
+        body = await self._find(query, notes, call.principal, call.request_id)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
         return Response(200, body, headers=headers)
 
-    async def found(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
+    async def find(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
         """The Discovery Response to a Discovery Request."""
-        return await self._found(*parse_discovery_request(request), principal, request_id)
+        return await self._find(*parse_discovery_request(request), principal, request_id)
 
-    async def _found(self, query: Query, notes: list[str], principal: Principal, request_id: str) -> bytes:
+    async def _find(self, query: Query, notes: list[str], principal: Principal, request_id: str) -> bytes:
         search, ranking = await self._registry.ranked(query, principal)
         redact = query.detail == "full" and principal.is_anonymous
         if search.is_plain:

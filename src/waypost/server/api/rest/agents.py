@@ -25,9 +25,13 @@ from waypost.server.auth.rate_limits import RateLimits
 from waypost.server.facets import facets_route, suggestions_tail
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.asgi import AnyResponse, Response, StreamingResponse, json_response
-from waypost.server.http.conditional_requests import format_http_date, is_not_modified, quote_etag, strong_etag
+from waypost.server.http.conditional_requests import quote_etag
+from waypost.server.http.document_responses import document_response, list_response, write_response
 from waypost.server.http.request_params import (
+    IF_MATCH,
     LIST_FILTER_PARAMETERS,
+    PAGE_PARAMETERS,
+    WRITE_HEADERS,
     check_dialect,
     read_dialect,
     read_filters,
@@ -39,7 +43,7 @@ from waypost.server.http.request_params import (
     receipt_json,
 )
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
-from waypost.server.renderer import RenderedDocument, Renderer, is_served_verbatim
+from waypost.server.renderer import DocumentReader, Renderer
 from waypost.server.response_schemas import AGENT_LIST, DIALECT, FIGURES, NDJSON, RECEIPT, TOKEN, document_schema
 
 
@@ -90,17 +94,6 @@ _BATCH_CHUNK = 256  # lines decided and committed together
 
 _AT_ONCE = 100  # registrations read from the store at once for lists and exports
 
-WRITE_HEADERS = (
-    ParameterSpec(name="Waypost-Visibility", place="header", description="public, internal or private"),
-    ParameterSpec(name="If-Match", place="header", description="entity tag that guards an update"),
-    ParameterSpec(name="Idempotency-Key", place="header", description="makes a retry one change"),
-)
-
-PAGING = (
-    ParameterSpec(name="limit", schema={"type": "integer", "minimum": 1, "maximum": limits.PAGE_MAX}),
-    ParameterSpec(name="cursor"),
-)
-
 _TTL = ParameterSpec(name="ttl_seconds", schema={"type": "integer", "minimum": 1}, description="lease to ask for")
 
 
@@ -108,6 +101,7 @@ class AgentsApi:
     def __init__(self, registry: Registry, renderer: Renderer, mint: Any) -> None:
         self._registry = registry
         self._renderer = renderer
+        self._reader = DocumentReader(registry, renderer)
         self._mint = mint
         self.rates: RateLimits | None = None
         self.keys: HostedKeys | None = None  # of hosted domains, made where there is none
@@ -146,7 +140,7 @@ class AgentsApi:
                 operation="list",
                 handler=self.list_agents,
                 summary="List agents",
-                parameters=(*PAGING, *LIST_FILTER_PARAMETERS, ParameterSpec(name="as", schema=DIALECT)),
+                parameters=(*PAGE_PARAMETERS, *LIST_FILTER_PARAMETERS, ParameterSpec(name="as", schema=DIALECT)),
                 answers={200: BodySpec(schema=AGENT_LIST)},
             ),
             facets_route(self._registry),
@@ -170,7 +164,7 @@ class AgentsApi:
                 operation="withdraw",
                 handler=self.withdraw,
                 summary="Withdraw an agent",
-                parameters=(WRITE_HEADERS[1],),
+                parameters=(IF_MATCH,),
                 answers={204: BodySpec(description="withdrawn")},
             ),
             Route(
@@ -409,20 +403,7 @@ class AgentsApi:
 
     async def get(self, call: RequestContext) -> AnyResponse:
         dialect = read_dialect(call.request) if call.request.query_string else "profile"
-        rendering = await self.rendering(call, dialect)
-        return document_response(call, rendering)
-
-    async def rendering(self, call: RequestContext, dialect: str) -> RenderedDocument:
-        """The agent of the path in a dialect, for whoever may see it."""
-        entry = self._registry.resolve(call.principal, call.id)
-        kept = self._renderer.find(entry.id, dialect, entry.revision)
-        if kept is not None:
-            return kept
-        received = await self._registry.received(entry, dialect) if is_served_verbatim(dialect) else None
-        if received is not None:
-            return self._renderer.render_received(entry, dialect, received)
-        registration = await self._registry.get(call.principal, call.id)
-        return self._renderer.render(registration, dialect, self._registry.clock.now())
+        return document_response(call.request, await self._reader.get(call.principal, call.id, dialect))
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         request = call.request
@@ -437,31 +418,13 @@ class AgentsApi:
             statuses=filters.statuses,
             owner=filters.owner,
         )
-        body = await self.list_body([entry.id for entry in page.entries], dialect, page.next_cursor)
+        body = await self._reader.list_body(page, dialect)
         health = {entry.id: state for entry in page.entries if (state := entry.health) != UNKNOWN}
         if health:
             body = body[:-1] + b',"health":' + dump_json(health) + b"}"
         if filters.tags and not page.total:
             body = body[:-1] + suggestions_tail(self._registry.suggest(call.principal, filters.tags)) + b"}"
-        return list_response(call, body, self._registry.catalog.last_modified(audience(call.principal)))
-
-    async def list_body(self, ids: list[str], dialect: str, next_cursor: str | None) -> bytes:
-        """Rendered documents joined, not encoded again: a page costs what its bytes cost."""
-        now = self._registry.clock.now()
-        entries = [self._registry.catalog.find(agent_id) for agent_id in ids]
-        kept = {
-            entry.id: rendering
-            for entry in entries
-            if entry is not None and (rendering := self._renderer.find(entry.id, dialect, entry.revision))
-        }
-        missing = [agent_id for agent_id in ids if agent_id not in kept]
-        for registration in await self._registry.registrations(missing) if missing else ():
-            if not self._renderer.can_render(registration, dialect):
-                continue
-            kept[registration.id] = self._renderer.render(registration, dialect, now)
-        parts = [kept[agent_id].body for agent_id in ids if agent_id in kept]
-        tail = b',"next_cursor":' + dump_json(next_cursor) if next_cursor else b""
-        return b'{"agents":[' + b",".join(parts) + b"]" + tail + b"}"
+        return list_response(call.request, body, self._registry.catalog.last_modified(audience(call.principal)))
 
     async def export(self, call: RequestContext) -> AnyResponse:
         chosen = call.request.param("as")
@@ -519,30 +482,6 @@ def location_of(receipt: PublicationReceipt) -> str:
     """Where what was written can be read. An agent that cannot be reached has no profile document, but its own."""
     bare = receipt.registration is not None and not receipt.registration.record.bindings
     return f"/api/v1/agents/{slug(receipt.id)}" + (f"?as={receipt.dialect}" if bare else "")
-
-
-def write_response(receipt: PublicationReceipt, location: str) -> Response:
-    """201 for what is new, 202 for what waits for a confirmation, 200 for the rest."""
-    response = json_response(receipt_json(receipt), 201 if receipt.created else 202 if receipt.held else 200)
-    return response.add(b"location", location).add(b"etag", quote_etag(receipt.etag))
-
-
-def document_response(call: RequestContext, rendering: RenderedDocument) -> Response:
-    if is_not_modified(call.request, rendering.etag, rendering.changed_at):
-        return Response(304, headers=[pair for pair in rendering.headers if pair[0] != b"content-type"])
-    response = Response(200, headers=list(rendering.headers))
-    response.body = rendering.body
-    return response
-
-
-def list_response(call: RequestContext, body: bytes, last_modified: float | None) -> Response:
-    etag = strong_etag(body, b"application/json")
-    headers = [(b"etag", etag.encode()), (b"vary", b"Authorization, Accept"), (b"cache-control", b"private, no-cache")]
-    if last_modified is not None:
-        headers.append((b"last-modified", format_http_date(last_modified)))
-    if is_not_modified(call.request, etag, last_modified):
-        return Response(304, headers=headers)
-    return Response(200, body, headers=headers)
 
 
 # ---- Who sees a private agent, on the service's own face: `POST /api/v1/agents/{id}:share`.

@@ -16,8 +16,9 @@ from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, 
 from waypost.registry.publication import pending_to_json
 from waypost.registry.reader import AgentHistory, VersionComparison, VersionEntry, compare_versions, history_of
 from waypost.registry.registry import Registry
-from waypost.server.api.rest.agents import location_of, write_response
+from waypost.server.api.rest.agents import location_of
 from waypost.server.http.asgi import AnyResponse, Headers, StreamingResponse, json_response
+from waypost.server.http.document_responses import write_response
 from waypost.server.http.request_params import read_limit, read_object
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.response_schemas import DIFF, HELD, HISTORY, RECEIPT

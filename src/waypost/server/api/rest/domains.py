@@ -7,9 +7,8 @@ from typing import Any
 from waypost.errors import InvalidParameter
 from waypost.model.times import to_rfc3339
 from waypost.registry.domain_claims import DomainClaims
-from waypost.server.api.rest.imports import refuse_fetch_loops
 from waypost.server.http.asgi import AnyResponse, Response, json_response
-from waypost.server.http.request_params import read_object
+from waypost.server.http.request_params import read_object, refuse_fetch_loops
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.response_schemas import CLAIM
 from waypost.trust.domain_claims import PROOF_METHODS, OwnershipClaim, parse_provable_domain

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import limits
-from waypost.errors import InvalidParameter, LoopDetected, WaypostError
+from waypost.errors import InvalidParameter, WaypostError
 from waypost.model.json import JsonObject, parse_json
 from waypost.protocols.rtfs.sexpr import is_sexpr_text
 from waypost.registry.importer import ImportedAgent, Importer, ImportRequest, ImportResult
-from waypost.server.http.asgi import AnyResponse, Request, json_response
+from waypost.server.http.asgi import AnyResponse, json_response
 from waypost.server.http.problems import internal_error
-from waypost.server.http.request_params import check_dialect, read_object, read_ttl, read_visibility, receipt_json
+from waypost.server.http.request_params import (
+    check_dialect,
+    read_object,
+    read_ttl,
+    read_visibility,
+    receipt_json,
+    refuse_fetch_loops,
+)
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 from waypost.server.response_schemas import DIALECT, FETCHED
 
@@ -84,17 +91,6 @@ class ImportApi:
         )
         found = await self._importer.find(call.principal, wanted)
         return json_response(documents_json(found), headers=[_NOT_STORED])
-
-
-def refuse_fetch_loops(request: Request) -> None:
-    """S10: what was asked for by a registry's own fetch asks for nothing more."""
-    hop = request.header(b"x-discovery-hop")
-    if hop is not None and hop.strip() != "0":
-        raise LoopDetected(
-            "This request was made by a registry, and would make another one.",
-            path="X-Discovery-Hop",
-            hint="Ask without this header.",
-        )
 
 
 def documents_json(found: ImportResult) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,14 @@ from waypost.model.principal import SCOPE_READ
 from waypost.protocols.adp.agp.hello import Hello, find_hello
 from waypost.protocols.adp.agp.messages import SUBPROTOCOL, AgpMessage, read_frame
 from waypost.server.api.adp.agp.agents import AGENT_URI_PREFIX, AgpAgents, AgpCredentials, read_credentials
-from waypost.server.api.announce.websocket import deny_upgrade
 from waypost.server.auth.authenticator import Authenticator
 from waypost.server.auth.rate_limits import TokenBuckets, rate_limit_key
 from waypost.server.auth.trusted_hosts import TrustedHosts, TrustedProxies, host_name
-from waypost.server.http.asgi import AnyResponse, App, Receive, Request, Scope, Send
+from waypost.server.http.asgi import AnyResponse, Receive, Request, Scope, Send
 from waypost.server.http.follower import ORIGIN_HEADER, origin_header
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.routing import RequestContext, Route
+from waypost.server.http.websockets import RefuseUpgrade, deny_upgrade
 from waypost.trust.keys.public_key import parse_ed25519_raw
 
 if TYPE_CHECKING:
@@ -120,18 +120,6 @@ class AsgiLink:
 log = logging.getLogger("waypost.messaging")
 
 CHAT_PATH = "/agent/chat"
-
-RefuseUpgrade = Callable[[Request, Send, WaypostError], Awaitable[None]]
-
-
-class WebSocketRouter:
-    """The WebSockets of the service, by path."""
-
-    def __init__(self, paths: dict[str, App]) -> None:
-        self._paths = paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._paths[scope["path"]](scope, receive, send)
 
 
 class PresentedKeys:
