@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import msgspec
 import psutil
 
@@ -92,7 +92,7 @@ def _document(number: int, endpoint: str) -> dict[str, Any]:
     }
 
 
-def _register(http: httpx.Client, endpoints: Sequence[str]) -> None:
+def _register(http: httpx2.Client, endpoints: Sequence[str]) -> None:
     lines = [msgspec.json.encode(_document(number, place)) for number, place in enumerate(endpoints)]
     answer = http.post("/api/v1/agents:batch", content=b"\n".join(lines), timeout=600)
     assert answer.text.count('"created"') == len(endpoints), answer.text[:300]
@@ -103,10 +103,10 @@ def _register(http: httpx.Client, endpoints: Sequence[str]) -> None:
 
 
 @contextmanager
-def _service(*flags: str) -> Iterator[tuple[RunningServer, httpx.Client]]:
+def _service(*flags: str) -> Iterator[tuple[RunningServer, httpx2.Client]]:
     with (
         running_server(*flags) as server,
-        httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http,
+        httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http,
     ):
         yield server, http
 
@@ -126,7 +126,7 @@ def expensive_questions(agents: int) -> list[tuple[str, float]]:
         return found
 
 
-def _p99s_ms(*asked: httpx.Client) -> list[float]:
+def _p99s_ms(*asked: httpx2.Client) -> list[float]:
     """The p99 of each, asked in turns: what else the machine does is in all of them."""
     spent: list[list[float]] = [[] for _ in asked]
     for number in range(_SAMPLES):
@@ -142,7 +142,7 @@ def silent_connections(count: int) -> list[float]:
     with _service() as (_, quiet), _service() as (server, http), ExitStack() as stack:
         for each in (quiet, http):
             _register(each, [f"https://agent-{number}.example/" for number in range(50)])
-        host, port = httpx.URL(server.url).host, httpx.URL(server.url).port or 80
+        host, port = httpx2.URL(server.url).host, httpx2.URL(server.url).port or 80
         for number in range(count):
             connection = stack.enter_context(socket.create_connection((host, port)))
             if number % 2:
@@ -201,7 +201,7 @@ class Watched(threading.Thread):
     def run(self) -> None:
         process = psutil.Process(self._server.process.pid)
         began = time.perf_counter()
-        with httpx.Client(base_url=self._server.url, headers=self._server.headers, timeout=60) as http:
+        with httpx2.Client(base_url=self._server.url, headers=self._server.headers, timeout=60) as http:
             while _checks(http) < self._count:
                 self.files = max(self.files, process.num_fds())
                 self.threads = max(self.threads, process.num_threads())
@@ -209,7 +209,7 @@ class Watched(threading.Thread):
         self.seconds = time.perf_counter() - began
 
 
-def _checks(http: httpx.Client) -> float:
+def _checks(http: httpx2.Client) -> float:
     lines = http.get("/metrics").text.splitlines()
     return next((float(line.split()[1]) for line in lines if line.startswith("waypost_health_checks ")), 0.0)
 

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -38,7 +38,7 @@ QUESTIONS = (
 BATCH = 2000
 BATCH_SECONDS, INDEXED_SECONDS = 300, 1800  # a bound, not a measure
 RESULTS = Path(__file__).parent / "results" / "page.json"
-Ask = Callable[[httpx.AsyncClient, str], Awaitable[httpx.Response]]
+Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def filled(agents: int) -> Iterator[RunningServer]:
         lines = (json.dumps(document) for document in documents(agents))
         while body := "\n".join(islice(lines, BATCH)).encode():
             address = f"{server.url}/api/v1/agents:batch"
-            answer = httpx.post(address, content=body, headers=server.headers, timeout=BATCH_SECONDS)
+            answer = httpx2.post(address, content=body, headers=server.headers, timeout=BATCH_SECONDS)
             if not answer.is_success or b'"error"' in answer.content:
                 raise SystemExit(f"a batch was refused: {answer.text[:500]}")
         yield server
@@ -73,7 +73,7 @@ def typed(question: str) -> Iterator[str]:
 
 
 async def measure(server: RunningServer, rounds: int) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:
         await wait_until_indexed(client, server)
         return {
             "first answer": await compare(client, first_page, first_list, [""] * (rounds * 10)),
@@ -87,14 +87,14 @@ async def measure(server: RunningServer, rounds: int) -> dict[str, Any]:
         }
 
 
-async def wait_until_indexed(client: httpx.AsyncClient, server: RunningServer) -> None:
+async def wait_until_indexed(client: httpx2.AsyncClient, server: RunningServer) -> None:
     """All of them are found, or the figures are of something else."""
     async with asyncio.timeout(INDEXED_SECONDS):
         while (await client.get("/api/v1/stats", headers=server.headers)).json()["indexing_pending"]:
             await asyncio.sleep(0.5)
 
 
-async def compare(client: httpx.AsyncClient, page: Ask, plain: Ask, texts: list[str]) -> dict[str, Any]:
+async def compare(client: httpx2.AsyncClient, page: Ask, plain: Ask, texts: list[str]) -> dict[str, Any]:
     """Both sides in turn, so that whatever else the machine does meets both."""
     times: dict[str, list[float]] = {"page": [], "json": []}
     size = 0
@@ -121,21 +121,21 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-async def first_page(client: httpx.AsyncClient, text: str) -> httpx.Response:
+async def first_page(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
     return await client.get("/")
 
 
-async def first_list(client: httpx.AsyncClient, text: str) -> httpx.Response:
+async def first_list(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
     """The agents of the first page with the counts of its filters, which the page shows too."""
     await client.get("/api/v1/facets")
     return await client.get("/api/v1/agents", params={"limit": 25})
 
 
-async def found_page(client: httpx.AsyncClient, text: str) -> httpx.Response:
+async def found_page(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
     return await client.get("/", params={"q": text, "part": "found"})
 
 
-async def found_json(client: httpx.AsyncClient, text: str) -> httpx.Response:
+async def found_json(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
     asked = {"query": text, "limit": 25, "include_evidence": True, "facets": ["tag", "protocol", "status"]}
     return await client.post("/profile/v1/discover", json=asked)
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import numpy as np
 import numpy.typing as npt
 
@@ -38,11 +38,11 @@ SIGNIFICANT: Final = 0.001
 _WARM: Final = 30
 _DEALT: Final = 4000  # permutations
 
-Ask = Callable[[httpx.AsyncClient, int], Awaitable[object]]
+Ask = Callable[[httpx2.AsyncClient, int], Awaitable[object]]
 Spent = npt.NDArray[np.float64]
 
 
-def _discover(client: httpx.AsyncClient, number: int, **members: Any) -> Awaitable[object]:
+def _discover(client: httpx2.AsyncClient, number: int, **members: Any) -> Awaitable[object]:
     """Each question is new: an answer from memory would tell nothing."""
     text = f"{WORDS[number % len(WORDS)]} {TAGS[number % len(TAGS)]} {number}"
     return client.post("/profile/v1/discover", json={"query": text, **members})

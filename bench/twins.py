@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import httpx
+import httpx2
 
 from waypost.app import Application, build, mint_locally
 from waypost.net.clock import ManualClock
@@ -31,7 +31,7 @@ class Twin(Protocol):
     @property
     def registry(self) -> Any: ...
 
-    def as_(self, subject: str) -> httpx.AsyncClient: ...
+    def as_(self, subject: str) -> httpx2.AsyncClient: ...
 
 
 T = TypeVar("T", bound=Twin)
@@ -45,13 +45,13 @@ class Opened:
         self.application = application
         self.registry = application.registry
         self._clock = clock
-        self.clients: list[httpx.AsyncClient] = []
+        self.clients: list[httpx2.AsyncClient] = []
 
-    def as_(self, subject: str) -> httpx.AsyncClient:
+    def as_(self, subject: str) -> httpx2.AsyncClient:
         scopes = ("discover:read", "discover:write")
         token = mint_locally(self.application.settings, subject, scopes, 3600, clock=self._clock)[0]
-        made = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.application.service),
+        made = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(self.application.service),
             base_url=self.application.base_url,
             headers={"Authorization": f"Bearer {token}"},
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import httpx
+import httpx2
 
 import waypost
 from waypost.app import build
@@ -76,10 +76,10 @@ async def trace(folder: Path) -> dict[str, CallTrace]:
     application = build(Settings(data=folder, embedder="none"))
     await application.start()
     token = (folder / "admin.token").read_text(encoding="utf-8").strip()
-    transport = httpx.ASGITransport(app=application.app)
+    transport = httpx2.ASGITransport(app=application.app)
     headers = {"Authorization": f"Bearer {token}"}
     traces = {}
-    async with httpx.AsyncClient(transport=transport, base_url=application.base_url, headers=headers) as client:
+    async with httpx2.AsyncClient(transport=transport, base_url=application.base_url, headers=headers) as client:
 
         async def register(number: int) -> None:
             (await client.post("/api/v1/agents", json=agent(number))).raise_for_status()

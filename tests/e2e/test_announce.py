@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.announce import agent, announcement, key
@@ -32,10 +32,10 @@ def shell(server: RunningServer, folder: Path) -> Shell:
     return Shell(folder, server.environment())
 
 
-def subject(server: RunningServer, name: str) -> httpx.Client:
+def subject(server: RunningServer, name: str) -> httpx2.Client:
     asked = {"sub": name, "scopes": ["discover:read", "discover:write"]}
-    token = httpx.post(f"{server.url}/api/v1/tokens", json=asked, headers=server.headers, timeout=60).json()["token"]
-    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    token = httpx2.post(f"{server.url}/api/v1/tokens", json=asked, headers=server.headers, timeout=60).json()["token"]
+    return httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 def fresh_id(number: int) -> str:
@@ -47,7 +47,7 @@ def said(agent_id: str, signer: Any = ONE, **more: Any) -> dict[str, Any]:
     return announcement(signer, seq=more.pop("seq", int(now * 1000)), at=now, agent_id=agent_id, **more)
 
 
-def error(answer: httpx.Response) -> tuple[int, str]:
+def error(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -86,7 +86,7 @@ def seen_and_gone(folder: Path, host: Place) -> None:
             def found() -> Any:
                 url = f"{server.url}/agents?capability=metrics"
                 with host.entered(0):
-                    return httpx.get(url, headers=server.headers, timeout=60).json()["agents"]
+                    return httpx2.get(url, headers=server.headers, timeout=60).json()["agents"]
 
             wait_until(found)
             find = [*before, sys.executable, "-m", "waypost", "find", "metrics", "-o", "jsonl"]
@@ -132,9 +132,9 @@ def test_an_agent_is_announced_to_a_registry_alone_and_withdrawn_at_the_end(
             assert (state["transport"], state["state"]) == (scheme, "announced")
             first = seen.next()
             assert (first["type"], first["via"], first["agent_id"]) == ("added", scheme, agent_id)
-            answer = httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60)
+            answer = httpx2.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60)
             assert answer.json()["agent"]["metadata"]["description"] == "Collects."
-        assert httpx.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60).status_code == 404
+        assert httpx2.get(f"{server.url}/agents/{agent_id}", headers=server.headers, timeout=60).status_code == 404
         assert seen.next()["type"] == "removed"
 
 

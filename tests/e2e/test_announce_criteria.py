@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.announce import announcement, key
@@ -62,12 +62,12 @@ class World:
         self.ends.append(End(self._where.command(host), told, self._folder / f"{name}.log"))
         return self.ends[-1]
 
-    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """As admin, over the backbone."""
         with ExitStack() as stack:
             if self._where.net is not None:
                 stack.enter_context(self._where.net.entered(CAROL))
-            return httpx.request(
+            return httpx2.request(
                 method, f"{self.server.url}{path}", headers=self.server.headers, timeout=60, trust_env=False, **more
             )
 

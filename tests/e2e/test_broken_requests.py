@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 
-import httpx
+import httpx2
 import pytest
 
 from support.problems import complete
@@ -26,8 +26,8 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def admin(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+def admin(server: RunningServer) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         yield client
 
 
@@ -40,7 +40,7 @@ def head(server: RunningServer, request: str = "POST /api/v1/agents", *headers: 
 
 
 def alive(server: RunningServer) -> None:
-    assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
+    assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_request_that_stops_half_way_gets_an_answer_and_the_service_lives(serv
     alive(server)
 
 
-def test_a_client_that_leaves_half_way_leaves_no_trace(server: RunningServer, admin: httpx.Client) -> None:
+def test_a_client_that_leaves_half_way_leaves_no_trace(server: RunningServer, admin: httpx2.Client) -> None:
     for _ in range(20):
         with RawConnection(server.url) as connection:
             connection.send(head(server, "POST /api/v1/agents", "Content-Length: 500") + b'{"id": "left"')
@@ -202,7 +202,7 @@ def test_a_body_without_end_is_refused_before_it_is_read(server: RunningServer) 
     alive(server)
 
 
-def test_a_body_within_the_bound_is_read_however_it_is_cut(server: RunningServer, admin: httpx.Client) -> None:
+def test_a_body_within_the_bound_is_read_however_it_is_cut(server: RunningServer, admin: httpx2.Client) -> None:
     document = json.dumps(profile("in-pieces")).encode()
     with RawConnection(server.url) as connection:
         connection.send(head(server, "POST /api/v1/agents", "Transfer-Encoding: chunked", "Connection: close"))
@@ -224,7 +224,7 @@ def test_many_silent_connections_do_not_keep_others_from_being_answered(server: 
             connection.socket.close()
 
 
-def test_a_watcher_that_never_reads_does_not_stop_the_others(server: RunningServer, admin: httpx.Client) -> None:
+def test_a_watcher_that_never_reads_does_not_stop_the_others(server: RunningServer, admin: httpx2.Client) -> None:
     with RawConnection(server.url) as deaf:
         deaf.send(head(server, "GET /api/v1/watch?from=0&include=agent"))
         deaf.read_until(b"watching")
@@ -240,7 +240,7 @@ def test_a_watcher_that_never_reads_does_not_stop_the_others(server: RunningServ
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         _until(lambda: any("watching" in line for line in heard))
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as writer:
+        with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as writer:
             for number in range(20):
                 writer.post("/api/v1/agents", json=profile("noisy", description="x" * 4000, version=f"1.{number}.0"))
             writer.post("/api/v1/agents", json=profile("the-last-one"))
@@ -256,7 +256,7 @@ def _until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx.Client) -> None:
+def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx2.Client) -> None:
     """The answer comes before the body has ended; a connection that is closed at once would take it along."""
     for _ in range(5):
         answer = admin.post("/api/v1/agents", content=b"x" * 6_000_000)
@@ -267,7 +267,7 @@ def test_whoever_sends_a_body_that_is_too_long_reads_why(admin: httpx.Client) ->
 # --- What every answer tells ----------------------------------------------------------------------
 
 
-def test_a_change_is_not_newer_than_the_answer_that_tells_it(admin: httpx.Client) -> None:
+def test_a_change_is_not_newer_than_the_answer_that_tells_it(admin: httpx2.Client) -> None:
     """RFC 9110 §8.8.2.1, at once after each of many changes."""
     for at in range(20):
         admin.put("/profile/v1/agents/dated", json=profile("dated", description=f"Version {at}."))

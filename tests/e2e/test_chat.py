@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support import processes
@@ -151,7 +151,7 @@ def run(server: RunningServer, *words: str, said: str) -> subprocess.CompletedPr
 
 
 def test_the_command_talks_to_the_service_line_by_line(server: RunningServer) -> None:
-    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
+    own = httpx2.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
     found = run(server, own, said="echo one\n\ntranslate an invoice\n")
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith("one\n")
@@ -165,7 +165,7 @@ def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be
     unknown = run(server, "agent:nobody.example", said="hello\n")
     assert unknown.returncode == 77
     assert "Nothing is known of agent:nobody.example" in unknown.stderr
-    own = httpx.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
+    own = httpx2.get(f"{server.url}/.well-known/agent.json", verify=False, timeout=60).json()["identity"]["id"]
     other = run(server, own, "--fingerprint", fingerprint(BOB), said="hello\n")
     assert other.returncode == 77
     assert "the one that is known is" in other.stderr
@@ -176,7 +176,7 @@ def test_the_command_says_whom_it_does_not_know_and_who_is_not_whom_it_should_be
 def test_the_command_talks_to_a_hosted_agent_before_there_is_any_dns_and_never_to_another_in_its_place(
     server: RunningServer,
 ) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         for name in ("urn:agent:hosted", "urn:agent:homeless"):
             assert http.post("/api/v1/agents", json=profile(name)).is_success
         assert http.post("/api/v1/agents/urn:agent:hosted:host", json={"domain": "hosted.example.com"}).is_success

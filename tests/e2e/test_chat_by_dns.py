@@ -7,7 +7,7 @@ import ssl
 import subprocess
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support import processes
@@ -62,7 +62,7 @@ def test_two_agents_found_by_dns_are_peer_verified_by_their_domains_on_both_side
                 assert code == 0, (words, out.decode(), err.decode())
                 return out.decode() + err.decode()
 
-            with httpx.Client(
+            with httpx2.Client(
                 base_url=server.url,
                 headers=server.headers,
                 verify=ssl.create_default_context(cafile=cert),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.problems import complete
@@ -32,19 +32,19 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def admin(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+def admin(server: RunningServer) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         yield client
 
 
-def caller(server: RunningServer, subject: str, *scopes: str, now: float | None = None) -> httpx.Client:
+def caller(server: RunningServer, subject: str, *scopes: str, now: float | None = None) -> httpx2.Client:
     wanted = scopes or ("discover:read", "discover:write")
     clock = None if now is None else ManualClock(now)
     token, _ = mint_locally(Settings(data=server.data), subject, wanted, 3600, clock=clock)
-    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    return httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
-def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     """The problem in an answer: it says what happened, where, and what to do."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -74,7 +74,7 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
         pytest.param(b'"a text"', "$", "object", id="a text"),
     ],
 )
-def test_broken_json_is_located(admin: httpx.Client, document: bytes, path: str, says: str) -> None:
+def test_broken_json_is_located(admin: httpx2.Client, document: bytes, path: str, says: str) -> None:
     told = problem(admin.post("/api/v1/agents", content=document), 400, "invalid_request")
     assert told["path"] == path
     assert says in told["detail"]
@@ -102,25 +102,25 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("members", "path"), WRONG, ids=[str(members)[:40] for members, _ in WRONG])
-def test_a_member_of_the_wrong_type_is_named(admin: httpx.Client, members: dict[str, Any], path: str) -> None:
+def test_a_member_of_the_wrong_type_is_named(admin: httpx2.Client, members: dict[str, Any], path: str) -> None:
     document = {**profile("wrong-type"), **members}
     told = problem(admin.post("/api/v1/agents", json=document), 400, "invalid_request")
     assert told["path"] == path
 
 
-def test_a_document_of_no_dialect_is_answered_with_what_each_looks_like(admin: httpx.Client) -> None:
+def test_a_document_of_no_dialect_is_answered_with_what_each_looks_like(admin: httpx2.Client) -> None:
     told = problem(admin.post("/api/v1/agents", json={"kind": "Deployment"}), 400, "invalid_request")
     assert all(dialect in told["hint"] for dialect in ("profile", "a2a", "mcp", "rtfs"))
 
 
-def test_a_dialect_that_does_not_exist_is_answered_with_the_nearest(admin: httpx.Client) -> None:
+def test_a_dialect_that_does_not_exist_is_answered_with_the_nearest(admin: httpx2.Client) -> None:
     told = problem(admin.post("/api/v1/agents?dialect=a2", json=profile()), 400, "invalid_request")
     assert "'a2a'" in told["hint"]
     told = problem(admin.get("/api/v1/agents/x", params={"as": "oafs"}), 400, "invalid_request")
     assert "'oasf'" in told["hint"]
 
 
-def test_a_stale_update_names_the_mark_that_is_older(admin: httpx.Client) -> None:
+def test_a_stale_update_names_the_mark_that_is_older(admin: httpx2.Client) -> None:
     held = profile("stale", version="1.2.0", updated_at="2026-05-08T00:00:00Z")
     assert admin.post("/api/v1/agents", json=held).status_code == 201
     older = {**held, "name": "Older", "updated_at": "2026-05-07T00:00:00Z"}
@@ -133,7 +133,7 @@ def test_a_stale_update_names_the_mark_that_is_older(admin: httpx.Client) -> Non
 # --- Rights ---------------------------------------------------------------------------------------
 
 
-def test_a_foreign_agent_is_neither_changed_nor_withdrawn(server: RunningServer, admin: httpx.Client) -> None:
+def test_a_foreign_agent_is_neither_changed_nor_withdrawn(server: RunningServer, admin: httpx2.Client) -> None:
     with caller(server, "alice") as alice, caller(server, "mallory") as mallory:
         assert alice.post("/api/v1/agents", json=profile("of-alice")).status_code == 201
         problem(mallory.post("/api/v1/agents", json=profile("of-alice", name="Mine")), 409, "conflict")
@@ -157,7 +157,7 @@ def test_a_token_from_the_future_is_refused(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer x.y.z", "Basic YTpi", "Bearer " + "a" * 9000, "nonsense"])
 def test_a_credential_that_is_none_is_refused(server: RunningServer, header: str) -> None:
-    answer = httpx.get(f"{server.url}/api/v1/agents", headers={"Authorization": header}, timeout=60)
+    answer = httpx2.get(f"{server.url}/api/v1/agents", headers={"Authorization": header}, timeout=60)
     problem(answer, 401, "unauthorized")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
@@ -170,11 +170,11 @@ def test_a_missing_scope_is_named(server: RunningServer) -> None:
 
 
 def test_nobody_is_told_how_to_get_a_token(server: RunningServer) -> None:
-    told = problem(httpx.post(f"{server.url}/api/v1/agents", json=profile("x"), timeout=60), 401, "unauthorized")
+    told = problem(httpx2.post(f"{server.url}/api/v1/agents", json=profile("x"), timeout=60), 401, "unauthorized")
     assert "waypost token mint" in told["hint"]
 
 
-def test_a_path_that_is_not_there_leads_to_the_reference(admin: httpx.Client) -> None:
+def test_a_path_that_is_not_there_leads_to_the_reference(admin: httpx2.Client) -> None:
     assert "/docs" in problem(admin.get("/api/v2/agents"), 404, "not_found")["hint"]
 
 
@@ -217,7 +217,7 @@ def test_a_folder_that_nobody_may_make_is_a_matter_of_configuration(tmp_path: Pa
 
 
 def test_a_second_server_on_the_same_folder_is_refused_and_the_first_goes_on(
-    server: RunningServer, admin: httpx.Client, tmp_path: Path
+    server: RunningServer, admin: httpx2.Client, tmp_path: Path
 ) -> None:
     said = failed_start(tmp_path, "--port", "0", "--data", str(server.data))
     assert str(server.process.pid) in said
@@ -236,7 +236,7 @@ def test_an_open_service_is_refused_beyond_loopback(tmp_path: Path) -> None:
 def test_a_signal_ends_the_service_and_its_watch_streams(tmp_path: Path) -> None:
     running = start_server(folder=tmp_path)
     try:
-        with httpx.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
+        with httpx2.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
             client.post("/api/v1/agents", json=profile("kept"))
             with client.stream("GET", "/api/v1/watch", params={"from": "0"}) as stream:
                 lines = stream.iter_lines()
@@ -252,7 +252,7 @@ def test_a_signal_ends_the_service_and_its_watch_streams(tmp_path: Path) -> None
 def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
     running = start_server(folder=tmp_path)
     documents = [profile(f"agent-{number}", tags=["kept"], name=f"Kestrel {number}") for number in range(20)]
-    with httpx.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
+    with httpx2.Client(base_url=running.url, headers=running.headers, timeout=60) as client:
         for document in documents:
             assert client.post("/api/v1/agents", json=document).status_code == 201
         client.post("/api/v1/agents", json=profile("leased", name="Leased"), params={"ttl_seconds": 3600})
@@ -264,7 +264,7 @@ def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
     again = start_server(folder=tmp_path, data=running.data)
     try:
         assert again.admin_token == token
-        with httpx.Client(base_url=again.url, headers=again.headers, timeout=60) as client:
+        with httpx2.Client(base_url=again.url, headers=again.headers, timeout=60) as client:
             listed = client.get("/api/v1/agents", params={"tag": "kept", "limit": 200}).json()["agents"]
             assert sorted(agent["id"] for agent in listed) == sorted(f"agent-{number}" for number in range(1, 20))
             assert {agent["id"]: agent for agent in listed} == {d["id"]: d for d in documents[1:]}
@@ -278,7 +278,7 @@ def test_what_was_acknowledged_outlives_a_power_cut(tmp_path: Path) -> None:
         stop_server(again)
 
 
-def _watch_lines(client: httpx.Client, cursor: str) -> list[str]:
+def _watch_lines(client: httpx2.Client, cursor: str) -> list[str]:
     """What a watcher hears from a cursor on, until it hears of a change that is made for this."""
     lines: list[str] = []
     mark = f"mark-{time.monotonic_ns()}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -180,7 +180,7 @@ async def shows(home: Home, wanted: dict[str, float]) -> None:
 
 def _metrics(home: Home) -> str:
     tls = ssl.create_default_context(cafile=home.ca)
-    return httpx.get(f"{home.server.url}/metrics", headers=home.server.headers, verify=tls, timeout=60).text
+    return httpx2.get(f"{home.server.url}/metrics", headers=home.server.headers, verify=tls, timeout=60).text
 
 
 async def they_are_told_what_is_said_in_their_swarm(

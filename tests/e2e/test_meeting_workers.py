@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import pytest
 
 from support.server import RunningServer, running_server
@@ -31,7 +31,7 @@ def test_a_task_sent_through_one_process_is_seen_and_done_through_the_other(serv
             assert status == {"status": "succeeded", "result": [1]}
 
 
-def _ended(http: httpx.Client, where: str) -> dict[str, object] | None:
+def _ended(http: httpx2.Client, where: str) -> dict[str, object] | None:
     status = http.get(where).json()
     return {name: status[name] for name in ("status", "result")} if status["status"] == "succeeded" else None
 
@@ -61,5 +61,5 @@ def test_one_use_of_an_invitation_is_one_use_over_all_processes(server: RunningS
             assert sorted(found) == [200] + [404] * 11
 
 
-def _shown(http: httpx.Client, path: str) -> int:
+def _shown(http: httpx2.Client, path: str) -> int:
     return http.get(path, headers={"Host": HOST, "Authorization": ""}).status_code

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.server import RunningServer, running_server
@@ -51,7 +51,7 @@ def run_against(server: RunningServer, folder: Path, *options: str) -> None:
 def server() -> Iterator[RunningServer]:
     with running_server("--store", "memory") as running:
         for name in ("a", "b", "c"):
-            httpx.post(
+            httpx2.post(
                 f"{running.url}/api/v1/agents", json=profile(name), headers=running.headers, timeout=60
             ).raise_for_status()
         yield running

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
@@ -237,12 +237,12 @@ def test_the_printed_link_signs_in_once_and_a_pasted_card_is_seen_elsewhere(
         expect(preview.locator(".head .protocol")).to_have_text("a2a")
         expect(preview).to_contain_text("the card is not signed")
         opened.picture("register")
-        assert httpx.get(f"{server.url}/api/v1/agents", params={"tag": "museum"}, timeout=60).json()["agents"] == []
+        assert httpx2.get(f"{server.url}/api/v1/agents", params={"tag": "museum"}, timeout=60).json()["agents"] == []
         preview.get_by_role("button", name="Save").click()
         expect(page.get_by_role("status").first).to_have_text("Registered.")
         expect(elsewhere.locator(".feed li").first).to_contain_text("Art Museum Guide")
         expect(elsewhere.locator("#found .agent h3", has_text="Art Museum Guide")).to_be_visible()
-        kept = httpx.get(f"{server.url}/api/v1/agents", params={"tag": "museum", "as": "a2a"}, timeout=60).json()[
+        kept = httpx2.get(f"{server.url}/api/v1/agents", params={"tag": "museum", "as": "a2a"}, timeout=60).json()[
             "agents"
         ]
         assert kept == [CARD]
@@ -280,7 +280,7 @@ def test_the_page_of_a_domain_is_for_people_and_for_programs(browser: Browser, s
         "algorithm": "ed25519",
         "fingerprint": "ed25519:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw",
     }
-    httpx.post(f"{server.url}/api/v1/agents", json=document, headers=server.headers, timeout=60).raise_for_status()
+    httpx2.post(f"{server.url}/api/v1/agents", json=document, headers=server.headers, timeout=60).raise_for_status()
     with window(browser, f"http://{domain}:{urlsplit(server.url).port}") as opened:
         page = opened.open("/")
         expect(page.locator("agent-card h1")).to_have_text("Keeper of Tides")
@@ -316,7 +316,7 @@ def hostile_lines() -> list[dict[str, Any]]:
 
 def test_hostile_text_stays_text(reader: Window, server: RunningServer) -> None:
     lines = "\n".join(json.dumps(line) for line in hostile_lines()).encode()
-    answers = httpx.post(f"{server.url}/api/v1/agents:batch", content=lines, headers=server.headers, timeout=60)
+    answers = httpx2.post(f"{server.url}/api/v1/agents:batch", content=lines, headers=server.headers, timeout=60)
     kept = [answer["id"] for line in answers.text.splitlines() if "id" in (answer := json.loads(line))]
     assert len(kept) > 30
     paths = ["/?tag=hostile", "/?q=alert+script+img+onerror", "/changes"]

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -52,7 +52,7 @@ class Scene:
     def held(self) -> set[str]:
         """The agents in the registry."""
         with self.net.entered(WATCHING):
-            answer = httpx.get(f"{self.server.url}/agents", headers=self.server.headers, timeout=30, trust_env=False)
+            answer = httpx2.get(f"{self.server.url}/agents", headers=self.server.headers, timeout=30, trust_env=False)
         return {each["agent"]["agent_id"] for each in answer.json()["agents"]}
 
 

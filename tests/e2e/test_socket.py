@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.announce import announcement, key
@@ -141,7 +141,7 @@ async def test_with_several_processes_every_session_knows_what_any_other_announc
 
 
 async def vias(url: str, headers: dict[str, str]) -> set[str]:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
         entries = (await http.get("/api/v1/audit", params={"action": "register"})).json()
     return {entry["via"] for entry in entries["entries"] if entry["action"] == "register"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.certificates import Authority, Issued
@@ -36,11 +36,11 @@ def flags(authority: Authority, server: Issued, *more: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def client(server: RunningServer, authority: Authority, shown: Issued | None = None) -> Iterator[httpx.Client]:
+def client(server: RunningServer, authority: Authority, shown: Issued | None = None) -> Iterator[httpx2.Client]:
     context = ssl.create_default_context(cafile=str(authority.certificate))
     if shown is not None:
         context.load_cert_chain(*shown.files)
-    with httpx.Client(base_url=server.url, verify=context, timeout=60) as made:
+    with httpx2.Client(base_url=server.url, verify=context, timeout=60) as made:
         yield made
 
 
@@ -147,7 +147,7 @@ def test_certificates_for_servers_or_of_another_authority_are_refused(authority:
     for_anything = authority.issue("for-anything", [], None)
     with running_server(*flags(authority, authority.server())) as server:
         for shown in (foreign, for_servers):
-            with client(server, authority, shown) as refused, pytest.raises(httpx.HTTPError):
+            with client(server, authority, shown) as refused, pytest.raises(httpx2.HTTPError):
                 refused.get("/api/v1/agents")
         with client(server, authority, for_anything) as refused:
             answer = refused.get("/api/v1/agents")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.authority import Authority
@@ -28,11 +28,11 @@ class Pair:
     def __init__(self, servers: dict[str, RunningServer]) -> None:
         self.servers = servers
 
-    def client(self, name: str, *, token: bool = True) -> httpx.AsyncClient:
+    def client(self, name: str, *, token: bool = True) -> httpx2.AsyncClient:
         server = self.servers[name]
         headers = {"Host": name, **(server.headers if token else {})}
         address = server.url.replace(name, "127.0.0.1")
-        return httpx.AsyncClient(base_url=address, headers=headers, verify=False, timeout=60)
+        return httpx2.AsyncClient(base_url=address, headers=headers, verify=False, timeout=60)
 
     def key(self, name: str) -> PrivateKey:
         return identity(self.servers[name].data)
@@ -70,7 +70,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
                 await asyncio.to_thread(stop_server, server)
 
 
-async def ended(client: httpx.AsyncClient, where: str) -> dict[str, Any]:
+async def ended(client: httpx2.AsyncClient, where: str) -> dict[str, Any]:
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             status: dict[str, Any] = (await client.get(where)).json()
@@ -98,7 +98,7 @@ async def test_an_agent_joins_a_swarm_elsewhere_by_the_key_that_its_domain_gives
     assert (await _join(pair, pair.key("bob.test"))).status_code == 401
 
 
-async def _join(pair: Pair, key: PrivateKey) -> httpx.Response:
+async def _join(pair: Pair, key: PrivateKey) -> httpx2.Response:
     """ada joins a swarm of bob's, by her key alone."""
     body = json.dumps({"agent": "agent:ada.test", "task": "analysis"}).encode()
     signed = (str(uuid.uuid4()), "agent:ada.test", "agent:bob.test")

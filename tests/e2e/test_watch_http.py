@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -39,7 +39,7 @@ def events(lines: Iterator[str], count: int) -> list[dict[str, Any]]:
 
 
 def test_changes_arrive_as_they_happen_and_a_second_connection_goes_on_from_the_cursor(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
         with client.stream("GET", "/api/v1/watch", params={"include": "agent"}) as stream:
             assert stream.headers["content-type"] == "text/event-stream"
             lines = stream.iter_lines()
@@ -69,7 +69,7 @@ def test_changes_arrive_as_they_happen_and_a_second_connection_goes_on_from_the_
 def test_a_bad_watch_is_refused_before_the_stream_begins(
     server: RunningServer, params: dict[str, str], status: int
 ) -> None:
-    answer = httpx.get(f"{server.url}/api/v1/watch", params=params, headers=server.headers, timeout=60)
+    answer = httpx2.get(f"{server.url}/api/v1/watch", params=params, headers=server.headers, timeout=60)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
@@ -77,7 +77,7 @@ def test_changes_are_kept_no_longer_than_the_settings_say() -> None:
     kept = ("--watch-keep-seconds", "1", "--watch-keep-changes", "1")
     with (
         running_server(*kept) as running,
-        httpx.Client(base_url=running.url, headers=running.headers, timeout=60) as admin,
+        httpx2.Client(base_url=running.url, headers=running.headers, timeout=60) as admin,
     ):
         for name in ("a", "b", "c"):
             assert admin.post("/api/v1/agents", json=profile(name)).status_code == 201

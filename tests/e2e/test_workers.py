@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -33,12 +33,12 @@ def document(agent: str, text: str = "does something") -> dict[str, Any]:
     }
 
 
-def register(http: httpx.Client, agent: str, text: str = "does something") -> None:
+def register(http: httpx2.Client, agent: str, text: str = "does something") -> None:
     answer = http.put(f"/profile/v1/agents/{agent}", json=document(agent, text))
     assert answer.status_code in (200, 201), answer.text
 
 
-def discover(http: httpx.Client, query: str) -> list[str]:
+def discover(http: httpx2.Client, query: str) -> list[str]:
     answer = http.post("/profile/v1/discover", json={"query": query, "limit": 5})
     assert answer.status_code == 200, answer.text
     return [each["id"] for each in answer.json()["candidates"]]
@@ -87,11 +87,11 @@ def test_every_process_shows_the_same_history_and_the_same_trail(server: Running
 
 
 def test_every_connection_may_ask_anew(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         register(http, "anew", "knows the word obstreperous")
     answered: Counter[str] = Counter()
     for _ in range(200):
-        with httpx.Client(base_url=server.url, headers=server.headers, verify=False, timeout=60) as http:
+        with httpx2.Client(base_url=server.url, headers=server.headers, verify=False, timeout=60) as http:
             answer = http.post("/profile/v1/discover", json={"query": "obstreperous", "limit": 1})
             assert [each["id"] for each in answer.json()["candidates"]] == ["anew"]
             answered[process_of(answer)] += 1
@@ -184,7 +184,7 @@ def test_each_face_answers_through_a_follower_as_it_does_itself(server: RunningS
             assert _without_ids(own) == _without_ids(passed)
 
 
-def _without_ids(answer: httpx.Response) -> Any:
+def _without_ids(answer: httpx2.Response) -> Any:
     varying = ("correlation_id", "instance")
     if "json" not in answer.headers.get("content-type", ""):
         return answer.headers.get("content-type")
@@ -194,7 +194,7 @@ def _without_ids(answer: httpx.Response) -> Any:
 
 def test_figures_speak_for_all_processes(server: RunningServer) -> None:
     def counted() -> int:
-        text = httpx.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
+        text = httpx2.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
         (line,) = [line for line in text.splitlines() if 'route="/healthz"' in line] or ["0"]
         return int(line.rsplit(" ", 1)[-1])
 
@@ -236,7 +236,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_started_anew(tmp_path: Path) -> None:
     with running_server("--workers", "2") as server:
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+        with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             register(http, "before", "stays through everything")
         for place in (1, 0, 1):
             victim = workers(server)[place]["pid"]
@@ -273,7 +273,7 @@ def test_while_the_writer_is_away_reads_are_answered_and_writes_are_told_to_wait
         assert follower.get("/readyz").status_code == 200
 
 
-def _refusal(http: httpx.Client) -> httpx.Response | None:
+def _refusal(http: httpx2.Client) -> httpx2.Response | None:
     answer = http.put("/profile/v1/agents/refused", json=document("refused"))
     return answer if answer.status_code not in (200, 201) else None
 

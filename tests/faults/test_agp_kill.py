@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.agp import ALICE, BOB, key_of
@@ -50,7 +50,7 @@ class Play:
 
     def _register(self) -> None:
         chat = f"ws{self.url.removeprefix('http')}/agent/chat"
-        with httpx.Client(base_url=self.url, headers=self.relay.headers, timeout=60) as http:
+        with httpx2.Client(base_url=self.url, headers=self.relay.headers, timeout=60) as http:
             for agent in (ALICE, BOB):
                 body = {"agent_id": agent, "public_key": key_of(agent).public.pem()}
                 assert http.post("/api/v1/keys", json=body).is_success

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.kill_clients import document
@@ -123,13 +123,13 @@ def test_the_service_says_that_the_disk_is_full_and_goes_on_when_it_is_not(tmp_p
         server = start_server(folder=tmp_path, data=disk / "data")
         try:
             ballast = Ballast(disk, 4)
-            with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+            with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
                 _check_service(http, ballast)
         finally:
             stop_server(server)
 
 
-def _check_service(http: httpx.Client, ballast: Ballast) -> None:
+def _check_service(http: httpx2.Client, ballast: Ballast) -> None:
     done = 0
     while (answer := _put(http, done)).is_success:
         done += 1
@@ -155,5 +155,5 @@ def _document(number: int) -> bytes:
     return document(f"agent-{number}", number) + b" " * 60_000
 
 
-def _put(http: httpx.Client, number: int) -> httpx.Response:
+def _put(http: httpx2.Client, number: int) -> httpx2.Response:
     return http.put(f"/profile/v1/agents/agent-{number}", content=_document(number))

@@ -11,7 +11,7 @@ import random
 import threading
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from support.kill_clients import (
     CLIENTS,
@@ -45,7 +45,7 @@ async def _fill(data: Path) -> None:
 
 
 def _check(server: RunningServer, clients: list[Client], watcher: Watcher, round_: int) -> None:
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60, verify=PLAIN) as http:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=PLAIN) as http:
         agents = listed(http)
         steps = steps_of(agents)
         for client in clients:
@@ -69,7 +69,7 @@ class Auditor:
         self.seen: Checkpoint | None = None
 
     def look(self, server: RunningServer) -> None:
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60, verify=PLAIN) as http:
+        with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=PLAIN) as http:
             told = http.get("/api/v1/audit/checkpoint", headers={"Accept": "application/json"}).json()
             now = verify_checkpoint(told["note"], parse_verifier_key(told["key"]))
             if self.seen is not None:

@@ -7,7 +7,7 @@ import contextlib
 import random
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from support.authority import Authority
 from support.dns_server import dns_server
@@ -31,7 +31,7 @@ class Senders:
     async def run(self, server: RunningServer, enough: int) -> None:
         """Until `enough` were accepted in this round; those behind it are cut off by the kill."""
         goal = len(self.accepted) + enough
-        async with httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=60) as http:
+        async with httpx2.AsyncClient(base_url=server.url, headers=server.headers, timeout=60) as http:
             sending = [asyncio.create_task(self._send(http)) for _ in range(SENDERS)]
             async with asyncio.timeout(WAIT_SECONDS):
                 while len(self.accepted) < goal:
@@ -39,8 +39,8 @@ class Senders:
             server.kill()
             await asyncio.gather(*sending)
 
-    async def _send(self, http: httpx.AsyncClient) -> None:
-        with contextlib.suppress(httpx.TransportError):
+    async def _send(self, http: httpx2.AsyncClient) -> None:
+        with contextlib.suppress(httpx2.TransportError):
             while True:
                 self._number += 1
                 key = f"key-{self._number}"
@@ -77,7 +77,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_told(tmp_p
         server = await asyncio.to_thread(start_server, *flags, folder=tmp_path, data=data)
         try:
             await all_told(taking, set(senders.accepted.values()))
-            async with httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=60) as http:
+            async with httpx2.AsyncClient(base_url=server.url, headers=server.headers, timeout=60) as http:
                 for key, task_id in senders.accepted.items():
                     status = (await http.get(f"/agent/tasks/{task_id}")).json()
                     assert (status["status"], status["result"]) == ("succeeded", key)
@@ -94,7 +94,7 @@ async def test_no_accepted_task_is_lost_by_a_kill_and_every_result_is_told(tmp_p
             stop_server(server)
 
 
-async def _use_once(http: httpx.AsyncClient, server: RunningServer) -> None:
+async def _use_once(http: httpx2.AsyncClient, server: RunningServer) -> None:
     """What was shown as used before a kill is used after it; tasks that wait for a worker still wait."""
     document = {"id": KEPT, "name": "Kept", "description": "Waits.", "bindings": []}
     document["bindings"] = [{"protocol": "https", "endpoint": "https://agents.example.net/x"}]
@@ -106,14 +106,14 @@ async def _use_once(http: httpx.AsyncClient, server: RunningServer) -> None:
     sent = await http.post("/agent/tasks", params={"agent": KEPT}, json={"task": "wait"})
     invited = (await http.post("/api/v1/invitations", json={"agent": KEPT})).json()
     path = f"/.well-known/agent.json?invite={invited['invitation']['invite']['code']}"
-    async with httpx.AsyncClient(base_url=server.url, headers={"Host": "kept.example"}, timeout=60) as stranger:
+    async with httpx2.AsyncClient(base_url=server.url, headers={"Host": "kept.example"}, timeout=60) as stranger:
         assert (await stranger.get(path)).status_code == 200
     server.kill()
     again = await asyncio.to_thread(start_server, folder=server.log.parent, data=server.data)
     try:
-        async with httpx.AsyncClient(base_url=again.url, headers={"Host": "kept.example"}, timeout=60) as stranger:
+        async with httpx2.AsyncClient(base_url=again.url, headers={"Host": "kept.example"}, timeout=60) as stranger:
             assert (await stranger.get(path)).status_code == 404
-        async with httpx.AsyncClient(base_url=again.url, headers=server.headers, timeout=60) as admin:
+        async with httpx2.AsyncClient(base_url=again.url, headers=server.headers, timeout=60) as admin:
             taken = (await admin.post("/agent/tasks:take", json={"agent": KEPT})).json()["tasks"]
             assert [work["taskId"] for work in taken] == [sent.json()["taskId"]]
     finally:

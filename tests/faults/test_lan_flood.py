@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 from zeroconf import DNSOutgoing, DNSText  # type: ignore[attr-defined]
 
@@ -73,7 +73,7 @@ def flooded(where: Place) -> None:
             )
             for kind in ("udp", "mdns")
         ]
-        with where.entered(0), httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+        with where.entered(0), httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
             neighbour, found = Neighbour(port), set[str]()
             for flood in floods:
                 assert flood.stdout is not None

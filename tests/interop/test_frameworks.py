@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -204,7 +204,7 @@ async def test_under_a_real_server_encoded_ids_and_conditional_requests_work(lif
         return JSONResponse(["mine"])
 
     app.add_middleware(Discovery, agents=HELD, options={"legacy": True})
-    async with under_uvicorn(app, lifespan=lifespan) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with under_uvicorn(app, lifespan=lifespan) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
         listed = await client.get(AGENTS)
         fresh = await client.get(AGENTS, headers={"If-None-Match": listed.headers["etag"]})
         encoded = await client.get(ENCODED)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
@@ -53,12 +53,12 @@ EVERY = [
 
 
 @asynccontextmanager
-async def matrix(folder: Path) -> AsyncIterator[tuple[Bench, httpx.AsyncClient]]:
+async def matrix(folder: Path) -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
     async with service(folder, clock=ManualClock(NOW)) as bench:
         yield bench, bench.admin()
 
 
-async def registered(client: httpx.AsyncClient, document: bytes, dialect: str) -> dict[str, Any]:
+async def registered(client: httpx2.AsyncClient, document: bytes, dialect: str) -> dict[str, Any]:
     answer = await client.post("/api/v1/agents", content=document)
     assert answer.status_code == 201, answer.text
     receipt: dict[str, Any] = answer.json()
@@ -66,7 +66,7 @@ async def registered(client: httpx.AsyncClient, document: bytes, dialect: str) -
     return receipt
 
 
-async def read(client: httpx.AsyncClient, agent_id: str, dialect: str) -> httpx.Response:
+async def read(client: httpx2.AsyncClient, agent_id: str, dialect: str) -> httpx2.Response:
     answer = await client.get(f"/api/v1/agents/{quote(agent_id, safe='')}", params={"as": dialect})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == CODECS[dialect].media_type
@@ -74,7 +74,7 @@ async def read(client: httpx.AsyncClient, agent_id: str, dialect: str) -> httpx.
     return answer
 
 
-async def validators(client: httpx.AsyncClient) -> dict[str, Draft202012Validator]:
+async def validators(client: httpx2.AsyncClient) -> dict[str, Draft202012Validator]:
     """The schemas as the service serves them."""
     made = {}
     for dialect in READ_IN:
@@ -89,7 +89,7 @@ def assert_valid(validator: Draft202012Validator, document: Any) -> None:
     assert not errors, f"{errors[0].json_path}: {errors[0].message}"
 
 
-def assert_own(sent: bytes, answer: httpx.Response, dialect: str) -> None:
+def assert_own(sent: bytes, answer: httpx2.Response, dialect: str) -> None:
     """The received document, byte for byte or member for member."""
     if dialect in WHOLE:
         assert answer.content == sent

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.faces import AF_AGENTS, Caller, House, house, problem_of
@@ -38,7 +38,7 @@ async def faces(tmp_path: Path) -> AsyncIterator[House]:
 # --- What each face must say ----------------------------------------------------------------------
 
 
-def told_by_http(response: httpx.Response, kind: type[WaypostError]) -> None:
+def told_by_http(response: httpx2.Response, kind: type[WaypostError]) -> None:
     row = ERROR_CODES[kind]
     problem = problem_of(response)
     assert (problem["status"], problem["code"], problem["title"]) == (row.http, kind.code, row.title)
@@ -81,7 +81,7 @@ def belongs_to(kind: type[WaypostError], *operations: str) -> None:
 
 
 async def batch_error(caller: Caller, document: Any) -> dict[str, Any]:
-    content = document if isinstance(document, bytes) else httpx.Request("POST", "http://x", json=document).content
+    content = document if isinstance(document, bytes) else httpx2.Request("POST", "http://x", json=document).content
     answer = await caller.http.post("/api/v1/agents:batch", content=content)
     assert answer.status_code == 200
     error: dict[str, Any] = answer.json()["error"]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-import httpx
+import httpx2
 
 from waypost.model.json import dump_json
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, SCOPE_WRITE, Principal
@@ -88,7 +88,7 @@ class Clock:
 class Served(Protocol):
     """A surface with its agents, and the two ways to change them."""
 
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     clock: Clock
     name: str
 
@@ -154,9 +154,9 @@ class ServedRegistry:
         await self.registry.withdraw(owner, agent_id)
 
 
-def client_of(app: Any, root_path: str = "") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app, root_path=root_path)
-    return httpx.AsyncClient(transport=transport, base_url="http://test", headers={"accept-encoding": "identity"})
+def client_of(app: Any, root_path: str = "") -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app, root_path=root_path)
+    return httpx2.AsyncClient(transport=transport, base_url="http://test", headers={"accept-encoding": "identity"})
 
 
 @asynccontextmanager
@@ -185,6 +185,6 @@ Opener = Callable[..., Any]
 SURFACES: dict[str, Opener] = {"application": application, "service": service}
 
 
-def links_of(response: httpx.Response) -> dict[str, str]:
+def links_of(response: httpx2.Response) -> dict[str, str]:
     """The targets of the Link header by relation."""
     return {link["rel"]: link["url"] for link in response.links.values()}

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-import httpx
+import httpx2
 
 from waypost.model.times import to_rfc3339
 from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_announcement
@@ -60,11 +60,11 @@ def body(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode()
 
 
-async def announce(client: httpx.AsyncClient, message: dict[str, Any], **more: Any) -> httpx.Response:
+async def announce(client: httpx2.AsyncClient, message: dict[str, Any], **more: Any) -> httpx2.Response:
     return await client.post("/agents", json=message, **more)
 
 
-def error_of(response: httpx.Response) -> tuple[int, str, str | None]:
+def error_of(response: httpx2.Response) -> tuple[int, str, str | None]:
     """Status, name and reason of a refusal."""
     told = response.json()["error"]
     return response.status_code, told["code"], told.get("reason")

@@ -7,7 +7,7 @@ import ipaddress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -113,14 +113,14 @@ class Authority:
         return self.crl
 
 
-def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx.AsyncClient:
+def with_certificate(bench: Bench, shown: Issued, **headers: str) -> httpx2.AsyncClient:
     """A client whose connection showed a certificate, as the listener tells it."""
     chain = {"tls": {"client_cert_chain": (shown.certificate.read_text(),)}}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await bench.application.service({**scope, "extensions": chain}, receive, send)
 
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="https://127.0.0.1", headers=headers)
 
 
 def tls(authority: Authority, **more: Any) -> dict[str, Any]:

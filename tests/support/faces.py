@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import uvicorn
 
 from support.rtfs import Rpc
@@ -195,7 +195,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 await serving
 
 
-def problem_of(response: httpx.Response) -> dict[str, Any]:
+def problem_of(response: httpx2.Response) -> dict[str, Any]:
     """The problem in an answer, checked for its own consistency."""
     assert response.headers["content-type"] == "application/problem+json", response.text
     problem: dict[str, Any] = response.json()

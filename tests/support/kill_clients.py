@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
+import httpx2
 
 CLIENTS = 8
 AGENTS = 4  # of each client
@@ -50,15 +50,15 @@ class Client:
         self._step = 0
 
     def run(self, url: str, headers: dict[str, str], answered: threading.Event) -> None:
-        with httpx.Client(base_url=url, headers=headers, timeout=60, verify=PLAIN) as http:
+        with httpx2.Client(base_url=url, headers=headers, timeout=60, verify=PLAIN) as http:
             try:
                 while not self.complaints:
                     self._write(http)
                     answered.set()
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 return
 
-    def _write(self, http: httpx.Client) -> None:
+    def _write(self, http: httpx2.Client) -> None:
         agent = self._choice.choice(self.agents)
         there = self.answered[agent] is not None
         if there and self._choice.random() < 0.3:
@@ -99,13 +99,13 @@ def run_clients(
 # --- What the service says afterwards -------------------------------------------------------------
 
 
-def listed(http: httpx.Client) -> dict[str, dict[str, Any]]:
+def listed(http: httpx2.Client) -> dict[str, dict[str, Any]]:
     answer = http.get("/api/v1/agents", params={"tag": TAG, "limit": 200})
     assert answer.status_code == 200, answer.text
     return {agent["id"]: agent for agent in answer.json()["agents"]}
 
 
-def found_by_search(http: httpx.Client) -> dict[str, dict[str, Any]]:
+def found_by_search(http: httpx2.Client) -> dict[str, dict[str, Any]]:
     """What the index knows, in the shape of a list."""
     request = {"query": "survives the step", "required_tags": [TAG], "limit": 100, "detail": "full"}
     answer = http.post("/profile/v1/discover", json=request)
@@ -129,7 +129,7 @@ class Watcher:
         self.seen: set[str] = set()
         self.steps: dict[str, int] = {}  # what the log, replayed, says of each agent
 
-    def read_until(self, http: httpx.Client, marker: str) -> None:
+    def read_until(self, http: httpx2.Client, marker: str) -> None:
         """Follow until `marker` is registered."""
         params = {"from": self.cursor, "include": "agent"}
         with http.stream("GET", "/api/v1/watch", params=params) as answer:

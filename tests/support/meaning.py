@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from bench.sets import ndjson
 
 from support.service import Bench
@@ -22,7 +22,7 @@ def share_models(data: Path, models: Path) -> Path:
     return data
 
 
-async def fill(client: httpx.AsyncClient, agents: list[Registration], visibility: str = "public") -> None:
+async def fill(client: httpx2.AsyncClient, agents: list[Registration], visibility: str = "public") -> None:
     headers = {"Waypost-Visibility": visibility}
     answer = await client.post("/api/v1/agents:batch", content=ndjson(agents), headers=headers)
     assert answer.status_code == 200

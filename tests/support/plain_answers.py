@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 _NOW = 1_780_000_000.0
 QUESTIONS: tuple[dict[str, Any], ...] = (
@@ -48,8 +48,8 @@ async def answers(data: Path) -> list[Any]:
     )
     await application.start()
     try:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(application.service), base_url=application.base_url
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(application.service), base_url=application.base_url
         ) as client:
             await application.registry.searchable()
             return [await _asked(client, question) for question in QUESTIONS]
@@ -57,7 +57,7 @@ async def answers(data: Path) -> list[Any]:
         await application.stop()
 
 
-async def _asked(client: httpx.AsyncClient, question: dict[str, Any]) -> Any:
+async def _asked(client: httpx2.AsyncClient, question: dict[str, Any]) -> Any:
     answer = await client.post("/profile/v1/discover", json={**question, "include_evidence": True})
     found = answer.raise_for_status().json()
     return found["candidates"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-import httpx
+import httpx2
 
 # The facts of the specification's weather example (rtfs.md RTFS-14), in our own words.
 WEATHER_PROFILE = """
@@ -126,11 +126,11 @@ def card(agent_id: str = "weather", **members: Any) -> dict[str, Any]:
 class Rpc:
     """Calls methods of the registry as one client."""
 
-    def __init__(self, client: httpx.AsyncClient, path: str = "/rtfs") -> None:
+    def __init__(self, client: httpx2.AsyncClient, path: str = "/rtfs") -> None:
         self.client = client
         self.path = path
 
-    async def post(self, body: Any, **headers: str) -> httpx.Response:
+    async def post(self, body: Any, **headers: str) -> httpx2.Response:
         given = {"content-type": "application/json", **headers}
         if isinstance(body, (str, bytes)):
             return await self.client.post(self.path, content=body, headers=given)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from waypost.app import Application, build, mint_locally
 from waypost.net.clock import ManualClock
@@ -23,7 +23,7 @@ class Bench:
         self.application = application
         self.clock = clock
         self.registry = application.registry
-        self._clients: list[httpx.AsyncClient] = []
+        self._clients: list[httpx2.AsyncClient] = []
 
     @property
     def admin_token(self) -> str:
@@ -34,23 +34,23 @@ class Bench:
         wanted = scopes or ("discover:read", "discover:write")
         return mint_locally(settings, subject, wanted, ttl_seconds, clock=self.clock)[0]
 
-    def client(self, token: str | None = None, **headers: str) -> httpx.AsyncClient:
+    def client(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
         given = dict(headers)
         if token is not None:
             given["Authorization"] = f"Bearer {token}"
-        made = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.application.service), base_url=self.application.base_url, headers=given
+        made = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(self.application.service), base_url=self.application.base_url, headers=given
         )
         self._clients.append(made)
         return made
 
-    def admin(self) -> httpx.AsyncClient:
+    def admin(self) -> httpx2.AsyncClient:
         return self.client(self.admin_token)
 
-    def as_(self, subject: str, *scopes: str) -> httpx.AsyncClient:
+    def as_(self, subject: str, *scopes: str) -> httpx2.AsyncClient:
         return self.client(self.token(subject, *scopes))
 
-    def anonymous(self) -> httpx.AsyncClient:
+    def anonymous(self) -> httpx2.AsyncClient:
         return self.client()
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
@@ -40,7 +40,7 @@ class Place:
     @property
     def own(self) -> str:
         """The Agent URI of the service."""
-        return f"agent:{httpx.URL(self.bench.application.base_url).host}"
+        return f"agent:{httpx2.URL(self.bench.application.base_url).host}"
 
     async def work(self) -> None:
         """Let everything be done that is due now."""
@@ -49,7 +49,7 @@ class Place:
             await runner.turn()
             await runner.settled()
 
-    async def ended(self, client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+    async def ended(self, client: httpx2.AsyncClient, location: str) -> dict[str, Any]:
         """The status, once the task has ended."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
@@ -90,7 +90,7 @@ class SigningClient:
 
     async def request(
         self, method: str, path: str, document: Any = None, *, host: str | None = None, **signed: Any
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         body = b"" if document is None else json.dumps(document).encode()
         headers = {"Content-Type": "application/json", **self.headers(method, path.partition("?")[0], body, **signed)}
         if host is not None:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from support.announce import announcement, key
 from support.bus import nats_server
@@ -190,7 +190,7 @@ async def registry_bed(make: Callable[[str, ManualClock], Transport]) -> AsyncIt
 
 def http_bed() -> AbstractAsyncContextManager[Bed]:
     return registry_bed(
-        lambda url, clock: HttpTransport(httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS), clock)
+        lambda url, clock: HttpTransport(httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS), clock)
     )
 
 

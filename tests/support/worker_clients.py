@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-import httpx
+import httpx2
 
 from support.kill_clients import Client
 from support.worker_processes import wait_for
@@ -25,17 +25,17 @@ class PatientClient(Client):
         while not stop.is_set() and not self.complaints:
             try:
                 # A new connection now and then ends up with either process.
-                with httpx.Client(base_url=url, headers=headers, timeout=60, verify=False) as http:
+                with httpx2.Client(base_url=url, headers=headers, timeout=60, verify=False) as http:
                     while not stop.is_set() and not self.complaints and self._choice.random() < 0.9:
                         self._write(http)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 self._recover(url, headers)
             if self.complaints and ": 503 " in self.complaints[-1]:
                 self.complaints.pop()
                 self.answers -= 1
                 self._recover(url, headers)
 
-    def _write(self, http: httpx.Client) -> None:
+    def _write(self, http: httpx2.Client) -> None:
         agent, before = None, dict(self.answered)
         super()._write(http)
         if self.complaints:  # not done, as far as is known
@@ -46,7 +46,7 @@ class PatientClient(Client):
 
     def _recover(self, url: str, headers: dict[str, str]) -> None:
         self.interruptions += 1
-        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=60, verify=False).status_code == 200)
+        wait_for(lambda: httpx2.get(f"{url}/readyz", timeout=60, verify=False).status_code == 200)
         found: dict[str, int] = {}
         for agent in self.agents:
             answer = wait_for(lambda agent=agent: _read(f"{url}/profile/v1/agents/{agent}", headers))  # type: ignore[misc]
@@ -57,6 +57,6 @@ class PatientClient(Client):
         self.complaints = complaints
 
 
-def _read(url: str, headers: dict[str, str]) -> httpx.Response | None:
-    answer = httpx.get(url, headers=headers, timeout=60, verify=False)
+def _read(url: str, headers: dict[str, str]) -> httpx2.Response | None:
+    answer = httpx2.get(url, headers=headers, timeout=60, verify=False)
     return answer if answer.status_code in (200, 404) else None

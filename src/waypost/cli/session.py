@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
+import httpx2
 import msgspec
 
 from waypost.cli.options import merge_options, shared_options
@@ -30,7 +30,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     config: Path | None = None
     output: str = "human"
 
-    def client(self, signer: httpx.Auth | None = None) -> SyncClient:
+    def client(self, signer: httpx2.Auth | None = None) -> SyncClient:
         return SyncClient(
             self.server,
             self.token,

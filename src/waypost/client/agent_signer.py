@@ -10,13 +10,13 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 
-import httpx
+import httpx2
 
 from waypost.messaging.request_signatures import AGENT_URI_PREFIX, parse_agent_uri, sign_request
 from waypost.trust.keys.private_key import PrivateKey
 
 
-class AgentSigner(httpx.Auth):
+class AgentSigner(httpx2.Auth):
     """`to` is the agent that is spoken to: by default the one that the request names, else the one of the server's name."""
 
     requires_request_body = True
@@ -29,7 +29,7 @@ class AgentSigner(httpx.Auth):
         self._to = to
         self._now = now
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         to = request.url.params.get("agent") or self._to or f"{AGENT_URI_PREFIX}{request.url.host}"
         signed = (str(uuid.uuid4()), self.agent, to)
         path = request.url.raw_path.partition(b"?")[0].decode("ascii")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import msgspec
 
 from waypost.client.aio.client import Client
@@ -63,7 +63,7 @@ class StaticContacts:
 class RegistryContacts:
     """What a registry knows: itself, the domain as it resolves it, then the ADP document that it holds and verified."""
 
-    def __init__(self, client: Client, http: httpx.AsyncClient, token: str | None = None) -> None:
+    def __init__(self, client: Client, http: httpx2.AsyncClient, token: str | None = None) -> None:
         """`http` asks the registry itself, and documents of agents elsewhere; `token` is for the registry alone."""
         self._client = client
         self._http = http
@@ -88,7 +88,7 @@ class RegistryContacts:
         """The registry as an agent."""
         try:
             found = await self._http.get("/.well-known/agent.json")
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise Unavailable(
                 f"{self._http.base_url} cannot be reached ({error}).", path="server", hint="Is the service running?"
             ) from None
@@ -119,7 +119,7 @@ class RegistryContacts:
         """The document that the registry judged, and no other one."""
         try:
             found = await self._http.get(url, headers={"Accept": "application/vnd.adp+json, application/json"})
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FetchFailed(f"{url} cannot be read ({error}).", path="url", hint="Try again later.") from None
         if found.status_code != 200 or hashlib.sha256(found.content).hexdigest() != sha256:
             raise FetchFailed(f"{url} has changed since it was judged.", path="url", hint="Resolve it again.")
@@ -132,7 +132,7 @@ class RegistryContacts:
             return None
         try:
             found = await self._http.get("/.well-known/agent.json", headers={"Host": domain})
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return None
         document = parse_object(found.content) if found.status_code == 200 else {}
         key, chat = document_key(agent, document, "registry"), chat_url(document)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import certifi
-import httpx
+import httpx2
 import msgspec
 
 from waypost import limits
@@ -87,13 +87,17 @@ class EventStreamDecoder:
 # ---- How a client knows the service, and the service the client: certificates of the connection.
 
 
-def tls_context(address: ConnectionSettings) -> ssl.SSLContext | bool:
-    """The authorities and the certificate that were named; True for the usual ones. Over plain HTTP, which no client of ours
-    leaves, none: to read the usual ones would take longer than most commands do."""
-    if address.ca is None and address.cert is None:
-        return address.base_url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def tls_context(address: ConnectionSettings) -> ssl.SSLContext:
+    """Trust the authorities in `address.ca`; without it, those of certifi and of this machine.
+
+    A plain HTTP address gets an empty context: loading the default authorities takes longer than most commands do.
+    """
+    if address.ca is None and address.cert is None and not address.base_url.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context = ssl.create_default_context(cafile=str(address.ca or certifi.where()))
+        if address.ca is None:
+            context.load_default_certs()
         if address.cert is not None:
             context.load_cert_chain(address.cert, address.cert_key)
     except (OSError, ssl.SSLError) as error:
@@ -154,10 +158,10 @@ def error_from_batch_line(problem: Mapping[str, Any]) -> WaypostError:
     )
 
 
-def error_from_transport(error: httpx.HTTPError, base_url: str) -> WaypostError:
+def error_from_transport(error: httpx2.HTTPError, base_url: str) -> WaypostError:
     """No answer. Whether the request may have been carried out decides what may be tried again."""
-    sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
-    if isinstance(error, httpx.TimeoutException):
+    sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
+    if isinstance(error, httpx2.TimeoutException):
         return Timeout(
             f"{base_url} did not answer in time.", hint="Try again, or allow more time.", details={_SENT: sent}
         )

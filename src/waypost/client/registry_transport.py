@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from waypost import limits
 from waypost.client.announcer import WallClock
@@ -53,21 +52,20 @@ def make_registry_transport(
     clock = clock or WallClock()
     if is_socket:
         tls = tls_context(address) if address.base_url.startswith("https:") else None
-        context = tls if isinstance(tls, ssl.SSLContext) else None  # else the usual authorities
-        return WebSocketTransport(address.base_url, clock, token=address.token, tls=context, directory=directory)
+        return WebSocketTransport(address.base_url, clock, token=address.token, tls=tls, directory=directory)
     return HttpTransport(http_client(address), clock, directory=directory)
 
 
-def http_client(address: ConnectionSettings) -> httpx.AsyncClient:
+def http_client(address: ConnectionSettings) -> httpx2.AsyncClient:
     headers = {"User-Agent": "waypost", "Accept": "application/json"}
     if address.token:
         headers["Authorization"] = f"Bearer {address.token}"
-    return httpx.AsyncClient(
+    return httpx2.AsyncClient(
         base_url=address.base_url,
         headers=headers,
         timeout=address.timeout,
         verify=tls_context(address),
-        trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
+        trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
     )
 
 
@@ -104,11 +102,11 @@ async def _fetch_pointer(address: ConnectionSettings, url: str) -> bytes:
                     f"The pointer leads to status {answer.status_code}.", path="mdns", hint="Wait for it."
                 )
             return await _read_pointer_body(answer)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise Unavailable(f"The pointer leads nowhere ({error}).", path="mdns", hint="Is that registry up?") from None
 
 
-async def _read_pointer_body(answer: httpx.Response) -> bytes:
+async def _read_pointer_body(answer: httpx2.Response) -> bytes:
     body = b""
     async for part in answer.aiter_bytes():
         body += part

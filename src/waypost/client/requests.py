@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import msgspec
 
 from waypost import limits
@@ -238,7 +238,7 @@ def join_lines(content: bytes) -> bytes:
     return stripped
 
 
-def parse_json_object(response: httpx.Response) -> dict[str, Any]:
+def parse_json_object(response: httpx2.Response) -> dict[str, Any]:
     value = parse_json_body(response.content)
     if not isinstance(value, dict):
         raise InvalidDocument("The service's answer is not a JSON object.", hint="Is this the address of a Waypost?")
@@ -265,7 +265,7 @@ def parse_batch_line(line: bytes) -> Receipt | Failure:
     return parse_receipt(document)
 
 
-def parse_document(response: httpx.Response, dialect: str) -> Document:
+def parse_document(response: httpx2.Response, dialect: str) -> Document:
     return Document(
         dialect=dialect,
         content=response.content,

@@ -1,6 +1,6 @@
 """JSON documents as lines: of exports, batches, event streams and output for programs.
 
-Knows only what divides lines. Many readers (`str.splitlines`, httpx's `iter_lines`) divide where Unicode does, and JSON
+Knows only what divides lines. Many readers (`str.splitlines`, httpx2's `iter_lines`) divide where Unicode does, and JSON
 lets three such characters stand in a text as they are. Escaped they mean the same, and every reader sees one line.
 """
 

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-import httpcore
+import httpcore2
 import msgspec
 
 from waypost import __version__, limits
@@ -196,7 +196,7 @@ class SafeFetcher:
             network = PinnedNetworkBackend(addresses, ReadBudget(0), self._crowd, stack)
             try:
                 stream = await network.connect_tcp(target.host, target.port, timeout=bounds.connect_seconds)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError):
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
                 raise _fetch_failed("refused", "The other server cannot be reached.", "Does it run?") from None
             await stream.aclose()
 
@@ -273,11 +273,11 @@ class SafeFetcher:
         async with AsyncExitStack() as stack:
             try:
                 fetched = await self._ask(target, addresses, bounds, stack, check, asked)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError):
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
                 raise _fetch_failed("refused", "The other server cannot be reached.", "Does it run?") from None
-            except httpcore.TimeoutException:
+            except httpcore2.TimeoutException:
                 raise _fetch_failed("timed_out", "The other server took too long.", "Try again later.") from None
-            except (httpcore.NetworkError, httpcore.ProtocolError):
+            except (httpcore2.NetworkError, httpcore2.ProtocolError):
                 raise _fetch_failed("protocol", "The other server broke off, or speaks no HTTP.", None) from None
         if purpose == "health" and fetched.status == _GONE:
             for address in addresses:
@@ -318,10 +318,10 @@ class SafeFetcher:
         asked: OutgoingRequest = _GET,
     ) -> FetchResponse:
         allowance = ReadBudget(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
-        origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
+        origin = httpcore2.Origin(target.scheme.encode(), target.host.encode(), target.port)
         network = PinnedNetworkBackend(addresses, allowance, self._crowd, stack, check)
         tls = None if target.scheme == "http" else self._newest_tls if bounds.newest_tls else self._tls
-        connection = httpcore.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=network)
+        connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=network)
         stack.push_async_callback(connection.aclose)
         response = await connection.handle_async_request(_build_request(target, bounds, asked))
         stack.push_async_callback(response.aclose)
@@ -338,12 +338,12 @@ def _probe_target(endpoint: str) -> FetchTarget:
     return parse_url(_PROBE_SCHEMES.get(scheme, scheme) + endpoint[len(scheme) :])
 
 
-def _build_request(target: FetchTarget, bounds: FetchLimits, asked: OutgoingRequest) -> httpcore.Request:
+def _build_request(target: FetchTarget, bounds: FetchLimits, asked: OutgoingRequest) -> httpcore2.Request:
     connect, total = bounds.connect_seconds, bounds.total_seconds
     length = [(b"Content-Length", str(len(asked.body)).encode())] if asked.method != "GET" else []
-    return httpcore.Request(
+    return httpcore2.Request(
         asked.method,
-        httpcore.URL(
+        httpcore2.URL(
             scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.target.encode()
         ),
         headers=[
@@ -361,13 +361,13 @@ def _build_request(target: FetchTarget, bounds: FetchLimits, asked: OutgoingRequ
     )
 
 
-def _read_headers(response: httpcore.Response) -> dict[str, str]:
+def _read_headers(response: httpcore2.Response) -> dict[str, str]:
     if sum(len(name) + len(value) + 4 for name, value in response.headers) > limits.FETCH_HEADER_BYTES:
         raise too_large_error()
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
 
 
-async def _read_body(response: httpcore.Response, headers: dict[str, str], most: int) -> bytes:
+async def _read_body(response: httpcore2.Response, headers: dict[str, str], most: int) -> bytes:
     """S7: as it was sent, never unpacked; a few bytes can hold gigabytes."""
     if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
         raise _fetch_failed("encoding", "The answer is compressed, which was not asked for.", "Serve it plain.")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
-import httpcore
+import httpcore2
 
 from waypost.domains.ports import PeerCheck, TlsPeer
 from waypost.errors import FetchFailed
@@ -84,7 +84,7 @@ class ReadBudget:
             raise too_large_error()
 
 
-class PinnedNetworkBackend(httpcore.AsyncNetworkBackend):
+class PinnedNetworkBackend(httpcore2.AsyncNetworkBackend):
     """Connects to the addresses given, in their order, whatever the host is called. `stack` keeps the places taken."""
 
     def __init__(
@@ -100,29 +100,29 @@ class PinnedNetworkBackend(httpcore.AsyncNetworkBackend):
         self._crowd = crowd
         self._stack = stack
         self._check = check
-        self._plain = httpcore.AnyIOBackend()
+        self._plain = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore2's
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        last: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        last: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
         for address in self._addresses:
             await self._stack.enter_async_context(self._crowd.place(str(address)))
             try:
                 stream = await self._plain.connect_tcp(str(address), port, timeout=timeout)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 last = error
                 continue
             await self._check_peer(stream, address)
             return BoundedStream(stream, self._allowance, self._check, (address, port))
-        raise last or httpcore.ConnectError()
+        raise last or httpcore2.ConnectError()
 
-    async def _check_peer(self, stream: httpcore.AsyncNetworkStream, address: Address) -> None:
+    async def _check_peer(self, stream: httpcore2.AsyncNetworkStream, address: Address) -> None:
         """S4: not what was asked for, but what is there."""
         peer = stream.get_extra_info("server_addr")
         if peer is None or ipaddress.ip_address(str(peer[0])) != address:
@@ -131,19 +131,19 @@ class PinnedNetworkBackend(httpcore.AsyncNetworkBackend):
                 "The connection went elsewhere than it was meant to.", path="url", details={"reason": "refused"}
             )
 
-    async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
-        raise httpcore.ConnectError("no sockets of this machine")
+    async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
+        raise httpcore2.ConnectError("no sockets of this machine")
 
     async def sleep(self, seconds: float) -> None:
         await self._plain.sleep(seconds)
 
 
-class BoundedStream(httpcore.AsyncNetworkStream):
+class BoundedStream(httpcore2.AsyncNetworkStream):
     """A stream that counts what is read, and shows who is at its other end before anything is asked."""
 
     def __init__(
         self,
-        inner: httpcore.AsyncNetworkStream,
+        inner: httpcore2.AsyncNetworkStream,
         allowance: ReadBudget,
         check: PeerCheck | None = None,
         address: tuple[Address, int] | None = None,
@@ -169,10 +169,10 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
-    ) -> httpcore.AsyncNetworkStream:
+    ) -> httpcore2.AsyncNetworkStream:
         try:
             stream = await self._inner.start_tls(ssl_context, server_hostname, timeout)
-        except httpcore.ConnectError:
+        except httpcore2.ConnectError:
             raise FetchFailed(
                 "The other server could not prove who it is.",
                 path="url",
@@ -183,7 +183,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
             await self._judge(stream, server_hostname or "")
         return BoundedStream(stream, self._allowance)
 
-    async def _judge(self, stream: httpcore.AsyncNetworkStream, host: str) -> None:
+    async def _judge(self, stream: httpcore2.AsyncNetworkStream, host: str) -> None:
         """Whatever is wrong with the peer, it is sent nothing (ADP-12)."""
         try:
             waiting = self._check(_tls_peer(stream, host, self._address)) if self._check is not None else None
@@ -197,7 +197,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         return self._inner.get_extra_info(info)
 
 
-def _tls_peer(stream: httpcore.AsyncNetworkStream, host: str, address: tuple[Address, int] | None) -> TlsPeer:
+def _tls_peer(stream: httpcore2.AsyncNetworkStream, host: str, address: tuple[Address, int] | None) -> TlsPeer:
     tls: ssl.SSLObject = stream.get_extra_info("ssl_object")
     leaf = tls.getpeercert(binary_form=True)
     number, port = address if address is not None else ("", 0)

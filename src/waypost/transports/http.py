@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from waypost import limits
 from waypost.errors import NotFound, Unavailable, WaypostError
@@ -48,7 +48,7 @@ class HttpTransport:
 
     def __init__(
         self,
-        http: httpx.AsyncClient,
+        http: httpx2.AsyncClient,
         clock: TransportClock,
         *,
         random: randomness.Random | None = None,
@@ -138,7 +138,7 @@ class HttpTransport:
     async def _ask(self, method: str, path: str, **more: Any) -> JsonObject:
         try:
             answer = await self._http.request(method, path, headers=_JSON, **more)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _unreachable(self.source, error) from None
         if answer.is_success:
             return parse_object(answer.content, max_bytes=limits.CLIENT_LINE_BYTES) if answer.content else {}
@@ -179,7 +179,7 @@ class HttpTransport:
 
     async def _changes(self) -> AsyncIterator[tuple[str, str]]:
         """What one connection brings, after an `open` that tells that it stands."""
-        timeout = httpx.Timeout(limits.CLIENT_TIMEOUT_SECONDS, read=2.5 * limits.WATCH_BOOKMARK_SECONDS)
+        timeout = httpx2.Timeout(limits.CLIENT_TIMEOUT_SECONDS, read=2.5 * limits.WATCH_BOOKMARK_SECONDS)
         params = {"renewals": "true"}
         try:
             async with self._http.stream(
@@ -193,7 +193,7 @@ class HttpTransport:
                     if line.startswith("data:"):
                         told = parse_object(line.removeprefix("data:").strip().encode())
                         yield str(told.get("type", "")), str(told.get("id", ""))
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _unreachable(self.source, error) from None
 
     async def _look_around(self) -> None:
@@ -243,18 +243,18 @@ def _told(error: WaypostError) -> str:
     return f"{error.message} {error.hint}" if error.hint else error.message
 
 
-def _refusal(answer: httpx.Response) -> WaypostError:
+def _refusal(answer: httpx2.Response) -> WaypostError:
     try:
         problem = parse_object(answer.content)
     except WaypostError:
         problem = {}
     told = str(problem.get("detail") or problem.get("message") or f"The registry answered {answer.status_code}.")
     hint = problem.get("hint")
-    kind = NotFound if answer.status_code == httpx.codes.NOT_FOUND else Unavailable
+    kind = NotFound if answer.status_code == httpx2.codes.NOT_FOUND else Unavailable
     return kind(told, path="registry", hint=hint if isinstance(hint, str) else None)
 
 
-def _unreachable(source: str, error: httpx.HTTPError) -> Unavailable:
+def _unreachable(source: str, error: httpx2.HTTPError) -> Unavailable:
     return Unavailable(
         f"There is no answer from {source} ({error or type(error).__name__}).",
         path="registry",

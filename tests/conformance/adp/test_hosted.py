@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -34,7 +34,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
-async def _at(bench: Bench, path: str, host: str = DESK) -> httpx.Response:
+async def _at(bench: Bench, path: str, host: str = DESK) -> httpx2.Response:
     return await bench.anonymous().get(path, headers={"Host": host})
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, service
@@ -67,13 +67,13 @@ class Outline(HTMLParser):
         return next((attrs.get("content") for attrs, _ in self.of("meta") if attrs.get("name") == name), None)
 
 
-def outline(answer: httpx.Response) -> Outline:
+def outline(answer: httpx2.Response) -> Outline:
     read = Outline()
     read.feed(answer.text)
     return read
 
 
-async def hosted(bench: Bench, path: str = "/") -> httpx.Response:
+async def hosted(bench: Bench, path: str = "/") -> httpx2.Response:
     await bench.admin().post("/api/v1/agents", json=DOCUMENT)
     return await bench.anonymous().get(path, headers={"Host": DOMAIN})
 
@@ -81,7 +81,7 @@ async def hosted(bench: Bench, path: str = "/") -> httpx.Response:
 HOSTS = pytest.mark.parametrize("host", [DOMAIN, None])
 
 
-async def both(bench: Bench, host: str | None) -> tuple[httpx.Response, dict[str, Any]]:
+async def both(bench: Bench, host: str | None) -> tuple[httpx2.Response, dict[str, Any]]:
     """The page and the document of a hosted domain, or of the service itself."""
     await bench.admin().post("/api/v1/agents", json=DOCUMENT)
     headers = {"Host": host} if host else {}

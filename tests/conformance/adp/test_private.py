@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -42,7 +42,7 @@ async def host(bench: Bench, visibility: str = "private") -> None:
     assert answer.is_success, answer.text
 
 
-async def at(client: httpx.AsyncClient, path: str = WELL_KNOWN, **headers: str) -> httpx.Response:
+async def at(client: httpx2.AsyncClient, path: str = WELL_KNOWN, **headers: str) -> httpx2.Response:
     return await client.get(path, headers={"Host": DOMAIN, "X-Request-Id": "the-same", **headers})
 
 
@@ -113,7 +113,7 @@ async def test_a_code_opens_the_document_once(here: Place, way: str) -> None:
     code = code_of(await invite(here))
     anonymous = here.bench.anonymous()
 
-    async def show() -> httpx.Response:
+    async def show() -> httpx2.Response:
         if way == "query":
             return await at(anonymous, f"{WELL_KNOWN}?invite={code}")
         return await at(anonymous, Authorization=f"ADP-Invite {code}")
@@ -250,7 +250,7 @@ async def test_an_agent_without_a_host_is_shown_by_its_id_to_who_is_invited(here
     shown = answer.json()["invitation"]["invite"]
     assert (shown["agent"], shown["pubkey"]) == (BOB, key_of().public.fingerprint())
     assert "signature" not in shown  # the key is not here
-    url = httpx.URL(shown["wellKnown"]).copy_merge_params({"invite": shown["code"]})
+    url = httpx2.URL(shown["wellKnown"]).copy_merge_params({"invite": shown["code"]})
     first = await here.bench.anonymous().get(url)
     assert first.content == document
     assert "no-store" in first.headers["cache-control"]

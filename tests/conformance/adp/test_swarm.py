@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -29,7 +29,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-async def join(client: httpx.AsyncClient, agent: str, task: str = "analysis", **members: Any) -> httpx.Response:
+async def join(client: httpx2.AsyncClient, agent: str, task: str = "analysis", **members: Any) -> httpx2.Response:
     return await client.post(JOIN, json={"agent": agent, "task": task, **members})
 
 

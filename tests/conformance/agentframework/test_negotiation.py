@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -106,7 +106,7 @@ async def test_long_answers_are_compressed_under_their_own_tag(opened: Opener) -
     assert again.status_code == 304
 
 
-def checked(answer: httpx.Response, validator: jsonschema.Draft202012Validator, name: str) -> None:
+def checked(answer: httpx2.Response, validator: jsonschema.Draft202012Validator, name: str) -> None:
     validator.evolve(schema={"$ref": f"{validator.schema['$id']}#/$defs/{name}"}).validate(answer.json())
     validator.validate(answer.json())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.af import AGENTS, ALICE, ANNOTATOR, FAQ, START, Opener, bearer, client_of, links_of, numbered, service
@@ -70,7 +70,7 @@ async def test_the_applications_policy_decides() -> None:
     assert [(agent["id"], agent["metadata"]) for agent in bob] == [("image-annotator", {"redacted": True})]
 
 
-def comparable(answer: httpx.Response) -> tuple[Any, ...]:
+def comparable(answer: httpx2.Response) -> tuple[Any, ...]:
     """An answer without what differs by the name that was asked for and by the request."""
     body = {name: value for name, value in answer.json().items() if name not in ("instance", "correlation_id")}
     return answer.status_code, sorted((n, v) for n, v in answer.headers.items() if n != "content-length"), body

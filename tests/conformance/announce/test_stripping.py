@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.announce import AGENT_ID, agent, announce, announcement, error_of, key
@@ -39,7 +39,7 @@ async def trail(bench: SocketBench) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def by_http(client: httpx.AsyncClient) -> None:
+async def by_http(client: httpx2.AsyncClient) -> None:
     """The ways of one caller: announce, register, batch."""
     assert error_of(await announce(client, stripped())) == (401, "ErrAuth", "unsigned")
     for document in (stripped(), agent(capabilities=EVIL)):

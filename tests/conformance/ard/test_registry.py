@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 import pytest_asyncio
@@ -85,11 +85,11 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 
 
 @pytest.fixture
-def reader(bench: Bench) -> httpx.AsyncClient:
+def reader(bench: Bench) -> httpx2.AsyncClient:
     return bench.as_("reader", "discover:read")
 
 
-async def search(reader: httpx.AsyncClient, text: str, **members: Any) -> dict[str, Any]:
+async def search(reader: httpx2.AsyncClient, text: str, **members: Any) -> dict[str, Any]:
     query = {"text": text} | ({"filter": members.pop("filter")} if "filter" in members else {})
     answer = await reader.post("/ard/search", json={"query": query, **members})
     assert answer.status_code == 200, answer.text
@@ -98,7 +98,7 @@ async def search(reader: httpx.AsyncClient, text: str, **members: Any) -> dict[s
     return found
 
 
-async def explore(reader: httpx.AsyncClient, *facets: dict[str, Any], **members: Any) -> dict[str, Any]:
+async def explore(reader: httpx2.AsyncClient, *facets: dict[str, Any], **members: Any) -> dict[str, Any]:
     answer = await reader.post("/ard/explore", json={"resultType": {"facets": list(facets)}, **members})
     assert answer.status_code == 200, answer.text
     jsonschema.validate(answer.json(), SHAPES["/ard/explore"])
@@ -107,7 +107,7 @@ async def explore(reader: httpx.AsyncClient, *facets: dict[str, Any], **members:
     return found
 
 
-async def listed(reader: httpx.AsyncClient, **parameters: Any) -> dict[str, Any]:
+async def listed(reader: httpx2.AsyncClient, **parameters: Any) -> dict[str, Any]:
     answer = await reader.get("/ard/agents", params=parameters)
     assert answer.status_code == 200, answer.text
     jsonschema.validate(answer.json(), SHAPES["/ard/agents"])
@@ -127,7 +127,7 @@ def values(facet: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.mark.req("ARD-23", "ARD-24")
-async def test_a_search_gives_entries_with_score_and_source_best_first(reader: httpx.AsyncClient) -> None:
+async def test_a_search_gives_entries_with_score_and_source_best_first(reader: httpx2.AsyncClient) -> None:
     found = (await search(reader, "weather forecast for a town"))["results"]
     assert found[0]["displayName"] == "Rain"
     assert all(entry["source"].endswith("/ard") for entry in found)
@@ -137,7 +137,7 @@ async def test_a_search_gives_entries_with_score_and_source_best_first(reader: h
 
 
 @pytest.mark.req("ARD-24")
-async def test_equals_stand_in_the_order_of_their_identifiers(bench: Bench, reader: httpx.AsyncClient) -> None:
+async def test_equals_stand_in_the_order_of_their_identifiers(bench: Bench, reader: httpx2.AsyncClient) -> None:
     for name in ("c", "a", "b"):
         twin = profile(
             f"https://twins.example.com/{name}", name="Twin", description="Counts zebras.", bindings=bound("mcp")
@@ -167,14 +167,14 @@ async def test_equals_stand_in_the_order_of_their_identifiers(bench: Bench, read
     ],
 )
 async def test_a_filter_takes_any_value_of_a_path_and_every_path(
-    reader: httpx.AsyncClient, narrowed: dict[str, Any], expected: set[str]
+    reader: httpx2.AsyncClient, narrowed: dict[str, Any], expected: set[str]
 ) -> None:
     found = (await search(reader, "weather", filter=narrowed))["results"]
     assert set(names(found)) == expected
 
 
 @pytest.mark.req("ARD-25")
-async def test_a_walk_over_pages_gives_each_entry_once(reader: httpx.AsyncClient) -> None:
+async def test_a_walk_over_pages_gives_each_entry_once(reader: httpx2.AsyncClient) -> None:
     whole = (await search(reader, "weather", pageSize=100))["results"]
     walked, token = [], None
     for _ in range(len(whole) + 1):
@@ -189,7 +189,7 @@ async def test_a_walk_over_pages_gives_each_entry_once(reader: httpx.AsyncClient
 
 @pytest.mark.req("ARD-25")
 async def test_a_page_token_fits_the_same_question_of_the_same_caller_only(
-    bench: Bench, reader: httpx.AsyncClient
+    bench: Bench, reader: httpx2.AsyncClient
 ) -> None:
     token = (await search(reader, "weather", pageSize=1))["pageToken"]
     other = bench.as_("other", "discover:read")
@@ -204,13 +204,13 @@ async def test_a_page_token_fits_the_same_question_of_the_same_caller_only(
 
 
 @pytest.mark.req("ARD-23")
-async def test_a_page_holds_ten_unless_asked_and_a_hundred_at_most(reader: httpx.AsyncClient) -> None:
+async def test_a_page_holds_ten_unless_asked_and_a_hundred_at_most(reader: httpx2.AsyncClient) -> None:
     assert len((await search(reader, "weather"))["results"]) <= 10
     assert (await search(reader, "weather", pageSize=100_000))["results"]
 
 
 @pytest.mark.req("ARD-20")
-async def test_the_score_is_of_relevance_and_not_of_who_was_verified(reader: httpx.AsyncClient) -> None:
+async def test_the_score_is_of_relevance_and_not_of_who_was_verified(reader: httpx2.AsyncClient) -> None:
     found = (await search(reader, "weather"))["results"]
     plain = (
         await reader.post("/profile/v1/discover", json={"query": "weather", "limit": 50, "diversity": False})
@@ -220,7 +220,7 @@ async def test_the_score_is_of_relevance_and_not_of_who_was_verified(reader: htt
 
 
 @pytest.mark.req("ARD-27")
-async def test_registries_are_referrals_and_no_results(reader: httpx.AsyncClient) -> None:
+async def test_registries_are_referrals_and_no_results(reader: httpx2.AsyncClient) -> None:
     found = await search(reader, "weather registry of the east", federation="referrals")
     assert "East weather registry" not in names(found["results"])
     assert found["referrals"] == [
@@ -239,7 +239,7 @@ async def test_registries_are_referrals_and_no_results(reader: httpx.AsyncClient
 
 
 @pytest.mark.req("ARD-28", "ARD-29")
-async def test_explore_counts_over_the_whole_registry_without_a_question(reader: httpx.AsyncClient) -> None:
+async def test_explore_counts_over_the_whole_registry_without_a_question(reader: httpx2.AsyncClient) -> None:
     total = (await listed(reader, pageSize=100))["total"]
     facets = await explore(reader, {"field": "type"}, {"field": "metadata.region"})
     assert sum(values(facets["type"]).values()) == total
@@ -247,7 +247,7 @@ async def test_explore_counts_over_the_whole_registry_without_a_question(reader:
 
 
 @pytest.mark.req("ARD-26", "ARD-29")
-async def test_explore_counts_what_a_walk_over_the_search_finds(reader: httpx.AsyncClient) -> None:
+async def test_explore_counts_what_a_walk_over_the_search_finds(reader: httpx2.AsyncClient) -> None:
     found = (await search(reader, "weather", pageSize=100))["results"]
     facets = await explore(reader, {"field": "type"}, {"field": "tags"}, query={"text": "weather"})
     assert values(facets["type"]) == {
@@ -257,7 +257,7 @@ async def test_explore_counts_what_a_walk_over_the_search_finds(reader: httpx.As
 
 
 @pytest.mark.req("ARD-29")
-async def test_buckets_stand_by_count_and_what_is_cut_off_is_told(reader: httpx.AsyncClient) -> None:
+async def test_buckets_stand_by_count_and_what_is_cut_off_is_told(reader: httpx2.AsyncClient) -> None:
     asked = {"query": {"filter": {"tags": "weather"}}}
     whole = (await explore(reader, {"field": "tags"}, **asked))["tags"]
     assert whole["buckets"][0] == {"value": "weather", "count": 4}
@@ -269,7 +269,7 @@ async def test_buckets_stand_by_count_and_what_is_cut_off_is_told(reader: httpx.
 
 
 @pytest.mark.req("ARD-30")
-async def test_explore_takes_no_federation(reader: httpx.AsyncClient) -> None:
+async def test_explore_takes_no_federation(reader: httpx2.AsyncClient) -> None:
     body = {"resultType": {"facets": [{"field": "type"}]}, "federation": "auto"}
     answer = await reader.post("/ard/explore", json=body)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_ARGUMENT")
@@ -280,7 +280,7 @@ async def test_explore_takes_no_federation(reader: httpx.AsyncClient) -> None:
 
 @pytest.mark.req("ARD-31")
 async def test_the_list_comes_in_pages_without_scores_and_can_be_cached(
-    bench: Bench, reader: httpx.AsyncClient
+    bench: Bench, reader: httpx2.AsyncClient
 ) -> None:
     whole = await listed(reader, pageSize=100)
     assert len(whole["items"]) == whole["total"]
@@ -315,14 +315,14 @@ async def test_the_list_comes_in_pages_without_scores_and_can_be_cached(
         ("version >= '2'", ["Sun"]),
     ],
 )
-async def test_the_list_is_narrowed_by_clauses(reader: httpx.AsyncClient, written: str, expected: list[str]) -> None:
+async def test_the_list_is_narrowed_by_clauses(reader: httpx2.AsyncClient, written: str, expected: list[str]) -> None:
     found = await listed(reader, filter=written, orderBy="displayName")
     assert names(found["items"]) == expected
     assert found["total"] == len(expected)
 
 
 @pytest.mark.req("ARD-32")
-async def test_the_list_stands_in_the_order_that_is_asked_for(reader: httpx.AsyncClient) -> None:
+async def test_the_list_stands_in_the_order_that_is_asked_for(reader: httpx2.AsyncClient) -> None:
     narrowed = "publisher = 'north.example.com,south.example.com,east.example.com'"
     by_name = await listed(reader, filter=narrowed, orderBy="name DESC")
     assert names(by_name["items"]) == ["Tide", "Sun", "Storm", "Rain", "Ledger"]
@@ -368,7 +368,7 @@ FACET = {"field": "type"}
     ],
 )
 async def test_a_wrong_body_is_told_where_it_is_wrong(
-    reader: httpx.AsyncClient, path: str, body: dict[str, Any], place: str
+    reader: httpx2.AsyncClient, path: str, body: dict[str, Any], place: str
 ) -> None:
     answer = await reader.post(f"/ard/{path}", json=body)
     assert answer.status_code == 400
@@ -394,14 +394,14 @@ async def test_a_wrong_body_is_told_where_it_is_wrong(
         ({"page": "2"}, "'page'"),
     ],
 )
-async def test_a_wrong_parameter_is_told(reader: httpx.AsyncClient, parameters: dict[str, str], told: str) -> None:
+async def test_a_wrong_parameter_is_told(reader: httpx2.AsyncClient, parameters: dict[str, str], told: str) -> None:
     answer = await reader.get("/ard/agents", params=parameters)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_ARGUMENT")
     assert told in answer.json()["message"]
 
 
 @pytest.mark.req("ARD-34", "ARD-35")
-async def test_each_kind_of_refusal_has_its_code(bench: Bench, reader: httpx.AsyncClient) -> None:
+async def test_each_kind_of_refusal_has_its_code(bench: Bench, reader: httpx2.AsyncClient) -> None:
     nobody = bench.anonymous()
     writer = bench.as_("writer", "discover:write")
     refusals = [
@@ -429,7 +429,7 @@ async def test_each_kind_of_refusal_has_its_code(bench: Bench, reader: httpx.Asy
 
 
 @pytest.mark.req("ARD-38")
-async def test_the_three_probes_of_the_conformance_tool_pass(reader: httpx.AsyncClient) -> None:
+async def test_the_three_probes_of_the_conformance_tool_pass(reader: httpx2.AsyncClient) -> None:
     assert isinstance((await listed(reader))["items"], list)
     found = await search(reader, "weather forecast tools", filter={"type": [MCP]}, federation="none", pageSize=2)
     assert len(found["results"]) == 2
@@ -438,7 +438,7 @@ async def test_the_three_probes_of_the_conformance_tool_pass(reader: httpx.Async
 
 
 @pytest.mark.req("ARD-24", "ARD-31")
-async def test_what_is_withdrawn_or_hidden_is_in_no_answer(bench: Bench, reader: httpx.AsyncClient) -> None:
+async def test_what_is_withdrawn_or_hidden_is_in_no_answer(bench: Bench, reader: httpx2.AsyncClient) -> None:
     secret = profile("secret-weather", name="Secret", description="Weather for friends.", bindings=bound("mcp"))
     owner = bench.as_("owner", "discover:read", "discover:write")
     await owner.post("/api/v1/agents", json=secret, headers={"Waypost-Visibility": "private"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -43,14 +43,14 @@ AGENTS = (
 )
 
 
-async def filled(bench: Bench) -> httpx.AsyncClient:
+async def filled(bench: Bench) -> httpx2.AsyncClient:
     alice = bench.as_("alice")
     for document in AGENTS:
         assert (await alice.post("/api/v1/agents", json=document)).status_code == 201
     return alice
 
 
-async def discover(client: httpx.AsyncClient, query: str = "check an invoice", **request: Any) -> dict[str, Any]:
+async def discover(client: httpx2.AsyncClient, query: str = "check an invoice", **request: Any) -> dict[str, Any]:
     answer = await client.post("/profile/v1/discover", json={"query": query, **request})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -139,7 +139,7 @@ async def test_an_agent_far_behind_the_best_matches_is_found_when_only_it_fits(t
         fitting = profile(
             "fitting", description="Does many things, and an invoice now and then.", constraints={"region": "eu"}
         )
-        body = "\n".join(httpx.Response(200, json=line).text for line in [*lines, fitting])
+        body = "\n".join(httpx2.Response(200, json=line).text for line in [*lines, fitting])
         await alice.post("/api/v1/agents:batch", content=body.encode())
         found = await discover(alice, "invoice", constraints={"region": "eu"}, limit=1)
         assert ids(found) == {"fitting"}
@@ -153,7 +153,7 @@ async def test_many_that_fit_are_found_behind_many_better_matches_that_do_not(tm
         better = [profile(f"b-{number}", name=f"Invoice {number}", tags=["invoice"]) for number in range(200)]
         fitting = [profile(f"f-{number}", constraints={"region": "eu"}) for number in range(5001)]
         fitting[77]["description"] = "Does many things, and an invoice now and then."
-        body = "\n".join(httpx.Response(200, json=line).text for line in [*better, *fitting])
+        body = "\n".join(httpx2.Response(200, json=line).text for line in [*better, *fitting])
         assert "error" not in (await alice.post("/api/v1/agents:batch", content=body.encode())).text
         found = await discover(alice, "invoice", constraints={"region": "eu"}, limit=1)
         assert ids(found) == {"f-77"}

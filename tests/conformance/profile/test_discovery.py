@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -37,14 +37,14 @@ TRANSLATOR = profile(
 )
 
 
-async def filled(bench: Bench) -> httpx.AsyncClient:
+async def filled(bench: Bench) -> httpx2.AsyncClient:
     alice = bench.as_("alice")
     for document in (HR, TRANSLATOR):
         assert (await alice.post("/api/v1/agents", json=document)).status_code == 201
     return alice
 
 
-async def discover(client: httpx.AsyncClient, **request: Any) -> dict[str, Any]:
+async def discover(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]:
     answer = await client.post("/profile/v1/discover", json=request)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

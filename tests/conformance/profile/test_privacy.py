@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.certificates import Authority
@@ -24,7 +24,7 @@ RPC = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover"}
 
 def _ask(server: RunningServer) -> list[int]:
     """The same word through every door that takes a query, well and badly asked."""
-    with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
         answers = [
             http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "include_evidence": True}),
             http.post("/profile/v1/discover", json={"query": f"translate {SECRET}", "limit": "many"}),
@@ -51,7 +51,7 @@ def _traces(server: RunningServer) -> list[Path]:
 @pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["one process", "several"])
 def test_no_query_is_written_anywhere(workers: tuple[str, ...], tmp_path: Path) -> None:
     with running_server(*workers, data=tmp_path / "data") as server:
-        with httpx.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
+        with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as http:
             assert http.post("/api/v1/agents", json=profile("urn:agent:1")).status_code == 201
         statuses = _ask(server)
         assert all(status < 500 for status in statuses)
@@ -98,7 +98,7 @@ def test_a_query_cannot_be_read_on_its_way(tmp_path: Path) -> None:
     with running_server("--tls-cert", certificate, "--tls-key", key, data=tmp_path / "data") as server:
         with (
             _wire(server) as (port, heard),
-            httpx.Client(
+            httpx2.Client(
                 base_url=f"https://127.0.0.1:{port}", headers=server.headers, verify=trusted, timeout=60
             ) as http,
         ):

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.meaning import WITH_MODEL, settled, share_models
@@ -32,13 +32,13 @@ OTHERS = [
 ]
 
 
-async def put(client: httpx.AsyncClient, *documents: dict[str, Any]) -> None:
+async def put(client: httpx2.AsyncClient, *documents: dict[str, Any]) -> None:
     for document in documents:
         answer = await client.post("/api/v1/agents", json=document)
         assert answer.status_code == 201, answer.text
 
 
-async def discover(client: httpx.AsyncClient, query: str, **more: Any) -> dict[str, Any]:
+async def discover(client: httpx2.AsyncClient, query: str, **more: Any) -> dict[str, Any]:
     answer = await client.post("/profile/v1/discover", json={"query": query, "include_evidence": True, **more})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

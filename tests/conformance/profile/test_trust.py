@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -415,6 +415,6 @@ async def test_a_client_can_have_everything_checked_before_it_invokes(tmp_path: 
         await bind(bench)
         bound = (await reader.post("/api/v1/agents:verify", json=document)).json()
         forged = (await reader.post("/api/v1/agents:verify", json={**document, "name": "Another"})).json()
-        nothing: httpx.Response = await reader.get(f"/api/v1/agents/{SEGMENT}")
+        nothing: httpx2.Response = await reader.get(f"/api/v1/agents/{SEGMENT}")
     assert [answer["trust"]["level"] for answer in (unbound, bound, forged)] == ["self_asserted", "verified", "failed"]
     assert nothing.status_code == 404

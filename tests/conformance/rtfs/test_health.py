@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.outside import Outside, outside
@@ -42,7 +42,7 @@ def rpc(bench: Bench) -> Rpc:
     return Rpc(owner(bench))
 
 
-def owner(bench: Bench) -> httpx.AsyncClient:
+def owner(bench: Bench) -> httpx2.AsyncClient:
     """Whose token lasts for a day."""
     return bench.client(bench.token("alice", ttl_seconds=int(DAY)))
 

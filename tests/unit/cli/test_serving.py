@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 
-import httpx
+import httpx2
 
 from support.server import clean_environment, running_server, stop_server
 from support.shell import Shell
@@ -15,7 +15,7 @@ from support.shell import Shell
 def test_a_service_says_that_it_is_ready_and_stops_when_told() -> None:
     with running_server() as server:
         assert server.url.startswith("http://127.0.0.1:")
-        assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
+        assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
         token = server.data / "admin.token"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
         assert stop_server(server) == 0
@@ -38,7 +38,7 @@ def test_a_service_keeps_what_was_registered(shell: Shell) -> None:
 
 def test_a_demo_is_open_has_samples_and_tells_what_to_try() -> None:
     with running_server(command="demo") as server:
-        answer = httpx.get(f"{server.url}/api/v1/agents", timeout=60)
+        answer = httpx2.get(f"{server.url}/api/v1/agents", timeout=60)
         assert answer.status_code == 200
         assert len(answer.json()["agents"]) >= 20
         assert server.process.stdout is not None

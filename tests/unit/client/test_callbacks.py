@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from support.agp import ALICE, BOB, CAROL, key_of
@@ -44,11 +44,11 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[tuple[Desk, httpx.AsyncClient]]:
+async def desk() -> AsyncIterator[tuple[Desk, httpx2.AsyncClient]]:
     made = Desk()
     async with LiveAgent(BOB, key_of(BOB), contacts=(Known(),)) as agent:
-        transport = httpx.ASGITransport(agent.callbacks(made.take), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="https://bob.example.com") as client:
+        transport = httpx2.ASGITransport(agent.callbacks(made.take), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="https://bob.example.com") as client:
             yield made, client
 
 
@@ -60,7 +60,7 @@ def signed(document: dict[str, object], sender: str = ALICE, to: str = BOB, ago:
 
 
 async def test_what_is_signed_for_the_agent_is_handed_over_once_and_by_its_signer(
-    desk: tuple[Desk, httpx.AsyncClient],
+    desk: tuple[Desk, httpx2.AsyncClient],
 ) -> None:
     made, client = desk
     for _ in range(2):
@@ -74,7 +74,7 @@ async def test_what_is_signed_for_the_agent_is_handed_over_once_and_by_its_signe
     assert made.taken[0].document == NEWS
 
 
-async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tuple[Desk, httpx.AsyncClient]) -> None:
+async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
     made, client = desk
     changed = signed(NEWS) | {"content": json.dumps(NEWS | {"content": "all is done"}).encode()}
     for post in (signed(NEWS, to=CAROL), signed(NEWS, ago=4000), changed, {"content": b"{}"}):
@@ -85,7 +85,7 @@ async def test_what_is_for_another_old_changed_or_not_signed_is_refused(desk: tu
     assert made.taken == []
 
 
-async def test_what_could_not_be_taken_is_taken_when_it_is_posted_again(desk: tuple[Desk, httpx.AsyncClient]) -> None:
+async def test_what_could_not_be_taken_is_taken_when_it_is_posted_again(desk: tuple[Desk, httpx2.AsyncClient]) -> None:
     made, client = desk
     made.is_closed = True
     assert (await client.post("/news", **signed(NEWS))).status_code == 500  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from waypost import errors
@@ -57,14 +57,14 @@ def test_a_line_of_a_batch_carries_its_error() -> None:
 
 
 def test_a_connection_that_was_refused_has_done_nothing() -> None:
-    error = error_from_transport(httpx.ConnectError("refused"), "http://x")
+    error = error_from_transport(httpx2.ConnectError("refused"), "http://x")
     assert isinstance(error, errors.Unavailable)
     assert not may_have_been_applied(error)
     assert "http://x" in error.message
 
 
 def test_a_connection_that_broke_may_have_done_something() -> None:
-    assert may_have_been_applied(error_from_transport(httpx.ReadError("reset"), "http://x"))
-    late = error_from_transport(httpx.ReadTimeout("late"), "http://x")
+    assert may_have_been_applied(error_from_transport(httpx2.ReadError("reset"), "http://x"))
+    late = error_from_transport(httpx2.ReadTimeout("late"), "http://x")
     assert isinstance(late, errors.Timeout)
     assert may_have_been_applied(late)

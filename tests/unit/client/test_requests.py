@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from waypost import Agent, Client, Failure, Receipt, Retry, SyncClient, errors, limits
@@ -20,38 +20,38 @@ QUICK = Retry(base_seconds=0.0)
 class Script:
     """Answers one request after the other from a list, and remembers what was asked. The last answer stays."""
 
-    def __init__(self, *answers: httpx.Response | errors.WaypostError | httpx.TransportError) -> None:
+    def __init__(self, *answers: httpx2.Response | errors.WaypostError | httpx2.TransportError) -> None:
         self.answers = list(answers)
-        self.requests: list[httpx.Request] = []
+        self.requests: list[httpx2.Request] = []
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, httpx.TransportError):
+        if isinstance(answer, httpx2.TransportError):
             raise answer
         if isinstance(answer, errors.WaypostError):
             problem = problem_json(answer, instance="/x", correlation_id="c")
-            return httpx.Response(problem["status"], json=problem | {"retry_after": 0})  # no test waits
-        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+            return httpx2.Response(problem["status"], json=problem | {"retry_after": 0})  # no test waits
+        return httpx2.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
     def client(self, **given: Any) -> Client:
-        return Client("http://127.0.0.1:1", retry=QUICK, transport=httpx.MockTransport(self), **given)
+        return Client("http://127.0.0.1:1", retry=QUICK, transport=httpx2.MockTransport(self), **given)
 
     @property
-    def last(self) -> httpx.Request:
+    def last(self) -> httpx2.Request:
         return self.requests[-1]
 
 
-def ok(value: Any, **headers: str) -> httpx.Response:
-    return httpx.Response(200, json=value, headers={name.replace("_", "-"): text for name, text in headers.items()})
+def ok(value: Any, **headers: str) -> httpx2.Response:
+    return httpx2.Response(200, json=value, headers={name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def lines(*values: Any) -> httpx.Response:
-    return httpx.Response(200, content=b"".join(json.dumps(value).encode() + b"\n" for value in values))
+def lines(*values: Any) -> httpx2.Response:
+    return httpx2.Response(200, content=b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
 
-def stream(*frames: str) -> httpx.Response:
-    return httpx.Response(200, content="".join(frames).encode())
+def stream(*frames: str) -> httpx2.Response:
+    return httpx2.Response(200, content="".join(frames).encode())
 
 
 def frame(kind: str, cursor: str, agent: str = "a") -> str:
@@ -150,7 +150,7 @@ async def test_a_missing_file_is_an_error_with_its_name(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_got_lost_is_asked_for_again_with_the_same_key() -> None:
-    script = Script(httpx.ReadError("reset"), errors.Unavailable("busy"), ok(RECEIPT))
+    script = Script(httpx2.ReadError("reset"), errors.Unavailable("busy"), ok(RECEIPT))
     async with script.client() as client:
         assert (await client.register(b"{}")).outcome == "created"
     keys = {request.headers["idempotency-key"] for request in script.requests}
@@ -161,11 +161,11 @@ async def test_an_answer_that_got_lost_is_asked_for_again_with_the_same_key() ->
 async def test_many_documents_go_in_batches_and_come_back_in_order() -> None:
     count = limits.CLIENT_BATCH_LINES + 2
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         documents = [json.loads(line) for line in request.content.splitlines()]
         return lines(*({"id": item["id"], "outcome": "created", "etag": "e"} for item in documents))
 
-    async with Client("http://127.0.0.1:1", transport=httpx.MockTransport(answer)) as client:
+    async with Client("http://127.0.0.1:1", transport=httpx2.MockTransport(answer)) as client:
         results = [result async for result in client.register_many({"id": str(n)} for n in range(count))]
     assert [result.id for result in results if isinstance(result, Receipt)] == [str(n) for n in range(count)]
 
@@ -185,7 +185,7 @@ async def test_a_line_that_was_refused_does_not_stop_the_others() -> None:
 
 
 async def test_a_dead_service_is_unavailable_after_a_bounded_number_of_attempts() -> None:
-    script = Script(httpx.ConnectError("refused"))
+    script = Script(httpx2.ConnectError("refused"))
     async with script.client() as client:
         with pytest.raises(errors.Unavailable, match="no connection"):
             await client.stats()
@@ -201,7 +201,7 @@ async def test_a_refusal_is_final() -> None:
 
 
 async def test_a_withdrawal_whose_answer_got_lost_is_not_repeated() -> None:
-    script = Script(httpx.ReadError("reset"), httpx.Response(204))
+    script = Script(httpx2.ReadError("reset"), httpx2.Response(204))
     async with script.client() as client:
         with pytest.raises(errors.Unavailable):
             await client.withdraw("a")
@@ -209,7 +209,7 @@ async def test_a_withdrawal_whose_answer_got_lost_is_not_repeated() -> None:
 
 
 async def test_a_withdrawal_may_be_guarded() -> None:
-    script = Script(httpx.Response(204))
+    script = Script(httpx2.Response(204))
     async with script.client() as client:
         await client.withdraw("a", if_match="e1")
     assert (script.last.method, script.last.headers["if-match"]) == ("DELETE", '"e1"')
@@ -221,7 +221,7 @@ async def test_a_withdrawal_may_be_guarded() -> None:
 async def test_a_document_keeps_its_bytes_and_tells_its_losses() -> None:
     content = b'{ "name": "A" }'
     losses = '[{"path":"$.tags","reason":"no place"}]'
-    answer = httpx.Response(200, content=content, headers={"etag": '"e1"', "waypost-losses": losses})
+    answer = httpx2.Response(200, content=content, headers={"etag": '"e1"', "waypost-losses": losses})
     async with Script(answer).client() as client:
         document = await client.document("a", "a2a")
     assert (document.content, document.body, document.etag) == (content, {"name": "A"}, "e1")
@@ -275,7 +275,7 @@ async def test_an_export_is_read_line_by_line() -> None:
 
 
 async def test_what_is_not_a_waypost_is_told_apart() -> None:
-    async with Script(httpx.Response(200, content=b"<html>")).client() as client:
+    async with Script(httpx2.Response(200, content=b"<html>")).client() as client:
         with pytest.raises(errors.WaypostError, match="not JSON"):
             await client.stats()
 
@@ -316,7 +316,7 @@ async def test_a_cursor_that_is_too_old_ends_the_watch() -> None:
 
 
 async def test_a_watch_that_never_stood_fails_at_once() -> None:
-    script = Script(httpx.ConnectError("refused"))
+    script = Script(httpx2.ConnectError("refused"))
     async with script.client() as client:
         with pytest.raises(errors.Unavailable):
             _ = [change async for change in client.watch("0")]
@@ -335,17 +335,17 @@ async def test_a_watch_without_a_cursor_does_not_skip_silently() -> None:
 
 
 def test_the_sync_client_does_the_same_without_await() -> None:
-    script = Script(httpx.ReadError("reset"), ok(RECEIPT))
-    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx.MockTransport(script)) as client:
+    script = Script(httpx2.ReadError("reset"), ok(RECEIPT))
+    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx2.MockTransport(script)) as client:
         assert client.register(b"{}").outcome == "created"
     assert len(script.requests) == 2
 
 
 def test_the_sync_client_lists_and_watches_with_plain_loops() -> None:
     script = Script(ok({"agents": [{"id": "1", "name": "A"}]}))
-    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx.MockTransport(script)) as client:
+    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx2.MockTransport(script)) as client:
         assert [agent.id for agent in client.list()] == ["1"]
     script = Script(stream(frame("registered", "c1")), stream(frame("expired", "c2")))
-    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx.MockTransport(script)) as client:
+    with SyncClient("http://127.0.0.1:1", retry=QUICK, transport=httpx2.MockTransport(script)) as client:
         changes = client.watch("0")
         assert [next(changes).type, next(changes).type] == ["registered", "expired"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -20,7 +20,7 @@ ELSEWHERE = [{"protocol": "https", "endpoint": "https://elsewhere.example/invoke
 
 def client(bench: Bench, subject: str | None = None) -> Client:
     token = bench.admin_token if subject is None else bench.token(subject)
-    transport = httpx.ASGITransport(bench.application.service)
+    transport = httpx2.ASGITransport(bench.application.service)
     return Client(bench.application.base_url, token, transport=transport)
 
 

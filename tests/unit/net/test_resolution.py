@@ -155,7 +155,7 @@ def test_what_asks_nobody_loads_nothing_for_it() -> None:
         "import sys, waypost.app\n"
         "from waypost.net.outbound import OutboundClient, OutboundOptions\n"
         "OutboundClient(OutboundOptions(resolver='127.0.0.1:53'))\n"
-        "assert not {'dns', 'httpcore', 'certifi'} & set(sys.modules), sorted(sys.modules)\n"
+        "assert not {'dns', 'httpcore2', 'certifi'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     for options in ({"resolver": "nobody"}, {"ca_file": Path("/nowhere.pem")}):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dns.rcode
-import httpx
+import httpx2
 import pytest
 
 from support.authority import Authority
@@ -55,13 +55,13 @@ def make_domains(bench: Bench, resolver: str, **how: Any) -> DomainClaims:
     return DomainClaims(bench.registry, DomainProofLookup(asked, fetcher, port=port), options, chance=lambda: 0.5)
 
 
-async def claim(client: httpx.AsyncClient, domain: str, method: str = "dns") -> dict[str, Any]:
+async def claim(client: httpx2.AsyncClient, domain: str, method: str = "dns") -> dict[str, Any]:
     answered = await client.post("/api/v1/domains", json={"domain": domain, "method": method})
     assert answered.status_code == 201, answered.text
     return dict(answered.json())
 
 
-async def prove(client: httpx.AsyncClient, names: DnsServer, domain: str) -> None:
+async def prove(client: httpx2.AsyncClient, names: DnsServer, domain: str) -> None:
     made = await claim(client, domain)
     names.set(made["place"], "TXT", [f'"{made["line"]}"'])
     answered = await client.post(f"/api/v1/domains/{domain}:check")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -41,7 +41,7 @@ def agent(agent_id: str, endpoint: str) -> dict[str, Any]:
     return profile(agent_id, name=agent_id, bindings=[{"protocol": "http", "endpoint": endpoint}])
 
 
-async def register(client: httpx.AsyncClient, *documents: dict[str, Any], **headers: str) -> None:
+async def register(client: httpx2.AsyncClient, *documents: dict[str, Any], **headers: str) -> None:
     for document in documents:
         answered = await client.post("/api/v1/agents", json=document, headers=headers)
         assert answered.status_code in (200, 201), answered.text
@@ -58,7 +58,7 @@ def events(bench: Bench, agent_id: str) -> list[str]:
     return [event.type for event in bench.registry.changes._recent if event.id == agent_id]
 
 
-async def health(client: httpx.AsyncClient, agent_id: str) -> dict[str, Any]:
+async def health(client: httpx2.AsyncClient, agent_id: str) -> dict[str, Any]:
     return dict((await client.get(f"/api/v1/agents/{agent_id}:health")).json())
 
 

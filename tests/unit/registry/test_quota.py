@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from support.service import profile, service
 from waypost import limits
@@ -31,7 +31,7 @@ async def test_many_at_once_do_not_slip_past(tmp_path: Path) -> None:
         alice = bench.as_("alice")
         answers = await asyncio.gather(*(alice.post("/api/v1/agents", json=profile(f"a{n}")) for n in range(40)))
         assert sorted(answer.status_code for answer in answers) == [201] * 10 + [429] * 30
-        lines = "\n".join(httpx.Response(200, json=profile(f"b{n}")).text for n in range(20)).encode()
+        lines = "\n".join(httpx2.Response(200, json=profile(f"b{n}")).text for n in range(20)).encode()
         bob = await bench.as_("bob").post("/api/v1/agents:batch", content=lines)
         assert (bob.text.count('"created"'), bob.text.count("rate_limited")) == (10, 10)
 
@@ -46,7 +46,7 @@ async def test_an_agent_whose_lease_ran_out_makes_room(tmp_path: Path) -> None:
 
 
 async def test_the_default_is_a_thousand_and_zero_is_no_limit(tmp_path: Path) -> None:
-    lines = "\n".join(httpx.Response(200, json=profile(f"a{n}")).text for n in range(limits.AGENTS_PER_OWNER + 1))
+    lines = "\n".join(httpx2.Response(200, json=profile(f"a{n}")).text for n in range(limits.AGENTS_PER_OWNER + 1))
     for settings, created in (({}, limits.AGENTS_PER_OWNER), ({"agents_per_owner": 0}, limits.AGENTS_PER_OWNER + 1)):
         async with service(tmp_path / str(created), **settings) as bench:
             answer = await bench.as_("alice").post("/api/v1/agents:batch", content=lines.encode())

@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -20,7 +20,7 @@ AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"
 
 
-async def _entries(client: httpx.AsyncClient, **asked: Any) -> list[dict[str, Any]]:
+async def _entries(client: httpx2.AsyncClient, **asked: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     after = 0
     while True:
@@ -31,7 +31,7 @@ async def _entries(client: httpx.AsyncClient, **asked: Any) -> list[dict[str, An
         after = page["next_after"]
 
 
-async def _checkpoint(client: httpx.AsyncClient) -> Checkpoint:
+async def _checkpoint(client: httpx2.AsyncClient) -> Checkpoint:
     told = (await client.get("/api/v1/audit/checkpoint", headers={"Accept": "application/json"})).json()
     return verify_checkpoint(told["note"], parse_verifier_key(told["key"]))
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.announce import announce, announcement, key
@@ -118,7 +118,7 @@ def paths(bench: Bench) -> list[str]:
     return sorted({path for path in named if "{" not in path})
 
 
-async def answers(bench: Bench, client: httpx.AsyncClient) -> dict[str, str]:
+async def answers(bench: Bench, client: httpx2.AsyncClient) -> dict[str, str]:
     """Whatever this caller is answered, with its headers."""
     found = {path: await client.get(path) for path in paths(bench)}
     for host in (f"{word}.example" for word in HIDDEN.values()):

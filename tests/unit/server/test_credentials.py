@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.certificates import Authority, tls, today, with_certificate
@@ -141,7 +141,7 @@ async def test_a_token_in_the_address_is_no_credential(tmp_path: Path) -> None:
 
 def test_a_running_service_writes_no_token_to_its_log_or_its_folder(tmp_path: Path) -> None:
     with running_server("--log-level", "debug", data=tmp_path / "data") as server:
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx2.Client(base_url=server.url, timeout=60) as client:
             minted = client.post(
                 "/api/v1/tokens", json={"sub": "alice", "scopes": ["discover:write"]}, headers=server.headers
             ).json()["token"]

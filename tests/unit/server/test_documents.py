@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -37,7 +37,7 @@ ALICE: dict[str, Any] = {
 }
 
 
-async def at(client: httpx.AsyncClient, path: str, host: str) -> httpx.Response:
+async def at(client: httpx2.AsyncClient, path: str, host: str) -> httpx2.Response:
     return await client.get(path, headers={"Host": host})
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -43,7 +43,7 @@ async def both_issuers(folder: Path) -> AsyncIterator[tuple[Bench, Outside, Toke
         yield bench, canary, TokenIssuer(NOW, "waypost", keys={"EdDSA": key}, kids={"EdDSA": SERVICE_KEY_ID})
 
 
-async def send(client: httpx.AsyncClient, token: str, method: str = "GET") -> httpx.Response:
+async def send(client: httpx2.AsyncClient, token: str, method: str = "GET") -> httpx2.Response:
     headers = {"Authorization": f"Bearer {token}"}
     if method == "POST":
         return await client.post("/api/v1/agents", json=profile("forged"), headers=headers)
@@ -185,8 +185,8 @@ async def test_who_is_not_the_owner_changes_nothing(tmp_path: Path) -> None:
 
 async def test_an_address_that_fails_again_and_again_is_refused_before_anything_is_verified(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
-        from_afar = httpx.ASGITransport(bench.application.service, client=("203.0.113.9", 4000))
-        async with httpx.AsyncClient(transport=from_afar, base_url=bench.application.base_url) as client:
+        from_afar = httpx2.ASGITransport(bench.application.service, client=("203.0.113.9", 4000))
+        async with httpx2.AsyncClient(transport=from_afar, base_url=bench.application.base_url) as client:
             good = bench.token("alice")
             assert (await send(client, good)).status_code == 200
             answers = [(await send(client, f"a.b.{number}")).status_code for number in range(605)]

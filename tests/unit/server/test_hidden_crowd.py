@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from support.meaning import WITH_MODEL, settled, share_models
 from support.service import Bench, profile, service
@@ -68,13 +68,13 @@ def questions() -> list[dict[str, Any]]:
 
 
 async def fill(bench: Bench, documents: list[dict[str, Any]], visibility: str) -> None:
-    body = "\n".join(httpx.Response(200, json=document).text for document in documents).encode()
+    body = "\n".join(httpx2.Response(200, json=document).text for document in documents).encode()
     headers = {"Waypost-Visibility": visibility}
     answer = await bench.as_("alice").post("/api/v1/agents:batch", content=body, headers=headers)
     assert "error" not in answer.text
 
 
-async def answers(client: httpx.AsyncClient) -> list[str]:
+async def answers(client: httpx2.AsyncClient) -> list[str]:
     headers = {"X-Request-Id": "r"}
     told = [(await client.post("/profile/v1/discover", json=each, headers=headers)).text for each in questions()]
     for path in ("/api/v1/facets", "/api/v1/facets?tag=transaltion", "/api/v1/agents?tag=invioce"):

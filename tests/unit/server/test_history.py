@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -18,7 +18,7 @@ ONE = "urn:agent:one"
 PATH = f"{AGENTS}/urn%3Aagent%3Aone"
 
 
-async def _write(client: httpx.AsyncClient, text: str, visibility: str = "public", **members: Any) -> str:
+async def _write(client: httpx2.AsyncClient, text: str, visibility: str = "public", **members: Any) -> str:
     answer = await client.post(
         AGENTS, json=profile(ONE, description=text, **members), headers={"Waypost-Visibility": visibility}
     )
@@ -26,7 +26,7 @@ async def _write(client: httpx.AsyncClient, text: str, visibility: str = "public
     return str(answer.json()["etag"])
 
 
-async def _versions(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def _versions(client: httpx2.AsyncClient) -> list[dict[str, Any]]:
     answer = await client.get(f"{PATH}:history")
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "private, no-cache"

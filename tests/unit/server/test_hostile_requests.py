@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -29,7 +29,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
-async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx.Response:
+async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx2.Response:
     """A path exactly as written: a client would tidy it up first."""
     target, _, query = path.partition(b"?")
 
@@ -39,7 +39,7 @@ async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx.Response:
 
     given = [(b"Authorization", f"Bearer {bench.admin_token}".encode())]
     given += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(as_written), base_url="http://x") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(as_written), base_url="http://x") as client:
         return await client.get("/", headers=given)
 
 

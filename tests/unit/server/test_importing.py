@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.dns_server import DnsServer, dns_server
@@ -45,7 +45,7 @@ async def bench(tmp_path: Path, names: DnsServer) -> AsyncIterator[Bench]:
         yield made
 
 
-async def fetch(client: httpx.AsyncClient, url: str, **members: Any) -> httpx.Response:
+async def fetch(client: httpx2.AsyncClient, url: str, **members: Any) -> httpx2.Response:
     return await client.post(FETCH, json={"url": url, **members})
 
 

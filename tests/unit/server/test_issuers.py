@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -43,7 +43,7 @@ async def fetched(folder: Path, document: Any) -> AsyncIterator[tuple[Bench, Out
 
 
 async def status(bench: Bench, token: str) -> int:
-    client: httpx.AsyncClient = bench.client(token)
+    client: httpx2.AsyncClient = bench.client(token)
     return (await client.get("/api/v1/agents")).status_code
 
 

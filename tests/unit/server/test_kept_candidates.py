@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from support.service import profile, service
 
 
-async def found(client: httpx.AsyncClient, text: str, **members: Any) -> list[dict[str, Any]]:
+async def found(client: httpx2.AsyncClient, text: str, **members: Any) -> list[dict[str, Any]]:
     """The candidates, without how well they fit."""
     answer = (await client.post("/profile/v1/discover", json={"query": text, **members})).json()
     return [{name: value for name, value in each.items() if name != "score"} for each in answer["candidates"]]

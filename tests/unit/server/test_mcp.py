@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -29,7 +29,7 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 
 
 @pytest.fixture
-def caller(bench: Bench) -> httpx.AsyncClient:
+def caller(bench: Bench) -> httpx2.AsyncClient:
     return bench.as_("caller", "discover:read", "discover:write")
 
 
@@ -37,14 +37,14 @@ def message(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-async def ask(caller: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+async def ask(caller: httpx2.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
     answer = await caller.post("/mcp", json=message(method, **params))
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()["result"]
     return result
 
 
-async def ask_modern(caller: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+async def ask_modern(caller: httpx2.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
     said = message(method, _meta=META, **params)
     answer = await caller.post("/mcp", json=said, headers=routing_headers(said))
     assert answer.status_code == 200, answer.text
@@ -53,7 +53,7 @@ async def ask_modern(caller: httpx.AsyncClient, method: str, **params: Any) -> d
     return result
 
 
-async def call(caller: httpx.AsyncClient, tool: str, **arguments: Any) -> tuple[bool, Any]:
+async def call(caller: httpx2.AsyncClient, tool: str, **arguments: Any) -> tuple[bool, Any]:
     result = await ask(caller, "tools/call", name=tool, arguments=arguments)
     assert result["content"][0]["type"] == "text"
     return result["isError"], result["structuredContent"]
@@ -63,7 +63,7 @@ async def call(caller: httpx.AsyncClient, tool: str, **arguments: Any) -> tuple[
 
 
 @pytest.mark.parametrize("offered", HANDSHAKE)
-async def test_a_handshake_takes_the_revision_that_is_offered(caller: httpx.AsyncClient, offered: str) -> None:
+async def test_a_handshake_takes_the_revision_that_is_offered(caller: httpx2.AsyncClient, offered: str) -> None:
     result = await ask(
         caller, "initialize", protocolVersion=offered, capabilities={}, clientInfo={"name": "t", "version": "1"}
     )
@@ -72,22 +72,22 @@ async def test_a_handshake_takes_the_revision_that_is_offered(caller: httpx.Asyn
     assert "tools" in result["capabilities"]
 
 
-async def test_an_unknown_revision_is_answered_with_the_newest_of_the_era(caller: httpx.AsyncClient) -> None:
+async def test_an_unknown_revision_is_answered_with_the_newest_of_the_era(caller: httpx2.AsyncClient) -> None:
     assert (await ask(caller, "initialize", protocolVersion="1999-01-01"))["protocolVersion"] == HANDSHAKE[-1]
 
 
-async def test_who_begins_without_a_handshake_is_told_what_is_spoken(caller: httpx.AsyncClient) -> None:
+async def test_who_begins_without_a_handshake_is_told_what_is_spoken(caller: httpx2.AsyncClient) -> None:
     found = await ask_modern(caller, "server/discover")
     assert set(found["supportedVersions"]) == {*MODERN, *HANDSHAKE}
     assert found["cacheScope"] == "public"
 
 
-async def test_a_notification_is_taken_and_not_answered(caller: httpx.AsyncClient) -> None:
+async def test_a_notification_is_taken_and_not_answered(caller: httpx2.AsyncClient) -> None:
     answer = await caller.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert (answer.status_code, answer.content) == (202, b"")
 
 
-async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx.AsyncClient) -> None:
+async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx2.AsyncClient) -> None:
     old, new = await ask(caller, "tools/list"), await ask_modern(caller, "tools/list")
     assert [tool["name"] for tool in old["tools"]] == ["find_agents", "get_agent", "register_agent"]
     assert new["tools"] == old["tools"]
@@ -102,7 +102,7 @@ async def test_the_tools_are_the_three_of_the_surface_in_both_eras(caller: httpx
 # --- The tools ------------------------------------------------------------------------------------
 
 
-async def test_finding_over_mcp_is_the_discovery_response(caller: httpx.AsyncClient) -> None:
+async def test_finding_over_mcp_is_the_discovery_response(caller: httpx2.AsyncClient) -> None:
     failed, found = await call(caller, "find_agents", query="weather forecast", include_evidence=True)
     plain = (
         await caller.post("/profile/v1/discover", json={"query": "weather forecast", "include_evidence": True})
@@ -113,14 +113,14 @@ async def test_finding_over_mcp_is_the_discovery_response(caller: httpx.AsyncCli
     assert modern["structuredContent"]["candidates"][0]["id"] == "rain"
 
 
-async def test_an_agent_is_read_in_any_dialect(caller: httpx.AsyncClient) -> None:
+async def test_an_agent_is_read_in_any_dialect(caller: httpx2.AsyncClient) -> None:
     assert (await call(caller, "get_agent", id="rain"))[1]["id"] == "rain"
     failed, card = await call(caller, "get_agent", id="rain", **{"as": "a2a"})
     assert not failed
     assert card == (await caller.get("/api/v1/agents/rain?as=a2a")).json()
 
 
-async def test_an_agent_is_registered_from_a_document_or_its_text(caller: httpx.AsyncClient) -> None:
+async def test_an_agent_is_registered_from_a_document_or_its_text(caller: httpx2.AsyncClient) -> None:
     failed, receipt = await call(caller, "register_agent", document=profile("by-mcp"))
     assert (failed, receipt["outcome"], receipt["dialect"]) == (False, "created", "profile")
     text = '{"name": "com.example/x", "description": "d", "version": "1.0.0", "remotes": [{"type": "sse", "url": "https://x.example.com"}]}'
@@ -145,7 +145,7 @@ async def test_an_agent_is_registered_from_a_document_or_its_text(caller: httpx.
     ],
 )
 async def test_an_error_of_a_tool_is_a_result_that_says_what_to_do(
-    caller: httpx.AsyncClient, tool: str, arguments: dict[str, Any], path: str | None
+    caller: httpx2.AsyncClient, tool: str, arguments: dict[str, Any], path: str | None
 ) -> None:
     failed, told = await call(caller, tool, **arguments)
     assert failed
@@ -176,7 +176,7 @@ async def test_without_a_token_nothing_is_answered(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-async def test_there_is_no_stream_and_no_session_to_end(caller: httpx.AsyncClient, method: str) -> None:
+async def test_there_is_no_stream_and_no_session_to_end(caller: httpx2.AsyncClient, method: str) -> None:
     answer = await caller.request(method, "/mcp")
     assert answer.status_code == 405
     assert "POST" in answer.headers["allow"]
@@ -191,17 +191,17 @@ async def test_there_is_no_stream_and_no_session_to_end(caller: httpx.AsyncClien
         (b'{"id":1,"method":"ping"}', -32600),
     ],
 )
-async def test_what_is_no_message_is_told(caller: httpx.AsyncClient, body: bytes, number: int) -> None:
+async def test_what_is_no_message_is_told(caller: httpx2.AsyncClient, body: bytes, number: int) -> None:
     answer = await caller.post("/mcp", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, number)
 
 
-async def test_other_media_types_are_not_read(caller: httpx.AsyncClient) -> None:
+async def test_other_media_types_are_not_read(caller: httpx2.AsyncClient) -> None:
     answer = await caller.post("/mcp", content=b"{}", headers={"Content-Type": "text/plain"})
     assert answer.status_code == 415
 
 
-async def test_an_unknown_method_or_tool_is_told_with_those_that_are_there(caller: httpx.AsyncClient) -> None:
+async def test_an_unknown_method_or_tool_is_told_with_those_that_are_there(caller: httpx2.AsyncClient) -> None:
     answer = await caller.post("/mcp", json=message("resources/list"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (200, -32601)
     said = message("resources/list", _meta=META)
@@ -228,7 +228,7 @@ async def test_an_unknown_method_or_tool_is_told_with_those_that_are_there(calle
     ],
 )
 async def test_a_message_of_today_agrees_with_its_headers(
-    caller: httpx.AsyncClient, changed: dict[str, str], meta: dict[str, Any], number: int
+    caller: httpx2.AsyncClient, changed: dict[str, str], meta: dict[str, Any], number: int
 ) -> None:
     said = message("tools/call", _meta=meta, name="find_agents", arguments={"query": "weather"})
     answer = await caller.post("/mcp", json=said, headers={**routing_headers(said), **changed})
@@ -237,6 +237,6 @@ async def test_a_message_of_today_agrees_with_its_headers(
         assert answer.json()["error"]["data"]["supported"] == [*MODERN, *HANDSHAKE]
 
 
-async def test_a_header_of_an_unspoken_revision_is_refused(caller: httpx.AsyncClient) -> None:
+async def test_a_header_of_an_unspoken_revision_is_refused(caller: httpx2.AsyncClient) -> None:
     answer = await caller.post("/mcp", json=message("ping"), headers={"MCP-Protocol-Version": "2030-01-01"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32022)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -235,7 +235,7 @@ async def test_figures_tell_by_visibility_what_the_caller_sees(tmp_path: Path) -
             headers = {"Waypost-Visibility": visibility}
             await bench.as_(owner).post("/api/v1/agents", json=profile(f"agent-{number}"), headers=headers)
 
-        async def seen(client: httpx.AsyncClient) -> dict[str, int]:
+        async def seen(client: httpx2.AsyncClient) -> dict[str, int]:
             figures = (await client.get("/api/v1/stats")).json()
             assert sum(figures["by_visibility"].values()) == figures["agents"]
             told: dict[str, int] = figures["by_visibility"]

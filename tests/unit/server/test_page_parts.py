@@ -10,7 +10,7 @@ import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.outside import Outside, outside
@@ -203,7 +203,7 @@ async def test_however_many_changes_came_the_newest_of_each_agent_are_shown_in_t
 # --- Registering ----------------------------------------------------------------------------------
 
 
-async def writer(bench: Bench) -> tuple[httpx.AsyncClient, str]:
+async def writer(bench: Bench) -> tuple[httpx2.AsyncClient, str]:
     client = bench.anonymous()
     await client.post("/sign-in", data={"token": bench.token("alice")})
     return client, (await client.get("/register")).text.split('name="form" value="', 1)[1].split('"', 1)[0]

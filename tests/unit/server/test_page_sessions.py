@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -16,7 +16,7 @@ from waypost.net.clock import ManualClock
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-def visitor(bench: Bench) -> httpx.AsyncClient:
+def visitor(bench: Bench) -> httpx2.AsyncClient:
     """A browser: it keeps cookies."""
     return bench.anonymous()
 
@@ -25,7 +25,7 @@ def new_link(bench: Bench, clock: ManualClock | None = None) -> str:
     return str(sign_in_link(bench.application.settings, "", clock=clock or bench.clock))
 
 
-async def signed_in(bench: Bench, token: str | None = None) -> httpx.AsyncClient:
+async def signed_in(bench: Bench, token: str | None = None) -> httpx2.AsyncClient:
     client = visitor(bench)
     answer = await client.post("/sign-in", data={"token": token or bench.admin_token})
     assert answer.status_code == 303
@@ -36,7 +36,7 @@ def form_token(page: str) -> str:
     return page.split('name="form" value="', 1)[1].split('"', 1)[0]
 
 
-async def form_of(client: httpx.AsyncClient) -> str:
+async def form_of(client: httpx2.AsyncClient) -> str:
     return form_token((await client.get("/register")).text)
 
 

@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -40,7 +40,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def read(response: httpx.Response) -> Reader:
+def read(response: httpx2.Response) -> Reader:
     reader = Reader()
     reader.feed(response.text)
     return reader
@@ -65,7 +65,7 @@ async def register(bench: Bench, text: str) -> int:
     return (await bench.admin().post("/api/v1/agents", json=document)).status_code
 
 
-async def shown_pages(bench: Bench) -> list[httpx.Response]:
+async def shown_pages(bench: Bench) -> list[httpx2.Response]:
     """Every page that shows the agent: catalogue, search, its sheet in every dialect, its landing page."""
     reader = bench.anonymous()
     await bench.admin().post("/api/v1/agents/urn:x:broken:host", json={"domain": "broken.example.com"})
@@ -110,7 +110,7 @@ async def test_a_problem_that_names_a_text_is_json_and_nothing_else(tmp_path: Pa
             assert answer.json()["status"] == answer.status_code
 
 
-async def pages(bench: Bench) -> list[httpx.Response]:
+async def pages(bench: Bench) -> list[httpx2.Response]:
     admin = bench.admin()
     return [
         await admin.get("/"),

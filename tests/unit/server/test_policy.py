@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -43,7 +43,7 @@ class Callers:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.alice = bench.as_("alice")
-        self.by_name: dict[str, httpx.AsyncClient] = {
+        self.by_name: dict[str, httpx2.AsyncClient] = {
             "owner": self.alice,
             "bob": bench.as_("bob"),
             "reader": bench.as_("carol", "discover:read"),
@@ -57,7 +57,7 @@ class Callers:
         found = [*self.bench.application.service.router.routes, *MOUNTED_ROUTES]
         return [route for route in found if "agents/{id}" in route.path and route.operation != "register"]
 
-    async def ask(self, caller: str, route: Route, agent_id: str) -> httpx.Response:
+    async def ask(self, caller: str, route: Route, agent_id: str) -> httpx2.Response:
         path = route.path.replace("{id}", quote(agent_id, safe=""))
         return await self.by_name[caller].request(
             route.method, path, json=BODIES.get(route.operation), headers={"X-Request-Id": "r"}
@@ -79,7 +79,7 @@ async def callers(folder: Path) -> AsyncIterator[Callers]:
         yield made
 
 
-def comparable(answer: httpx.Response) -> tuple[int, dict[str, str], str]:
+def comparable(answer: httpx2.Response) -> tuple[int, dict[str, str], str]:
     text = answer.text.replace(UNKNOWN, HIDDEN)
     for safe in ("", "/", "/:", "/%:@!$&'()*+,;=~"):
         text = text.replace(quote(UNKNOWN, safe=safe), quote(HIDDEN, safe=safe))
@@ -164,7 +164,7 @@ async def test_json_rpc_tells_nothing_of_a_hidden_card(tmp_path: Path) -> None:
         assert '"total":1' in await rpc(made.alice, "discover", agent_id="hidden-card")
 
 
-async def rpc(client: httpx.AsyncClient, method: str, **params: Any) -> str:
+async def rpc(client: httpx2.AsyncClient, method: str, **params: Any) -> str:
     call = {"jsonrpc": "2.0", "id": 1, "method": f"rtfs.registry.{method}", "params": params}
     return (await client.post("/rtfs", json=call)).text
 

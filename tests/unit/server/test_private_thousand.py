@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import pytest_asyncio
 from bench.twins import TAGS, WORDS, twins
@@ -70,7 +70,7 @@ ARD_QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-async def everything(client: httpx.AsyncClient) -> dict[str, Any]:
+async def everything(client: httpx2.AsyncClient) -> dict[str, Any]:
     """Every answer, with its headers, but for what is new each time."""
     found: dict[str, Any] = {}
     for path in (*PATHS, *PACED_PATHS):
@@ -95,11 +95,11 @@ async def everything(client: httpx.AsyncClient) -> dict[str, Any]:
 _MOMENT = re.compile(r'"(generated_at|request_id|query_id|took_ms|elapsed_ms|latency_ms|timestamp)":("[^"]*"|[\d.]+)')
 
 
-def comparable(answer: httpx.Response) -> tuple[int, list[tuple[str, str]], str]:
+def comparable(answer: httpx2.Response) -> tuple[int, list[tuple[str, str]], str]:
     return answer.status_code, sorted(answer.headers.items()), _MOMENT.sub(r'"\1":"…"', answer.text)
 
 
-async def walk(client: httpx.AsyncClient) -> list[str]:
+async def walk(client: httpx2.AsyncClient) -> list[str]:
     """The pages of a list, cursors and all."""
     pages, cursor = [], None
     while True:
@@ -165,7 +165,7 @@ async def test_no_byte_of_four_hundred_more_answers_does(pair: Pair) -> None:
 # agents at all: every function of the service is called as often as without them. A preferred tag is left out: one that
 # is there is looked up among the visible agents, which costs microseconds and is part of that measurement.
 
-Ask = Callable[[httpx.AsyncClient], Awaitable[object]]
+Ask = Callable[[httpx2.AsyncClient], Awaitable[object]]
 SOURCE = str(Path(waypost.__file__).parent)
 
 
@@ -187,7 +187,7 @@ def never_asked() -> Iterator[tuple[Ask, Ask]]:
         )
 
 
-async def steps(client: httpx.AsyncClient, ask: Ask) -> Counter[str]:
+async def steps(client: httpx2.AsyncClient, ask: Ask) -> Counter[str]:
     """How often each function of the service was called."""
     calls: Counter[str] = Counter()
     task = asyncio.current_task()  # what the services do besides is not counted

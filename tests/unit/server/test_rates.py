@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -20,10 +20,10 @@ ALICE = Principal(subject="alice")
 FAR = "203.0.113.7"
 
 
-def far(bench: Bench, token: str | None = None, address: str = FAR, **headers: str) -> httpx.AsyncClient:
+def far(bench: Bench, token: str | None = None, address: str = FAR, **headers: str) -> httpx2.AsyncClient:
     given = dict(headers) if token is None else {"Authorization": f"Bearer {token}", **headers}
-    transport = httpx.ASGITransport(bench.application.service, client=(address, 4000))
-    return httpx.AsyncClient(transport=transport, base_url=bench.application.base_url, headers=given)
+    transport = httpx2.ASGITransport(bench.application.service, client=(address, 4000))
+    return httpx2.AsyncClient(transport=transport, base_url=bench.application.base_url, headers=given)
 
 
 def test_a_bucket_empties_and_fills_again_at_an_even_pace() -> None:
@@ -130,14 +130,14 @@ async def test_writes_are_counted_by_subject_and_admins_are_not(tmp_path: Path) 
 
 
 async def test_an_owner_may_import_all_agents_at_once(tmp_path: Path) -> None:
-    lines = "\n".join(httpx.Response(200, json=profile(f"a{n}")).text for n in range(limits.AGENTS_PER_OWNER))
+    lines = "\n".join(httpx2.Response(200, json=profile(f"a{n}")).text for n in range(limits.AGENTS_PER_OWNER))
     async with service(tmp_path) as bench, far(bench, bench.token("alice")) as alice:
         answer = await alice.post("/api/v1/agents:batch", content=lines.encode())
         assert answer.text.count('"created"') == limits.AGENTS_PER_OWNER
 
 
 async def test_lines_beyond_the_rate_are_refused_one_by_one(tmp_path: Path) -> None:
-    lines = "\n".join(httpx.Response(200, json=profile(f"a{n}")).text for n in range(600))
+    lines = "\n".join(httpx2.Response(200, json=profile(f"a{n}")).text for n in range(600))
     async with service(tmp_path, rate_limit_writes=4) as bench, far(bench, bench.token("alice")) as alice:
         answers = (await alice.post("/api/v1/agents:batch", content=lines.encode())).text.splitlines()
         assert len(answers) == 600

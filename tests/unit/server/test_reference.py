@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import NOW, service
@@ -11,12 +11,12 @@ from waypost.server.http.conditional_requests import format_http_date
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def client(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
     async with service(tmp_path) as bench:
         yield bench.admin()
 
 
-async def test_schemas_the_description_and_its_page_are_dated_and_sent_once(client: httpx.AsyncClient) -> None:
+async def test_schemas_the_description_and_its_page_are_dated_and_sent_once(client: httpx2.AsyncClient) -> None:
     for path in ("/schemas/profile.json", "/openapi.json", "/docs"):
         first = await client.get(path)
         assert first.headers["last-modified"] == format_http_date(NOW).decode()

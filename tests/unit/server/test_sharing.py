@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.faces import house
@@ -20,7 +20,7 @@ PRIVATE = {"Waypost-Visibility": "private"}
 SECRET = profile("secret", name="Secret falcon", tags=["hush"], description="Knows falcons.")
 
 
-async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
+async def seen(client: httpx2.AsyncClient) -> dict[str, Any]:
     """What a caller knows of the agent through each way of asking."""
     found = await client.post("/profile/v1/discover", json={"query": "falcon", "facets": ["tag"]})
     rtfs = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"discovery_tags": ["hush"]}}
@@ -38,7 +38,7 @@ async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
     }
 
 
-async def share(bench: Bench, caller: str = "alice", **asked: Any) -> httpx.Response:
+async def share(bench: Bench, caller: str = "alice", **asked: Any) -> httpx2.Response:
     return await bench.as_(caller).post("/api/v1/agents/secret:share", json=asked)
 
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.service import Bench, profile, service
@@ -43,7 +43,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def answers(client: httpx.AsyncClient) -> list[tuple[str, int, str, str | None, str | None]]:
+async def answers(client: httpx2.AsyncClient) -> list[tuple[str, int, str, str | None, str | None]]:
     seen = []
     for path in PATHS:
         answer = await client.get(path, headers={"X-Request-Id": "r"})
@@ -74,7 +74,7 @@ async def test_a_hidden_agent_changes_no_answer(tmp_path: Path, visibility: str,
         secret |= {"constraints": {"region": "eu", "max_latency_ms": 1}}
         await with_hidden.as_("alice").post("/api/v1/agents", json=secret, headers={"Waypost-Visibility": visibility})
 
-        def client(bench: Bench) -> httpx.AsyncClient:
+        def client(bench: Bench) -> httpx2.AsyncClient:
             return bench.as_(outsider) if outsider else bench.anonymous()
 
         expected, found = await answers(client(without)), await answers(client(with_hidden))
@@ -90,7 +90,7 @@ async def test_owner_reader_and_admin_see_what_they_may(tmp_path: Path) -> None:
         for name in ("public", "internal", "private"):
             await alice.post("/api/v1/agents", json=profile(name), headers={"Waypost-Visibility": name})
 
-        async def seen(client: httpx.AsyncClient) -> list[str]:
+        async def seen(client: httpx2.AsyncClient) -> list[str]:
             return [agent["id"] for agent in (await client.get("/api/v1/agents")).json()["agents"]]
 
         assert await seen(alice) == ["internal", "private", "public"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from support.ports import free_port
@@ -18,7 +18,7 @@ async def test_a_registry_that_does_not_answer_is_told_once_to_whoever_listens(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    transport = HttpTransport(httpx.AsyncClient(base_url=url), ManualClock(time.time()))
+    transport = HttpTransport(httpx2.AsyncClient(base_url=url), ManualClock(time.time()))
     await transport.open()
     with caplog.at_level(logging.DEBUG, "waypost.transports"):
         await transport.subscribe(lambda sighting: None)

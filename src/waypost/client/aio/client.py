@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import msgspec
 
 from waypost import limits
@@ -247,8 +247,8 @@ class Client(TrustMethods, MessagingMethods, ZoneMethods):
         cert: Path | None = None,
         cert_key: Path | None = None,
         retry: Retry | None = None,
-        signer: httpx.Auth | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        signer: httpx2.Auth | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """With a `signer` (`waypost.client.agent_signer`) an agent signs its requests instead of showing a token."""
         flags = {"server": base_url, "token": token, "timeout": timeout, "data": data}

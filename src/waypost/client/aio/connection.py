@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 
 from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
 from waypost.client.pause import async_pause
@@ -23,29 +23,29 @@ class Connection:
         self,
         address: Address,
         retry: Retry,
-        transport: httpx.AsyncBaseTransport | None = None,
-        signer: httpx.Auth | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        signer: httpx2.Auth | None = None,
     ) -> None:
         self.base_url = address.base_url
         self.retry = retry
         headers = {"User-Agent": "waypost", "Accept": "application/json"}
         if address.token and signer is None:
             headers["Authorization"] = f"Bearer {address.token}"
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             base_url=address.base_url,
             headers=headers,
             timeout=address.timeout,
             transport=transport,
             auth=signer,
             verify=tls_context(address),
-            trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
+            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
         )
         self._timeout = address.timeout
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def send(self, call: ApiRequest) -> httpx.Response:
+    async def send(self, call: ApiRequest) -> httpx2.Response:
         """The whole answer of a call that succeeded."""
         attempt = 1
         while True:
@@ -55,16 +55,16 @@ class Connection:
                 await self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    async def exchange(self, call: ApiRequest) -> httpx.Response:
+    async def exchange(self, call: ApiRequest) -> httpx2.Response:
         """The whole answer, a refusal too: for who passes on what others say."""
         request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
         try:
             return await self._http.send(request)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
 
     @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[tuple[httpx.Headers, AsyncIterator[bytes]]]:
+    async def stream(self, call: ApiRequest) -> AsyncIterator[tuple[httpx2.Headers, AsyncIterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = await self._open_again(call)
         try:
@@ -83,7 +83,7 @@ class Connection:
         if rest := lines.rest():
             yield rest
 
-    async def _open_again(self, call: ApiRequest) -> httpx.Response:
+    async def _open_again(self, call: ApiRequest) -> httpx2.Response:
         attempt = 1
         while True:
             try:
@@ -98,19 +98,19 @@ class Connection:
             raise error
         await async_pause(delay)
 
-    async def _answer(self, call: ApiRequest) -> httpx.Response:
+    async def _answer(self, call: ApiRequest) -> httpx2.Response:
         response = await self._open(call)
         try:
             await response.aread()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
         finally:
             await response.aclose()
         return response
 
-    async def _open(self, call: ApiRequest) -> httpx.Response:
+    async def _open(self, call: ApiRequest) -> httpx2.Response:
         """The answer with its body unread, or the error that it tells of."""
-        timeout = httpx.Timeout(self._timeout, read=call.read_seconds or self._timeout)
+        timeout = httpx2.Timeout(self._timeout, read=call.read_seconds or self._timeout)
         request = self._http.build_request(
             call.method, call.path, params=call.params, headers=call.headers, content=call.content, timeout=timeout
         )
@@ -119,13 +119,13 @@ class Connection:
             if response.is_success:
                 return response
             body = await response.aread()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
         raise error_from_response(response.status_code, response.headers, body)
 
-    async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.aiter_bytes():
                 yield chunk
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error

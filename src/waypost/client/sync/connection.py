@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 
 from waypost.client.http import LineDecoder, Retry, error_from_response, error_from_transport, tls_context
 from waypost.client.pause import pause
@@ -24,29 +24,29 @@ class Connection:
         self,
         address: Address,
         retry: Retry,
-        transport: httpx.BaseTransport | None = None,
-        signer: httpx.Auth | None = None,
+        transport: httpx2.BaseTransport | None = None,
+        signer: httpx2.Auth | None = None,
     ) -> None:
         self.base_url = address.base_url
         self.retry = retry
         headers = {"User-Agent": "waypost", "Accept": "application/json"}
         if address.token and signer is None:
             headers["Authorization"] = f"Bearer {address.token}"
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=address.base_url,
             headers=headers,
             timeout=address.timeout,
             transport=transport,
             auth=signer,
             verify=tls_context(address),
-            trust_env=not is_loopback(httpx.URL(address.base_url).host),  # a proxy never stands before loopback
+            trust_env=not is_loopback(httpx2.URL(address.base_url).host),  # a proxy never stands before loopback
         )
         self._timeout = address.timeout
 
     def close(self) -> None:
         self._http.close()
 
-    def send(self, call: ApiRequest) -> httpx.Response:
+    def send(self, call: ApiRequest) -> httpx2.Response:
         """The whole answer of a call that succeeded."""
         attempt = 1
         while True:
@@ -56,16 +56,16 @@ class Connection:
                 self._pause_or_give_up(error, call, attempt)
             attempt += 1
 
-    def exchange(self, call: ApiRequest) -> httpx.Response:
+    def exchange(self, call: ApiRequest) -> httpx2.Response:
         """The whole answer, a refusal too: for who passes on what others say."""
         request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
         try:
             return self._http.send(request)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
 
     @contextmanager
-    def stream(self, call: ApiRequest) -> Iterator[tuple[httpx.Headers, Iterator[bytes]]]:
+    def stream(self, call: ApiRequest) -> Iterator[tuple[httpx2.Headers, Iterator[bytes]]]:
         """The headers of an answer, and its body as it arrives. Only its opening is tried again."""
         response = self._open_again(call)
         try:
@@ -84,7 +84,7 @@ class Connection:
         if rest := lines.rest():
             yield rest
 
-    def _open_again(self, call: ApiRequest) -> httpx.Response:
+    def _open_again(self, call: ApiRequest) -> httpx2.Response:
         attempt = 1
         while True:
             try:
@@ -99,19 +99,19 @@ class Connection:
             raise error
         pause(delay)
 
-    def _answer(self, call: ApiRequest) -> httpx.Response:
+    def _answer(self, call: ApiRequest) -> httpx2.Response:
         response = self._open(call)
         try:
             response.read()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
         finally:
             response.close()
         return response
 
-    def _open(self, call: ApiRequest) -> httpx.Response:
+    def _open(self, call: ApiRequest) -> httpx2.Response:
         """The answer with its body unread, or the error that it tells of."""
-        timeout = httpx.Timeout(self._timeout, read=call.read_seconds or self._timeout)
+        timeout = httpx2.Timeout(self._timeout, read=call.read_seconds or self._timeout)
         request = self._http.build_request(
             call.method, call.path, params=call.params, headers=call.headers, content=call.content, timeout=timeout
         )
@@ -120,12 +120,12 @@ class Connection:
             if response.is_success:
                 return response
             body = response.read()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error
         raise error_from_response(response.status_code, response.headers, body)
 
-    def _chunks(self, response: httpx.Response) -> Iterator[bytes]:
+    def _chunks(self, response: httpx2.Response) -> Iterator[bytes]:
         try:
             yield from response.iter_bytes()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise error_from_transport(error, self.base_url) from error

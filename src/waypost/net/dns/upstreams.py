@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import dns.exception
 import dns.rcode
 import dns.resolver
-import httpcore
+import httpcore2
 import msgspec
 
 from waypost import limits
@@ -247,8 +247,8 @@ class HttpsUpstream:
         self._tls = tls
 
     @cached_property
-    def _pool(self) -> httpcore.AsyncConnectionPool:
-        return httpcore.AsyncConnectionPool(
+    def _pool(self) -> httpcore2.AsyncConnectionPool:
+        return httpcore2.AsyncConnectionPool(
             ssl_context=self._tls,
             http2=_HTTP_2,
             max_connections=_HTTP_CONNECTIONS,
@@ -261,9 +261,9 @@ class HttpsUpstream:
                 message = parse_message(
                     await self._post(question.wire(0))
                 )  # an id would only spoil caches (RFC 8484 §4.1)
-        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             raise (_unauthenticated if _is_tls_error(error) else _unreachable)(self.server) from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError, TimeoutError):
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError, TimeoutError):
             raise dns_failure(f"The resolver {self.server} gives no answer.", "timed_out", "Does it run?") from None
         if not message.answers(question):
             raise dns_failure("The resolver answered another question.", "malformed")
@@ -274,7 +274,7 @@ class HttpsUpstream:
 
     async def _post(self, query: bytes) -> bytes:
         server = self.server
-        url = httpcore.URL(scheme=b"https", host=server.host.encode(), port=server.port, target=server.path.encode())
+        url = httpcore2.URL(scheme=b"https", host=server.host.encode(), port=server.port, target=server.path.encode())
         headers = [
             (b"Host", f"{server.host}:{server.port}".encode()),
             (b"Content-Type", _MEDIA_TYPE),

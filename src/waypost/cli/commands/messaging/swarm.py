@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
-import httpx
+import httpx2
 import msgspec
 
 from waypost.cli.commands.messaging.signer_options import signer_options
@@ -37,7 +37,7 @@ def swarm_group() -> None:
 @with_session
 def join(
     session: Session,
-    signer: httpx.Auth | None,
+    signer: httpx2.Auth | None,
     agent: str,
     task: str,
     role: str,
@@ -60,7 +60,7 @@ def join(
 @click.argument("agent")
 @signer_options
 @with_session
-def leave(session: Session, signer: httpx.Auth | None, swarm: str, agent: str) -> None:
+def leave(session: Session, signer: httpx2.Auth | None, swarm: str, agent: str) -> None:
     """Take AGENT out of a SWARM."""
     with session.client(signer) as client:
         _show(session.printer(), client.leave_swarm(swarm, agent))
@@ -69,7 +69,7 @@ def leave(session: Session, signer: httpx.Auth | None, swarm: str, agent: str) -
 @swarm_group.command("list", epilog=example("waypost swarm list"))
 @signer_options
 @with_session
-def list_swarms(session: Session, signer: httpx.Auth | None) -> None:
+def list_swarms(session: Session, signer: httpx2.Auth | None) -> None:
     """List the swarms that you brought agents into."""
     printer = session.printer()
     with session.client(signer) as client:
@@ -85,7 +85,7 @@ def list_swarms(session: Session, signer: httpx.Auth | None) -> None:
 @click.argument("swarm")
 @signer_options
 @with_session
-def members(session: Session, signer: httpx.Auth | None, swarm: str) -> None:
+def members(session: Session, signer: httpx2.Auth | None, swarm: str) -> None:
     """Show the members of a SWARM."""
     with session.client(signer) as client:
         _show(session.printer(), client.swarm_members(swarm))
@@ -99,7 +99,7 @@ def members(session: Session, signer: httpx.Auth | None, swarm: str) -> None:
 @signer_options
 @with_session
 def broadcast(
-    session: Session, signer: httpx.Auth | None, swarm: str, agent: str, content: str, content_type: str
+    session: Session, signer: httpx2.Auth | None, swarm: str, agent: str, content: str, content_type: str
 ) -> None:
     """Tell all members of a SWARM, as the member AGENT."""
     with session.client(signer) as client:
@@ -111,7 +111,7 @@ def broadcast(
 @click.option("--after", type=int, default=0, help="The number of the last one that you know.")
 @signer_options
 @with_session
-def messages(session: Session, signer: httpx.Auth | None, swarm: str, after: int) -> None:
+def messages(session: Session, signer: httpx2.Auth | None, swarm: str, after: int) -> None:
     """Show what was told in a SWARM."""
     with session.client(signer) as client:
         _show_messages(session.printer(), client.swarm_messages(swarm, after))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
+import httpx2
 import msgspec
 from rich.text import Text
 
@@ -52,7 +52,7 @@ def task() -> None:
 @with_session
 def send(
     session: Session,
-    signer: httpx.Auth | None,
+    signer: httpx2.Auth | None,
     hosted: str | None,
     words: tuple[str, ...],
     agent: str | None,
@@ -91,7 +91,7 @@ def send(
 @click.argument("id")
 @signer_options
 @with_session
-def status(session: Session, signer: httpx.Auth | None, id: str) -> None:  # noqa: A002
+def status(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # noqa: A002
     """Show how a task goes, and its result."""
     with session.client(signer) as client:
         _show(session.printer(), client.task_status(id))
@@ -101,7 +101,7 @@ def status(session: Session, signer: httpx.Auth | None, id: str) -> None:  # noq
 @click.argument("id")
 @signer_options
 @with_session
-def cancel(session: Session, signer: httpx.Auth | None, id: str) -> None:  # noqa: A002
+def cancel(session: Session, signer: httpx2.Auth | None, id: str) -> None:  # noqa: A002
     """Cancel a task that is not done."""
     with session.client(signer) as client:
         _show(session.printer(), client.cancel_task(id))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-import httpx
+import httpx2
 import msgspec
 
 from waypost import limits
 from waypost.cli.session import Session
+from waypost.client.http import tls_context
 from waypost.client.identity import TrustFile
 from waypost.client.registry_transport import http_address, make_registry_transport, pointer_fetcher, pointer_url
 from waypost.errors import FetchFailed
@@ -151,6 +152,8 @@ def _address(session: Session, url: str) -> RegistryAddress:
 
 def _answers(address: ConnectionSettings) -> bool:
     try:
-        return httpx.get(f"{address.base_url}/healthz", timeout=_PROBE_SECONDS, trust_env=False).is_success
-    except httpx.HTTPError:
+        return httpx2.get(
+            f"{address.base_url}/healthz", timeout=_PROBE_SECONDS, trust_env=False, verify=tls_context(address)
+        ).is_success
+    except httpx2.HTTPError:
         return False
