@@ -31,7 +31,7 @@ STATUSES = ("done", "planned", "departed")
 # The order of the README, and where each specification is spoken. The counts come from the data.
 SPOKEN = {
     "profile": "`/profile/v1/…`, dialect `profile`",
-    "agentframework": "`/.well-known/agentframework/v1/…`, cards, `waypost.Discovery`, dialect `af`",
+    "agentframework": "`/.well-known/agentframework/v1/…`, `Discovery`, dialect `af`",
     "rtfs": "`/rtfs`, dialect `rtfs`",
     "announce": "`/agents`, dialect `announce`",
     "adp": "`/.well-known/agent.json`, dialect `adp`",
@@ -86,7 +86,7 @@ def render_matrix(specifications: list[Specification]) -> str:
         departed += [row for row in spec.requirements if row.status == "departed"]
     if departed:
         names = ", ".join(row.id for row in departed)
-        lines += ["", f"Departed from, with the reasons in [docs/not-supported.md](docs/not-supported.md): {names}."]
+        lines += ["", f"Departures (`docs/not-supported.md` gives the reasons): {names}."]
     return "\n".join(lines)
 
 

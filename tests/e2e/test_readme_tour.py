@@ -56,7 +56,7 @@ def statements(script: str) -> list[str]:
 
 def test_the_tour_of_the_readme_works_as_it_is_written(demo: RunningServer, tmp_path: Path) -> None:
     (tour,) = fenced_blocks(README, "sh tour")
-    assert len(tour.splitlines()) <= 10
+    assert len(statements(tour)) <= 10
     _, found, _, registered, card, listed, discovered, rpc, _ = run(tour, demo, tmp_path)
     assert found.strip()
     assert "com.example/greeter" in registered
@@ -66,6 +66,16 @@ def test_the_tour_of_the_readme_works_as_it_is_written(demo: RunningServer, tmp_
     assert candidate["id"] == "com.example/greeter"
     assert candidate["score_components"]
     assert json.loads(rpc)["result"]["agents"][0]["agent_id"] == "com.example/greeter"
+
+
+def test_the_python_of_the_readme_runs_when_pasted_into_a_file(demo: RunningServer, tmp_path: Path) -> None:
+    (code,) = fenced_blocks(README, "python")
+    program = tmp_path / "program.py"
+    program.write_text(code.replace(ADDRESS, demo.url))
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, env=demo.environment(), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "greeter" in done.stdout
 
 
 def test_the_commands_of_the_tutorial_work_in_their_order(demo: RunningServer, tmp_path: Path) -> None:
