@@ -31,7 +31,7 @@ STATUSES = ("done", "planned", "departed")
 # The order of the README, and where each specification is spoken. The counts come from the data.
 SPOKEN = {
     "profile": "`/profile/v1/…`, dialect `profile`",
-    "agentframework": "`/.well-known/agentframework/v1/…`, `Discovery`, dialect `af`",
+    "agentframework": "`/.well-known/agentframework/v1/…`, dialect `af`",
     "rtfs": "`/rtfs`, dialect `rtfs`",
     "announce": "`/agents`, dialect `announce`",
     "adp": "`/.well-known/agent.json`, dialect `adp`",
