@@ -265,10 +265,6 @@ FORWARD_ANSWER_SECONDS: Final = 60  # how long the writing process may take for 
 
 FORWARD_PART_BYTES: Final = 64 * KIB  # of an answer that wait for a slow client
 
-OUTGOING_BYTES: Final = 64 * KIB  # of an answer that are gathered before they are sent, in one call to the system
-
-DEPARTURE_SECONDS: Final = 0.0005  # for which an answer waits at most for others that leave with it
-
 REQUEST_ID_CHARS: Final = 128
 
 IDEMPOTENCY_KEY_CHARS: Final = 255
@@ -291,7 +287,7 @@ COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 # --- Caches (entries) ----------------------------------------------------------------------------
 RECORD_CACHE: Final = 4096
 
-CANDIDATE_CACHE: Final = 32_768  # some 700 bytes each, held in halves: one may be young
+NAME_SKELETON_CACHE: Final = 32_768  # some 200 bytes each
 
 RENDERING_CACHE_BYTES: Final = 32 * MIB
 

@@ -29,7 +29,7 @@ from waypost import limits
 from waypost.errors import Conflict, IdempotencyConflict, StoreUnavailable
 from waypost.model.events import read_leaf
 from waypost.model.record import AgentRecord, record_bytes
-from waypost.model.registration import CatalogEntry, Registration, summarize_registration
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.verdict import Verdict
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import (
@@ -524,19 +524,6 @@ async def test_documents_are_left_out_when_they_are_not_asked_for(store: Store) 
     assert await store.fetch(["agent-1"], sources=False) == {"agent-1": bare(whole["agent-1"])}
 
 
-async def test_what_is_told_in_short_is_what_whole_registrations_say(store: Store) -> None:
-    await asyncio.gather(*(store.execute(put(make_registration(f"agent-{n}"))) for n in range(100)))
-    whole = await everything(store)
-    entries = [entry async for page in store.entries() for entry in page]
-    nobody = entry_of(make_registration("nobody"))
-    assert await store.briefs([*entries, nobody]) == {
-        key: summarize_registration(value) for key, value in whole.items()
-    }
-    assert await store.briefs(entries[:1]) == {entries[0].id: summarize_registration(whole[entries[0].id])}
-    assert await store.briefs([]) == {}
-    assert (await store.briefs(entries[:1]))[entries[0].id].record.extra == whole[entries[0].id].record.extra != {}
-
-
 async def documents_of(store: Store, entries: Sequence[CatalogEntry]) -> list[tuple[str, bytes] | None]:
     return [await store.document(entry, "profile") for entry in entries]
 
@@ -556,16 +543,11 @@ async def test_a_document_is_that_of_its_agent_however_old_the_entry_is(store: S
     untold = [msgspec.structs.replace(entry, number=0) for entry in old]
     for entries in (old, swapped, lost, untold):
         assert await documents_of(store, entries) == [("old first", b"old first"), ("old second", b"old second")]
-        assert {key: brief.etag for key, brief in (await store.briefs(entries)).items()} == {
-            "first": "old first",
-            "second": "old second",
-        }
     await store.execute(put(said("first", b"new")))
     await store.execute(withdraw("second"))
     await store.execute(put(said("third", b"third")))
     for entries in (old, swapped, lost, untold):
         assert await documents_of(store, entries) == [("new", b"new"), None]
-        assert {key: brief.etag for key, brief in (await store.briefs(entries)).items()} == {"first": "new"}
     assert await store.document(old[0], "a2a") is None
 
 

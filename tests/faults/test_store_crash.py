@@ -16,7 +16,6 @@ from support.crashing_writer import AGENTS, WRITERS, agent_id, command_for
 from support.stored import Listener, everything, held_for
 from waypost.model.events import read_leaf
 from waypost.model.record import record_bytes
-from waypost.model.registration import summarize_registration
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import AuditQuery
 from waypost.stores.sqlite.store import SqliteStore
@@ -101,9 +100,6 @@ async def _check(data: Path, history: History) -> None:
     entries = [entry async for page in store.entries() for entry in page]
     assert {entry.id: msgspec.structs.replace(entry, number=0) for entry in entries} == {
         agent: entry_of(registration) for agent, registration in found.items()
-    }
-    assert await store.briefs(entries) == {
-        agent: summarize_registration(registration) for agent, registration in found.items()
     }
     await _check_log(store, found, history)
     assert dict(await store.notes("step:")) == {f"step:{agent}": str(step).encode() for agent, step in steps.items()}

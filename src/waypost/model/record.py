@@ -67,58 +67,6 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.status or "active"
 
 
-class BindingSummary(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A binding without what only its publisher knows of."""
-
-    protocol: str
-    endpoint: str
-    media_types: tuple[str, ...] = ()
-    interaction_model: str | None = None
-    priority: int | None = None
-
-
-class RecordSummary(msgspec.Struct, frozen=True, gc=False):
-    """What a record says in short. A whole one, as it is kept, can be read as one of these: the rest is passed over."""
-
-    id: str
-    name: str
-    description: str
-    bindings: tuple[BindingSummary, ...] = ()
-    tags: tuple[str, ...] = ()
-    status: str | None = None
-    updated_at: str | None = None
-    version: str | None = None
-    further: msgspec.Raw = msgspec.field(
-        default=msgspec.Raw(), name="extra"
-    )  # seldom looked at: it stays as it is written
-
-    @property
-    def effective_status(self) -> str:
-        return self.status or "active"
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        return msgspec.json.decode(self.further, type=dict[str, Any]) if self.further else {}
-
-
-def summarize_record(record: AgentRecord) -> RecordSummary:
-    bindings = tuple(
-        BindingSummary(each.protocol, each.endpoint, each.media_types, each.interaction_model, each.priority)
-        for each in record.bindings
-    )
-    return RecordSummary(
-        record.id,
-        record.name,
-        record.description,
-        bindings,
-        record.tags,
-        record.status,
-        record.updated_at,
-        record.version,
-        msgspec.Raw(msgspec.json.encode(record.extra)) if record.extra else msgspec.Raw(),
-    )
-
-
 def protocols_of(record: AgentRecord) -> tuple[str, ...]:
     """The protocols an agent is found by: each binding's own, and its family (`a2a` for `a2a+jsonrpc`)."""
     own = [fold(binding.protocol) for binding in record.bindings]

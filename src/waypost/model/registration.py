@@ -10,7 +10,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
-from waypost.model.record import AgentRecord, RecordSummary, summarize_record
+from waypost.model.record import AgentRecord
 from waypost.model.verdict import TrustState, Verdict
 
 LeaseState = Literal["none", "live", "expired", "withdrawn"]
@@ -129,17 +129,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             if source.dialect == dialect:
                 return source
         return None
-
-
-class RegistrationSummary(msgspec.Struct, frozen=True, gc=False):
-    """As much of a registration as an answer with many agents shows of each. The entry tells the rest."""
-
-    record: RecordSummary
-    etag: str
-
-
-def summarize_registration(registration: Registration) -> RegistrationSummary:
-    return RegistrationSummary(summarize_record(registration.record), registration.etag)
 
 
 def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:

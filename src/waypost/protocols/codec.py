@@ -25,7 +25,7 @@ from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.names import fold_tag
-from waypost.model.record import RECORD_FIELDS, AgentRecord, Binding, RecordSummary, need_text, record_to_json
+from waypost.model.record import RECORD_FIELDS, AgentRecord, Binding, need_text, record_to_json
 from waypost.protocols.record_reader import read_record
 
 CARRY = "org.waypost.record"
@@ -245,7 +245,7 @@ def attach_residue(record: AgentRecord, dialect: str, residue: JsonObject) -> Ag
     return msgspec.structs.replace(record, extra={**record.extra, residue_name(dialect): residue})
 
 
-def residue_of(record: AgentRecord | RecordSummary, dialect: str, place: str = "") -> JsonObject:
+def residue_of(record: AgentRecord, dialect: str, place: str = "") -> JsonObject:
     """The dialect's residue, or an empty object. A residue that is no object was not put there by a codec: left alone.
 
     Left alone as well is an empty `place`, the member that the remainder goes into: nobody could tell afterwards that it was

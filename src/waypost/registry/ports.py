@@ -12,7 +12,7 @@ from waypost.errors import WaypostError
 from waypost.model.events import Event, EventType
 from waypost.model.history import RecordVersion
 from waypost.model.query import Query, Ranking
-from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.trust.audit.merkle import Span
 
 FetchPurpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "descriptor", "index", "task"]
@@ -281,10 +281,6 @@ class Store(Protocol):
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
         """The registrations of these canonical ids; missing ones are left out. `sources=False` leaves their documents out:
         each source is there, with an empty document."""
-        ...
-
-    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
-        """The agents of these entries as they are now, in short: the short way for answers that show many agents."""
         ...
 
     async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:

@@ -15,7 +15,7 @@ from waypost.model.names import looks_like_slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import FACETS, FacetSummary, Suggestions
 from waypost.model.record import LISTED
-from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary, SourceDocument, verdicts_of
+from waypost.model.registration import CatalogEntry, Registration, SourceDocument, verdicts_of
 from waypost.model.verdict import UNCHECKED, trust_summary
 from waypost.registry.catalog.catalog import NO_ENTRY, Catalog, Position, position_of
 from waypost.registry.change_log import ChangeLog, WatchItem
@@ -80,15 +80,6 @@ class RegistryReader:
             return None
         found = await self.store.document(entry, dialect)
         return found[1] if found is not None and found[0] == entry.etag else None
-
-    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
-        """What stands in the store of these, in short, where it is what their entries are of."""
-        found = await self.store.briefs(entries)
-        return {
-            entry.id: brief
-            for entry in entries
-            if (brief := found.get(entry.id)) is not None and brief.etag == entry.etag
-        }
 
     async def registrations(self, ids: Sequence[str], *, sources: bool = True) -> list[Registration]:
         """Registrations in the order of `ids`; those that are gone are left out. Without their sources they are cheaper to

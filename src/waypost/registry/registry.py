@@ -24,7 +24,7 @@ from waypost.cache import LruCache
 from waypost.errors import IdempotencyConflict, InvalidParameter, Unavailable, WaypostError
 from waypost.model.events import Event
 from waypost.model.principal import PUBLIC, Principal, audience
-from waypost.model.query import DiscoverResult, Query, Ranking
+from waypost.model.query import DiscoverResult, Query
 from waypost.model.registration import CatalogEntry
 from waypost.protocols.codec import DecodeContext, Decoded
 from waypost.protocols.dialects import decode_document
@@ -490,10 +490,6 @@ class Registry(PendingChanges):
 
     async def find(self, query: Query, principal: Principal) -> DiscoverResult:
         """Ranked candidates that the caller sees, and what was and was not applied."""
-        return await self.told(*await self.ranked(query, principal))
-
-    async def ranked(self, query: Query, principal: Principal) -> tuple[AgentSearch, Ranking]:
-        """The first half of `find`, for whoever may do without the records (`Search.is_plain`)."""
         if not self.ranker.has_caught_up:
             await self.searchable()
         self._index.questions += 1
@@ -502,9 +498,7 @@ class Registry(PendingChanges):
         now = self.clock.now()
         self.catalog.expire(now)
         search = AgentSearch(query, self.catalog, principal, now)
-        return search, search.rank(self.ranker, self._facets)
-
-    async def told(self, search: AgentSearch, ranking: Ranking) -> DiscoverResult:
+        ranking = search.rank(self.ranker, self._facets)
         registrations = await self.registrations([hit.id for hit in ranking.hits], sources=False)
         return search.findings(ranking, registrations, self.trust_of)
 

@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 from waypost import limits
 from waypost.model.events import Event
 from waypost.model.history import RecordVersion, replaced_version
-from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary, summarize_registration
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.audit_trail import audit_leaf
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import (
@@ -242,10 +242,6 @@ class MemoryStore:
     async def fetch(self, ids: Sequence[str], *, sources: bool = True) -> dict[str, Registration]:
         found = {each: self._registrations[each] for each in ids if each in self._registrations}
         return found if sources else {each: without_documents(value) for each, value in found.items()}
-
-    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
-        ids = (entry.id for entry in entries)
-        return {each: summarize_registration(self._registrations[each]) for each in ids if each in self._registrations}
 
     async def scan(self, ids: Sequence[str] | None = None) -> AsyncIterator[Sequence[Registration]]:
         wanted = sorted(self._registrations if ids is None else set(ids))

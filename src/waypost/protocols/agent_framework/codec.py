@@ -17,7 +17,6 @@ from waypost.model.names import is_path_safe, slug
 from waypost.model.record import (
     AgentRecord,
     Binding,
-    RecordSummary,
     check_id,
     find_object,
     find_text,
@@ -311,7 +310,7 @@ def to_summary(full: Mapping[str, Any]) -> JsonObject:
     return {name: full[name] for name in SUMMARY_MEMBERS if name in full}
 
 
-def summary_from_record(record: AgentRecord | RecordSummary) -> JsonObject:
+def summary_from_record(record: AgentRecord) -> JsonObject:
     """The summary view straight from the record, for lists: equal to `to_summary` of the full view."""
     summary = _text(residue_of(record, "af"), "summary")
     head = _head(record, None if summary is None else strip_control_characters(summary))
@@ -474,7 +473,7 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _head(record: AgentRecord | RecordSummary, summary: str | None) -> JsonObject:
+def _head(record: AgentRecord, summary: str | None) -> JsonObject:
     """The members of the summary view."""
     local_id = slug(record.id)
     document: JsonObject = {"id": local_id, "name": strip_line_controls(record.name, local_id)}

@@ -482,10 +482,6 @@ class Catalog:
     def find(self, agent_id: str) -> CatalogEntry | None:
         return self._entries.get(agent_id)
 
-    def find_each(self, ids: Iterable[str]) -> list[CatalogEntry | None]:
-        """The same for several, in their order."""
-        return list(map(self._entries.get, ids))
-
     def is_alive(self, agent_id: str) -> bool:
         return agent_id in self._entries
 

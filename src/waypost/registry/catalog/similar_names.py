@@ -19,7 +19,7 @@ from waypost.search.text.sanitize import skeleton
 
 _SHORT = 3  # a name of so few letters looks like many others
 
-_looks = lru_cache(maxsize=limits.CANDIDATE_CACHE)(skeleton)
+_looks = lru_cache(maxsize=limits.NAME_SKELETON_CACHE)(skeleton)
 
 
 class ConfusableNames:

@@ -31,7 +31,7 @@ from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
 from waypost.registry.find.facets import FacetCounter
-from waypost.registry.find.filters import MAX_AGE, FilterSelection, compile_constraints
+from waypost.registry.find.filters import FilterSelection, compile_constraints
 from waypost.registry.ports import Ranker
 from waypost.search.evidence import explain
 from waypost.search.ranking.boosts import (
@@ -151,25 +151,6 @@ class AgentSearch:
         return FilterSelection(self._catalogue, self._audience, self._query, self._constraints)
 
     # --- After -----------------------------------------------------------------------------------
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the answer tells nothing of records but how each is always shown, so that they need not be read."""
-        query = self._query
-        tags = query.required_tags or query.preferred_tags or query.excluded_tags
-        return not (query.include_evidence or tags or self._wishes or MAX_AGE in query.constraints)
-
-    def outline(self, ranking: Ranking) -> DiscoverResult:
-        """Findings without candidates, for a plain question that has some."""
-        return DiscoverResult(
-            candidates=(),
-            applied_filters=self._applied(),
-            generated_at=self._now,
-            unsupported_filters=tuple(self._unsupported),
-            warnings=ranking.warnings,
-            facets=self._facets,
-            rejected=self._rejected,
-        )
 
     def findings(self, ranking: Ranking, registrations: Iterable[Registration], trust: Trust) -> DiscoverResult:
         held = {registration.id: registration for registration in registrations}

@@ -65,11 +65,6 @@ class Authenticator:
             clock.now, limits.AUTH_FAILURES_PER_MINUTE, what="failed credentials", hint="Get a token that holds."
         )
 
-    @property
-    def may_fetch_keys(self) -> bool:
-        """Whether somebody outside may be asked for keys before it is known who asks."""
-        return self._issuers is not None
-
     async def principal(self, request: Request) -> Principal:
         header = request.header(b"authorization")
         if header is None:

@@ -30,7 +30,6 @@ from waypost.server.http.asgi import (
     Send,
     StreamingResponse,
     merge_vary,
-    take_fast_path,
 )
 from waypost.server.http.metrics import Metrics
 from waypost.server.http.problems import internal_error, problem_instance, problem_response
@@ -50,7 +49,6 @@ class MountedApi(Protocol):
     """A face that answers for whole prefixes in its own error style (AF, RTFS)."""
 
     name: str
-    prompt_paths: tuple[bytes, ...]  # of lists that are read without waiting for anybody
     first_segments: tuple[bytes, ...]  # of the paths it may claim: most requests are told apart by this alone
 
     def claims(self, raw_path: bytes) -> bool: ...
@@ -99,10 +97,6 @@ class HttpApp:
         )  # a principal, and the same with an address: who writes, writes on
         self._run = secrets.token_hex(5)
         self._numbers = itertools.count(1)
-        self._prompt = frozenset(
-            [(route.method, route.path.encode().removesuffix(b"{id}")) for route in routes if route.prompt]
-            + [("GET", path) for face in faces for path in face.prompt_paths]
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -114,15 +108,6 @@ class HttpApp:
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 4404, "reason": "nothing is served at this path"})
-
-    def is_prompt(self, method: str, raw_path: bytes) -> bool:
-        """Whether a request is answered without waiting for anybody, as a rule. Not where outsiders say who asks."""
-        if self._authenticator.may_fetch_keys:
-            return False
-        if (method, raw_path) in self._prompt:
-            return True
-        cut = raw_path.rfind(b"/") + 1
-        return (method, raw_path[:cut]) in self._prompt and b":" not in raw_path[cut:]
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -162,13 +147,6 @@ class HttpApp:
                 await request.discard()
         method = request.method
         self._metrics.count(method, label, response.status)
-        whole = take_fast_path(request.scope)
-        if (
-            whole is not None
-            and isinstance(response, Response)
-            and whole(response.status, response.headers, response.body)
-        ):
-            return
         try:
             await response.send(send, head=method == "HEAD")
         except ClientDisconnect:

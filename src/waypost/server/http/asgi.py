@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Protocol, TypeAlias
-from urllib.parse import parse_qsl, unquote
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
 
 from waypost import limits
 from waypost.errors import InvalidParameter, TooLarge, TooSlow, UriTooLong
@@ -22,8 +22,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-FAST_PATH_KEY = "waypost.whole"  # in the scope of a request, where whoever serves can do it in one step
-
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 
@@ -33,18 +31,6 @@ _OCTETS = {(high + low).encode(): bytes.fromhex(high + low) for high in _DIGITS 
 
 class ClientDisconnect(Exception):
     """The client left before its body was complete."""
-
-
-class FastPath(Protocol):
-    """What is all there, in one step: a body that has come, an answer that is made."""
-
-    def __call__(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Send an answer. False: nothing was sent, send it in parts."""
-        ...
-
-    def take_body(self) -> bytes | None:
-        """The body of the request, if none of it is still to come."""
-        ...
 
 
 class Request:
@@ -111,12 +97,6 @@ class Request:
         if declared is not None and declared.isdigit() and int(declared[:20]) > most:
             self.body_left = True
             raise _too_large(f"has {declared[:20]} bytes", most)
-        whole: FastPath | None = self.scope.get(FAST_PATH_KEY)
-        found = whole.take_body() if whole is not None else None
-        if found is not None:  # nearly always: a document comes with its head
-            if len(found) > most:
-                raise _too_large(f"has more than {most} bytes", most)
-            return found
         ends = asyncio.get_running_loop().time() + limits.BODY_READ_SECONDS
         part, more = await self._part(most, 0, ends)
         if not more:
@@ -215,16 +195,6 @@ def decode_segment(segment: str | bytes) -> str:
     return text
 
 
-def decode_path(raw: bytes) -> str:
-    """A whole path as it is shown to people; what is no escape stands as it came."""
-    if b"%" not in raw:
-        return raw.decode("ascii")
-    try:
-        return _unquote_bytes(raw).decode("utf-8", "replace")
-    except InvalidParameter:
-        return unquote(raw.decode("ascii"))
-
-
 def _unquote_bytes(raw: bytes) -> bytes:
     first, *rest = raw.split(b"%")
     try:
@@ -257,12 +227,6 @@ class Response:
             headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if head else self.body})
-
-
-def take_fast_path(scope: Scope) -> FastPath | None:
-    """How this request can be answered in one step, if it can. Given once: a scope must not hold on to its own request."""
-    taken: FastPath | None = scope.pop(FAST_PATH_KEY, None)
-    return taken
 
 
 class StreamingResponse:

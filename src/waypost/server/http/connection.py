@@ -9,22 +9,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from waypost import limits
 from waypost.errors import HeadTooLarge, InvalidRequest, TooSlow, UriTooLong, WaypostError, error_codes
 from waypost.model.json import dump_json
-from waypost.server.http import prompt
-from waypost.server.http.asgi import decode_path
 from waypost.server.http.conditional_requests import format_http_date
-from waypost.server.http.outgoing import Outgoing, departures_of
 from waypost.server.http.problems import problem_headers, problem_json
 from waypost.server.http.tls import tls_extension
 from waypost.server.http.websockets import WEBSOCKET_PROTOCOLS, WebSocketCount, announce_protocol
-from waypost.server.http.whole_answer import offer_whole
 
 _HEADER_OVERHEAD = 4  # colon, space and line end
 _NOT_HTTP = InvalidRequest("This is not an HTTP/1.1 request.", path="request", hint="Send a request of RFC 9112.")
@@ -36,15 +31,10 @@ class HttpConnection(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _tls: dict[str, Any] | None = None
-    _prompt: RequestResponseCycle | None = None  # of a request that may be answered at once, when all of it is there
-    _may_be_prompt = False  # one in each piece of what comes in: others have their turn too
     _idle_since: float | None = None  # None: a request is on its way or being answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._outgoing = Outgoing(transport, departures_of(self.loop))
-        self._promises: Callable[[str, bytes], bool] = getattr(self.app, "is_prompt", _never_prompt)
-        self.transport = self._outgoing  # type: ignore[assignment]
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._tls = {"tls": tls_extension(tls)}
@@ -92,30 +82,8 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self._is_idle()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        offer_whole(cycle, self._outgoing)
-        super()._start_asgi_task(cycle, app)
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        cycle = self._prompt
-        if cycle is not None:
-            self._prompt = None
-            if len(cycle.body) > limits.REQUEST_BYTES:
-                self._start_asgi_task(cycle, self.app)
-                return
-            offer_whole(cycle, self._outgoing)
-            task = prompt.start(cycle.run_asgi(self.app), self.loop)
-            if task is not None:
-                task.add_done_callback(self.tasks.discard)
-                self.tasks.add(task)
-
     def data_received(self, data: bytes) -> None:
-        self._may_be_prompt = True
         super().data_received(data)
-        if self._prompt is not None:  # more of it is to come
-            cycle, self._prompt = self._prompt, None
-            self._start_asgi_task(cycle, self.app)
         if self._in_head and not self.transport.is_closing():
             self._wait_for_more_of_the_head(len(data))
 
@@ -149,60 +117,7 @@ class HttpConnection(HttpToolsProtocol):
         self._check_head()
         self.limit_concurrency: int = limits.CONNECTIONS + WebSocketCount.count
         self._set_date()
-        if self._is_usual():
-            self._begin()
-        else:
-            super().on_headers_complete()
-
-    def _is_usual(self) -> bool:
-        """A request of HTTP/1.1 for a path of this host, as nearly all are, with room for it. The parser has read the rest."""
-        url, parser, most = self.url, self.parser, self.limit_concurrency
-        return (
-            url[:1] == b"/"
-            and url[1:2] != b"/"
-            and b"#" not in url
-            and url.isascii()
-            and not self.root_path
-            and parser.get_http_version() == "1.1"
-            and not parser.should_upgrade()
-            and len(self.connections) < most
-            and len(self.tasks) < most
-        )
-
-    def _begin(self) -> None:
-        """As uvicorn begins any request, without a second look at its address: that takes as long as finding an agent."""
-        scope = self.scope
-        raw_path, _, query = self.url.partition(b"?")
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["path"], scope["raw_path"], scope["query_string"] = decode_path(raw_path), raw_path, query
-        before = self.cycle
-        self.cycle = RequestResponseCycle(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=self.parser.should_keep_alive(),
-            on_response=self.on_response_complete,
-        )
-        if before is None or before.response_complete:
-            if self._is_prompt(scope["method"], raw_path):
-                self._prompt, self._may_be_prompt = self.cycle, False
-            else:
-                self._start_asgi_task(self.cycle, self.app)
-        else:  # requests that come before the answer to one before them wait for their turn
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
-
-    def _is_prompt(self, method: str, raw_path: bytes) -> bool:
-        """Whoever closes the connection, or asks whether to go on, is answered as ever: nothing may follow the first, and the
-        second has not come."""
-        is_usual = self._may_be_prompt and self.cycle.keep_alive and not self.expect_100_continue
-        return is_usual and self._promises(method, raw_path)
+        super().on_headers_complete()
 
     def _set_date(self) -> None:
         """uvicorn looks at the clock once a second: a change would then look newer than the answer that tells it."""
@@ -255,10 +170,6 @@ class HttpConnection(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started):
             self.transport.write(_refusal_bytes(error))
         self.transport.close()
-
-
-def _never_prompt(method: str, raw_path: bytes) -> bool:
-    return False
 
 
 def _head_too_large(url: bytes) -> WaypostError:

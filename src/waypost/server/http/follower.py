@@ -248,9 +248,6 @@ class FollowerApp:
         else:
             await self._service(scope, receive, send)
 
-    def is_prompt(self, method: str, raw_path: bytes) -> bool:
-        return (method in _READS or raw_path == _DISCOVER) and self._service.is_prompt(method, raw_path)
-
     async def _answer_later(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._registry.catch_up()

@@ -55,7 +55,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False  # answered to anyone, with public data only
     described: bool = True  # part of the API description
     scope: str | None = None  # instead of the operation's
-    prompt: bool = False  # answered from memory or from a row of the store: nobody else is waited for
     signed: bool = False  # also for an agent that signs its requests (P-5); the handler looks who that is
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from waypost import limits
 from waypost.model.events import Event
 from waypost.model.history import RecordVersion
-from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary
+from waypost.model.registration import CatalogEntry, Registration
 from waypost.registry.ports import AuditLogPage, AuditQuery, Tombstone
 from waypost.stores.commit import from_logged_event, store_closed_error
 from waypost.stores.sqlite import rows
@@ -30,8 +30,6 @@ _FROM = "FROM entries e LEFT JOIN registrations r USING (number)"
 _IN_ONE = 64  # ids in one statement; statements of each length are kept prepared
 
 _NUMBER = "SELECT number FROM entries WHERE id = ?"
-
-_BRIEFS = "SELECT registration, crc FROM registrations WHERE number IN"
 
 _DOCUMENTS = "SELECT registration, documents FROM registrations WHERE number = ?"
 
@@ -69,27 +67,8 @@ class SqliteReader:
                 ]
         return {row[0]: _registration(row) for row in found}
 
-    def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
-        """By their numbers, and where those do not lead to them, by their ids: an entry may be older than what is kept."""
-        found = self._numbered([entry.number for entry in entries if entry.number])
-        lost = [entry.id for entry in entries if entry.id not in found]
-        if lost:
-            numbers = (self._number_of(agent_id) for agent_id in lost)
-            found |= self._numbered([number for number in numbers if number is not None])
-        return {entry.id: found[entry.id] for entry in entries if entry.id in found}
-
-    def _numbered(self, numbers: Sequence[int]) -> dict[str, RegistrationSummary]:
-        """Seldom by more than one statement, each of which sees one state of the file: a brief says of which content it is."""
-        found: dict[str, RegistrationSummary] = {}
-        for start in range(0, len(numbers), _IN_ONE):
-            part = numbers[start : start + _IN_ONE]
-            for row in self._run(_briefs(len(part)), part).fetchall():
-                brief = rows.read_brief(*row)
-                found[brief.record.id] = brief
-        return found
-
     def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
-        """Likewise by its number, else by its id."""
+        """Find the row by its number, else by its id: an entry may be older than its row."""
         if entry.number:
             with suppress(LookupError):
                 return self._document(entry.number, entry.id, dialect)
@@ -196,11 +175,6 @@ def _registrations(count: int, sources: bool) -> str:
     return f"SELECT {_FIELDS}, {documents} {_FROM} WHERE e.id IN ({','.join('?' * count)})"
 
 
-@cache
-def _briefs(count: int) -> str:
-    return f"{_BRIEFS} ({','.join('?' * count)})"
-
-
 def _registration(row: _Row) -> Registration:
     agent_id, entry, entry_crc, registration, registration_crc, documents = row
     return rows.read_registration(agent_id, (entry, entry_crc), (registration, registration_crc), documents)
@@ -292,14 +266,6 @@ class SqliteReadStore(ABC):
         if len(ids) <= _AT_ONCE:
             return self._read_here(lambda reader: reader.fetch(ids, sources=sources))
         return await self._read_apart(lambda reader: reader.fetch(ids, sources=sources))
-
-    async def briefs(self, entries: Sequence[CatalogEntry]) -> dict[str, RegistrationSummary]:
-        if len(entries) > _AT_ONCE:
-            return await self._read_apart(lambda reader: reader.briefs(entries))
-        try:
-            return self._held().briefs(entries)
-        except sqlite3.Error as error:
-            raise read_error(error) from error
 
     async def document(self, entry: CatalogEntry, dialect: str) -> tuple[str, bytes] | None:
         try:

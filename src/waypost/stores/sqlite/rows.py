@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.model.events import Event
 from waypost.model.history import RecordVersion
-from waypost.model.registration import CatalogEntry, Registration, RegistrationSummary, SourceDocument
+from waypost.model.registration import CatalogEntry, Registration, SourceDocument
 from waypost.registry.ports import CommandResult, Tombstone
 from waypost.stores.commit import to_logged_event, without_documents
 from waypost.stores.sqlite.database import damage_error
@@ -44,7 +44,6 @@ class _Gist(msgspec.Struct, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _gist_decoder = msgspec.json.Decoder(_Gist)
-_brief_decoder = msgspec.json.Decoder(RegistrationSummary)
 _entry_decoder: msgspec.json.Decoder[_EntryRow] = msgspec.json.Decoder(_EntryRow)
 _entries_decoder: msgspec.json.Decoder[list[_EntryRow]] = msgspec.json.Decoder(list[_EntryRow])
 _registration_decoder = msgspec.json.Decoder(Registration)
@@ -133,11 +132,6 @@ def read_registration(
         lease_expires_at=lease_expires_at,
         sources=sources,
     )
-
-
-def read_brief(registration: bytes, crc: int) -> RegistrationSummary:
-    """A registration in short, without reading the rest of it. It says itself of whom it is."""
-    return checked(_brief_decoder, registration, crc, "a registration")
 
 
 def read_document(agent_id: str, dialect: str, registration: bytes, documents: bytes) -> tuple[str, bytes] | None:

@@ -356,7 +356,6 @@ _CARDS = (b"/.well-known/agent-card", b"/.well-known/agent-card/", b"/v1/card", 
 class AgentFrameworkApi:
     name = "agentframework"
     first_segments: tuple[bytes, ...] = (b".well-known", b".agent-framework", b"v1")
-    prompt_paths: tuple[bytes, ...] = (f"{BASE}/agents".encode(), f"{BASE}/agents/".encode())
 
     def __init__(self, surface: AfSurface) -> None:
         self._surface = surface

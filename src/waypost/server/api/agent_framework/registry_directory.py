@@ -17,7 +17,7 @@ from waypost.model.json import dump_json
 from waypost.model.names import slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
-from waypost.model.record import LISTED, AgentRecord, RecordSummary
+from waypost.model.record import LISTED, AgentRecord
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import find_instant
 from waypost.protocols.agent_framework.codec import summary_from_record
@@ -259,16 +259,10 @@ class RegistryDirectory:
         return made
 
     async def _made_summaries(self, entries: Sequence[CatalogEntry]) -> dict[str, AfAgent]:
-        """Of no more than they show, where what is kept is still what their entries tell of."""
         made: dict[str, AfAgent] = {}
-        briefs = await self._registry.briefs(entries)
-        for entry in entries:
-            if entry.id in briefs:
-                made[entry.id] = agent = _summary(briefs[entry.id].record)
-                self._summaries.put(entry.id, entry.etag, entry.changed_at, agent)
-        changed = [entry.id for entry in entries if entry.id not in made]
-        for registration in await self._registry.registrations(changed, sources=False) if changed else ():
-            made[registration.id] = _summary(registration.record)
+        for registration in await self._registry.registrations([entry.id for entry in entries], sources=False):
+            made[registration.id] = agent = _summary(registration.record)
+            self._summaries.put(registration.id, registration.etag, registration.changed_at, agent)
         return made
 
     def _whole(self, registration: Registration) -> AfAgent:
@@ -283,7 +277,7 @@ class RegistryDirectory:
         return make_agent(document, canonical_id=registration.id, changed_at=changed, has_a2a_card=True)
 
 
-def _summary(record: AgentRecord | RecordSummary) -> AfAgent:
+def _summary(record: AgentRecord) -> AfAgent:
     summary = summary_from_record(record)
     return AfAgent(id=summary["id"], canonical_id=record.id, summary=dump_json(summary))
 

@@ -69,7 +69,6 @@ RpcHandler = Callable[[Request, Principal, bytes], Awaitable[Response]]
 class AnnounceApi:
     name = "announce"
     first_segments: tuple[bytes, ...] = (b"agents", b"ws")
-    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(
         self,

@@ -241,7 +241,6 @@ ArdHandler = Callable[[Request, Principal], Awaitable[Response]]
 class ArdApi:
     name = "ard"
     first_segments: tuple[bytes, ...] = (b"ard",)
-    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry

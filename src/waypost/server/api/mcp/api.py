@@ -231,7 +231,6 @@ _INSTRUCTIONS: Final = (
 class McpApi:
     name = "mcp"
     first_segments: tuple[bytes, ...] = (b"mcp",)
-    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(
         self, tools: dict[str, McpTool], *, anonymous_read: bool = False, rates: RateLimits | None = None

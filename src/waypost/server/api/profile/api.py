@@ -14,8 +14,7 @@ from waypost.model.record import LISTED
 from waypost.registry.find.filters import SUPPORTED
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
-from waypost.server.api.profile.plain_question import find_plain_question
-from waypost.server.api.profile.responses import CandidateWriter, discovery_response
+from waypost.server.api.profile.responses import discovery_response
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.document_responses import document_response, list_response, write_response
 from waypost.server.http.request_params import (
@@ -39,7 +38,6 @@ class ProfileApi:
     def __init__(self, registry: Registry, documents: DocumentReader) -> None:
         self._registry = registry
         self._documents = documents
-        self._written = CandidateWriter(registry)
 
     def routes(self) -> list[Route]:
         return [
@@ -56,7 +54,6 @@ class ProfileApi:
                 path="/profile/v1/discover",
                 operation="find",
                 handler=self.discover,
-                prompt=True,
                 summary="Find agents for a task",
                 body=BodySpec(schema=DISCOVERY_REQUEST),
                 answers={200: BodySpec(schema=DISCOVERY_RESPONSE)},
@@ -158,32 +155,17 @@ class ProfileApi:
         return list_response(call.request, body, self._registry.catalog.last_modified(audience(call.principal)))
 
     async def discover(self, call: RequestContext) -> AnyResponse:
-        data = await call.request.body(limits.REQUEST_BYTES)
-        plain = find_plain_question(data)
-        query, notes = (
-            parse_discovery_request(parse_object(data, max_bytes=limits.REQUEST_BYTES))
-            if plain is None
-            else (plain, [])
-        )
-        body = await self._find(query, notes, call.principal, call.request_id)
+        document = parse_object(await call.request.body(limits.REQUEST_BYTES), max_bytes=limits.REQUEST_BYTES)
+        body = await self.find(document, call.principal, call.request_id)
         headers = [(b"cache-control", b"no-store"), (b"discovery-level", _LEVEL)]
         return Response(200, body, headers=headers)
 
     async def find(self, request: JsonObject, principal: Principal, request_id: str) -> bytes:
         """The Discovery Response to a Discovery Request."""
-        return await self._find(*parse_discovery_request(request), principal, request_id)
-
-    async def _find(self, query: Query, notes: list[str], principal: Principal, request_id: str) -> bytes:
-        search, ranking = await self._registry.ranked(query, principal)
+        query, notes = parse_discovery_request(request)
+        findings = await self._registry.find(query, principal)
         redact = query.detail == "full" and principal.is_anonymous
-        if search.is_plain:
-            shown, scores = await self._written.plain(search, ranking, query, redact=redact)
-            if shown:
-                return discovery_response(search.outline(ranking), notes, request_id, shown, scores, redact=redact)
-        findings = await self._registry.told(search, ranking)
-        shown = self._written.candidates(findings, query, redact=redact)
-        scores = [candidate.score for candidate in findings.candidates]
-        return discovery_response(findings, notes, request_id, shown, scores, redact=redact)
+        return discovery_response(findings, query, notes, request_id, redact=redact)
 
 
 # --- Request --------------------------------------------------------------------------------------

@@ -153,7 +153,6 @@ class AgentsApi:
                 path="/api/v1/agents/{id}",
                 operation="get",
                 handler=self.get,
-                prompt=True,
                 summary="Read one agent in any dialect",
                 parameters=(ParameterSpec(name="as", schema=DIALECT),),
                 answers={200: BodySpec(schema=document_schema(), also=_DOCUMENT_TYPES)},

@@ -308,7 +308,6 @@ _DISCOVER = "rtfs.registry.discover"
 class RtfsApi:
     name = "rtfs"
     first_segments: tuple[bytes, ...] = (b"rtfs",)
-    prompt_paths: tuple[bytes, ...] = ()
 
     def __init__(
         self,
