@@ -1,4 +1,4 @@
-"""A realistic corpus of any size: profile documents made of real MCP servers' names and descriptions (bench/data).
+"""A realistic corpus of any size: profile documents made of the names and descriptions of real MCP servers.
 
 The same `n` gives the same documents, everywhere and always. Past the 3,811 servers they come round again, each time with
 another name, id, endpoint, and other tags and examples drawn from the server's own words, so that no two are alike.
@@ -6,7 +6,6 @@ another name, id, endpoint, and other tags and examples drawn from the server's 
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
@@ -15,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parent / "data" / "mcp_servers.jsonl.gz"
+from support.shared import shared_path
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9+-]{3,30}")
 _PLAIN = re.compile(r"[^a-z0-9]+")
@@ -43,8 +42,13 @@ _PATHS = {"mcp": "mcp", "https": "invoke", "a2a+jsonrpc": "a2a"}
 
 @cache
 def servers() -> tuple[dict[str, Any], ...]:
-    with gzip.open(DATA, "rt", encoding="utf-8") as lines:
-        return tuple(json.loads(line) for line in lines)
+    """The servers of the shared folder that have an id, with white space normalised."""
+    rows = read_json_lines(shared_path("data/retrieval/mcp_servers_real/corpus.jsonl"))
+    return tuple({**row, "description": " ".join(row["description"].split())} for row in rows if row["id"])
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
 
 
 def documents(n: int) -> Iterator[dict[str, Any]]:

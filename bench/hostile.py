@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -27,9 +25,6 @@ import msgspec
 import psutil
 
 from bench.measures import quantile
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from support.server import RunningServer, running_server
 from unit.test_slow_texts import LENGTH, READERS, TEXTS
 from waypost import limits

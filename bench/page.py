@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench.corpus import documents
 from support.server import RunningServer, running_server

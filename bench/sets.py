@@ -1,12 +1,11 @@
-"""The public sets as registrations: what quality is measured on, and what larger corpora are made of.
+"""The labelled data sets as registrations: quality is measured on them, and larger corpora are made of them.
 
-It knows the files in bench/data (their README says where they come from) and nothing of rankers. Ids become addresses, so
-that the same agent can be registered over HTTP; every agent has an owner of its own, as in a public registry.
+The sets of others are read from the shared folder (`support.shared`), our own from bench/data. Ids become addresses, so that
+the same agent can be registered over HTTP; every agent has an owner of its own, as in a public registry.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bench.corpus import servers
+from bench.corpus import read_json_lines, servers
+from support.shared import shared_path
 from waypost import limits
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
@@ -38,11 +38,8 @@ class Set:
 
 
 def rows(name: str) -> Iterator[dict[str, Any]]:
-    """The objects of a file in bench/data, compressed or not."""
-    path = DATA / name
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if name.endswith(".gz") else data).decode("utf-8")
-    yield from map(json.loads, filter(None, text.split("\n")))
+    """The objects of a file in bench/data."""
+    return read_json_lines(DATA / name)
 
 
 def agent_id(family: str, name: str) -> str:
@@ -86,13 +83,24 @@ def registered(record: AgentRecord, owner: str, created_at: float = 0.0) -> Regi
 
 @cache
 def public_set(name: str) -> Set:
-    """metatool or sealtools, alone."""
-    agents = tuple(registration(name, row) for row in rows(f"{name}.corpus.jsonl.gz"))
-    asked = tuple(
-        Question(row["query"], frozenset(agent_id(name, each) for each in row["relevant"]))
-        for row in rows(f"{name}.queries.jsonl.gz")
+    """A labelled set of the shared folder, such as `metatool` or `sealtools`."""
+    folder = shared_path(f"data/retrieval/{name}")
+    agents = tuple(
+        registration(name, {**row, "examples": [example["text"] for example in row["examples"]]})
+        for row in read_json_lines(folder / "corpus.jsonl")
     )
-    return Set(name, agents, asked)
+    questions = tuple(
+        Question(row["query"], frozenset(agent_id(name, each) for each in row["relevant_ids"]))
+        for row in read_json_lines(folder / "queries.jsonl")
+    )
+    return Set(name, agents, questions)
+
+
+def translated_questions(language: str) -> list[Question]:
+    """Twenty questions of MetaTool in `zh`, `es` or `de`, or their originals in `en`."""
+    originals = public_set("metatool").questions
+    chosen = [(row, originals[row["metatool_query"]]) for row in rows("languages.queries.jsonl")]
+    return [Question(row.get(language, original.text), original.relevant) for row, original in chosen]
 
 
 @cache

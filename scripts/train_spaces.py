@@ -5,10 +5,11 @@
     scripts/train_spaces.py --check         say whether they are what would be written
     scripts/train_spaces.py --onnx FOLDER   write FOLDER/landmarks.npy for an ONNX model
 
-The texts are generic. Projections: names and descriptions of real servers (bench/data), each description as a whole and clause
-by clause, and every name in the taxonomy. Landmarks: the names in the taxonomy and the likeliest words of the model's own
-vocabulary, which reach further than any collection of agents. No query, and none of the sets that quality is measured on,
-has a say. The same texts give the same files, up to the last digits of the linear algebra at hand.
+The texts are generic. Projections: names and descriptions of real servers (bench/corpus.py), each description as a
+whole and clause by clause, and every name in the taxonomy. Landmarks: the names in the taxonomy and the likeliest words
+of the model's own vocabulary, which reach further than any collection of agents. No query, and none of the sets that
+quality is measured on, has a say. The same texts give the same files, up to the last digits of the linear algebra at
+hand.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is loaded: sums in one order
 
 import argparse
-import gzip
-import json
 import re
 import sys
 from pathlib import Path
@@ -39,7 +38,6 @@ from waypost.search.vectors.quantizer import train_quantizer
 F32 = npt.NDArray[np.float32]
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVERS = ROOT / "bench" / "data" / "mcp_servers.jsonl.gz"
 DATA = ROOT / "src" / "waypost" / "embedders" / "data"
 LISTS = 2048
 WORDS = 8000
@@ -54,11 +52,12 @@ SAME = 0.999  # directions may differ in their last digits from one library to t
 
 def texts() -> list[str]:
     """What agents say of themselves. Without repetition, in a fixed order."""
+    sys.path.insert(0, str(ROOT))
+    from bench.corpus import servers  # reads the shared folder, which only this needs
+
     found: list[str] = []
-    with gzip.open(SERVERS, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            server = json.loads(line)
-            found += [f"{server['name']}. {server['description']}", *split_clauses(server["description"])]
+    for server in servers():
+        found += [f"{server['name']}. {server['description']}", *split_clauses(server["description"])]
     return [text for text in dict.fromkeys([*found, *names()]) if text.strip()]
 
 

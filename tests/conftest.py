@@ -18,6 +18,7 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.shared import require_shared
 from waypost.embedders.choice import choose_embedder
 from waypost.search.vectors.embedding import VectorSpace
 
@@ -48,6 +49,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="session")
+def retrieval_data() -> Path:
+    """The labelled data sets of the shared folder."""
+    return require_shared("data/retrieval")
 
 
 @pytest.fixture(scope="session")

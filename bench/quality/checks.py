@@ -17,7 +17,18 @@ from bench.corpus import documents
 from bench.measures import auc, mean, ndcg, reciprocal_rank
 from bench.quality import attacks
 from bench.searchers import NOW, InProcess, MakeRanker, OverHttp, settle
-from bench.sets import DATA, Question, agent_id, haystack, made, public_set, registration, rows, sampled
+from bench.sets import (
+    DATA,
+    Question,
+    agent_id,
+    haystack,
+    made,
+    public_set,
+    registration,
+    rows,
+    sampled,
+    translated_questions,
+)
 from waypost.model.query import Hit, Query
 from waypost.model.registration import Registration
 from waypost.search.evidence import explain
@@ -46,9 +57,8 @@ def languages(make: MakeRanker) -> dict[str, Figures]:
     foreign = list(rows("languages.corpus.jsonl"))
     searcher = loaded(make, (*public_set("metatool").agents, *(registration("foreign", row) for row in foreign)))
     figures: dict[str, Figures] = {}
-    asked = list(rows("languages.queries.jsonl"))
     for language in ("en", "zh", "es", "de"):
-        wanted = [(row[language], {agent_id("metatool", each) for each in row["relevant"]}) for row in asked]
+        wanted = [(question.text, set(question.relevant)) for question in translated_questions(language)]
         figures[f"asked in {language}"] = _found(searcher, wanted)
     for language in ("zh", "es", "de"):
         wanted = [

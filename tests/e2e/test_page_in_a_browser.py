@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,11 +15,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from support.browser import IMAGES, PATIENCE_MS, PHONE, Window, chromium, window
 from support.server import RunningServer, running_server
+from support.vectors import load_own_vectors, naughty_strings
 from waypost.model.names import slug
 
-VECTORS = Path(__file__).parents[1] / "vectors"
-BREAKOUT: list[str] = json.loads((VECTORS / "html_breakout" / "html_breakout.json").read_text())["strings"]
-NAUGHTY: list[str] = json.loads((VECTORS / "blns" / "blns.json").read_text())
+BREAKOUT: list[str] = load_own_vectors("html_breakout")["strings"]
 PICTURES = ("catalogue", "search", "agent", "register", "phone", "dark")
 TRANSLATOR = "https://agents.example.com/id/invoice-translator"
 CARD: dict[str, Any] = {
@@ -297,28 +295,35 @@ def test_the_page_of_a_domain_is_for_people_and_for_programs(browser: Browser, s
 # --- Hostile text ---------------------------------------------------------------------------------
 
 
-def hostile_lines() -> list[dict[str, Any]]:
-    """Agents that carry a string that breaks out wherever a text can be, and all naughty strings, a few in each."""
-    strings = [*BREAKOUT, *("\n".join(NAUGHTY[start : start + 20]) for start in range(0, len(NAUGHTY), 20))]
+def hostile_strings(source: str) -> list[str]:
+    if source == "breakout":
+        return BREAKOUT
+    naughty = naughty_strings()
+    return ["\n".join(naughty[start : start + 5]) for start in range(0, len(naughty), 5)]
+
+
+def hostile_lines(source: str) -> list[dict[str, Any]]:
+    """Agents that carry a hostile string in every text field."""
     return [
         {
-            "id": f"urn:hostile:{number}",
-            "name": text[:200].replace("\n", " ") or "empty",
+            "id": f"urn:hostile:{source}:{number}",
+            "name": text[:120].replace("\n", " ") or "empty",
             "description": text or "empty",
             "tags": ["hostile", text[:60].replace("\n", " ").strip() or "x"],
             "examples": [{"text": text or "empty"}],
             "bindings": [{"protocol": "https", "endpoint": "javascript:alert(1)"}],
             "version": text[:40] or "1",
         }
-        for number, text in enumerate(strings)
+        for number, text in enumerate(hostile_strings(source))
     ]
 
 
-def test_hostile_text_stays_text(reader: Window, server: RunningServer) -> None:
-    lines = "\n".join(json.dumps(line) for line in hostile_lines()).encode()
+@pytest.mark.parametrize(("source", "least"), [("breakout", 30), ("naughty", 80)])
+def test_hostile_text_stays_text(reader: Window, server: RunningServer, source: str, least: int) -> None:
+    lines = "\n".join(json.dumps(line) for line in hostile_lines(source)).encode()
     answers = httpx2.post(f"{server.url}/api/v1/agents:batch", content=lines, headers=server.headers, timeout=60)
     kept = [answer["id"] for line in answers.text.splitlines() if "id" in (answer := json.loads(line))]
-    assert len(kept) > 30
+    assert len(kept) >= least
     paths = ["/?tag=hostile", "/?q=alert+script+img+onerror", "/changes"]
     for path in [*paths, *(f"/a/{slug(agent_id)}" for agent_id in kept[::8])]:
         page = reader.open(path)

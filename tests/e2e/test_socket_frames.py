@@ -1,8 +1,7 @@
-"""Raw bytes at `/ws` of a real service (THREATS W1–W5, W7; tests/vectors/websocket)."""
+"""Raw bytes at `/ws` of a real service (THREATS W1–W5, W7; tests/vectors/websocket_frames.json)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +11,9 @@ import pytest
 
 from support.server import RunningServer, running_server
 from support.sockets import OPCODE_BINARY, OPCODE_CLOSE, RawSocket
+from support.vectors import load_own_vectors
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parent.parent / "vectors" / "websocket" / "frames.json").read_text()
-)
+VECTORS: dict[str, Any] = load_own_vectors("websocket_frames")
 CASES = {case["name"]: case for case in VECTORS["cases"]}
 HANDSHAKES = {case["name"]: case for case in VECTORS["handshake"]}
 HUGE = "declared 1 TiB frame, no data"

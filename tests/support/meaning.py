@@ -36,10 +36,13 @@ async def pending(bench: Bench) -> int:
 
 
 async def settled(bench: Bench) -> list[int]:
-    """Wait until the model is there and every vector is made; gives what `indexing_pending` said meanwhile."""
-    await asyncio.to_thread(bench.application.models.load)
+    """Wait until the model is loaded and every vector is computed; return the values of `indexing_pending` meanwhile."""
+    models = bench.application.models
+    await asyncio.to_thread(models.load)
     counts = [await pending(bench)]
-    async with asyncio.timeout(300):  # two thousand texts, on a machine that others use too
+    async with asyncio.timeout(300):  # two thousand texts, on a machine that is busy
+        while not all(space.embedder.is_ready for space in models.choice.spaces):
+            await asyncio.sleep(0.02)
         while counts[-1]:
             await asyncio.sleep(0.02)
             counts.append(await pending(bench))

@@ -15,6 +15,8 @@ from bench.rankers import ABLATIONS, default_ranker
 from bench.searchers import InProcess
 from bench.sets import haystack, public_set, sampled
 
+needs_data = pytest.mark.usefixtures("retrieval_data")
+
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:
     results = kept.load(RESULTS)
@@ -23,6 +25,7 @@ def test_the_documentation_shows_the_results_that_are_kept() -> None:
     assert drawn(results) == PLOT.read_text(encoding="utf-8")
 
 
+@needs_data
 def test_the_sets_are_those_that_were_published() -> None:
     sizes = {
         name: (len(public_set(name).agents), len(public_set(name).questions)) for name in ("metatool", "sealtools")
@@ -31,12 +34,14 @@ def test_the_sets_are_those_that_were_published() -> None:
     assert len({agent.id for agent in haystack()}) == len(haystack()) == 8086
 
 
+@needs_data
 def test_every_question_has_an_agent_in_its_set() -> None:
     for name in ("metatool", "sealtools"):
         known = {agent.id for agent in public_set(name).agents}
         assert [each for each in public_set(name).questions if not each.relevant <= known] == []
 
 
+@needs_data
 def test_a_part_of_a_set_is_measured_through_the_product_and_beats_chance() -> None:
     task = Task(public_set("metatool").agents, {"few": sampled(public_set("metatool").questions, 40)})
     found = measured(partial(InProcess, default_ranker), task.agents, task)["few"]
@@ -44,6 +49,7 @@ def test_a_part_of_a_set_is_measured_through_the_product_and_beats_chance() -> N
     assert found["mrr"] <= found["recall5"] + 20
 
 
+@needs_data
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda each: each.name)
 def test_every_ablation_can_be_asked(ablation: object) -> None:
     agents = [ablation.shown(agent) for agent in public_set("metatool").agents[:30]]  # type: ignore[attr-defined]
@@ -53,6 +59,7 @@ def test_every_ablation_can_be_asked(ablation: object) -> None:
     searcher.close()
 
 
+@needs_data
 def test_clones_and_cheats_leave_no_trace_in_the_corpus() -> None:
     found = checks.clones(default_ranker, targets=1, count=5)
     assert set(found) == {"before", "copies", "variants", "rival"}
@@ -60,6 +67,7 @@ def test_clones_and_cheats_leave_no_trace_in_the_corpus() -> None:
     assert all(figures["of"] == 50 for figures in cheated.values())
 
 
+@needs_data
 def test_agents_of_eight_skills_are_mostly_first_for_each_and_the_example_is_named() -> None:
     found = checks.many_skills(default_ranker, public_set("metatool").agents)
     assert found["first"] >= 85

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+import pytest
 from bench import kept
 from bench.search.agents import EXAMPLES, agents, new_word
 from bench.search.inside import answer, build
@@ -16,6 +17,8 @@ from bench.sets import document, haystack
 from support.records import DECODE
 from waypost.protocols.profile.codec import PROFILE
 
+needs_data = pytest.mark.usefixtures("retrieval_data")
+
 
 def test_the_documentation_shows_the_results_that_are_kept() -> None:
     results = kept.load(RESULTS)
@@ -24,6 +27,7 @@ def test_the_documentation_shows_the_results_that_are_kept() -> None:
     assert drawn(results) == PLOT.read_text(encoding="utf-8")
 
 
+@needs_data
 def test_agents_are_valid_and_the_same_wherever_one_begins() -> None:
     made = list(agents(300))
     assert made[200:] == list(agents(100, first=200))
@@ -37,6 +41,7 @@ def test_no_two_new_words_are_alike() -> None:
     assert len({new_word(rank) for rank in range(500_000)}) == 500_000
 
 
+@needs_data
 def test_made_text_has_the_statistics_of_real_text() -> None:
     count = 2048
     real = text_figures(map(words_of, haystack()[:: len(haystack()) // count]))
@@ -45,6 +50,7 @@ def test_made_text_has_the_statistics_of_real_text() -> None:
         assert 0.6 < made[name] / real[name] < 1.6, name
 
 
+@needs_data
 def test_questions_differ_and_a_paraphrase_knows_its_agent() -> None:
     asked = distinct(500, 300)
     assert len({question.text for question in asked}) == 300
@@ -54,6 +60,7 @@ def test_questions_differ_and_a_paraphrase_knows_its_agent() -> None:
     assert any(set(question.text.split()) & set(example.text.split()) for example in target.record.examples)
 
 
+@needs_data
 def test_an_index_that_is_built_is_opened_and_finds_its_agents(tmp_path: Path) -> None:
     built = build(150, tmp_path / "index")
     found = answer(150, tmp_path / "index", 30)
@@ -62,5 +69,6 @@ def test_an_index_that_is_built_is_opened_and_finds_its_agents(tmp_path: Path) -
     assert found["new_missed"] == 0
 
 
+@needs_data
 def test_real_questions_come_before_their_paraphrases() -> None:
     assert len(list(islice((each for each in distinct(100, 50) if not each.relevant), 10))) == 10

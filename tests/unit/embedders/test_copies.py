@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.vectors import installed, model
+from support.sentence_model import installed, model
 from waypost.embedders.mmap_cache import Arrays, cached_arrays
 from waypost.embedders.use_model import UsePackage, load_model
 from waypost.errors import Unavailable

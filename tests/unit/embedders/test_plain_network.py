@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.vectors import model
+from support.sentence_model import model
 from waypost.embedders import network_fallback, projections, use_model
 from waypost.embedders.mmap_cache import Arrays
 

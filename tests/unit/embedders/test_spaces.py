@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from support.vectors import ODD, SENTENCES, encoders, model, tokenizer
+from support.sentence_model import ODD, SENTENCES, encoders, model, tokenizer
 from waypost import limits
 from waypost.embedders import projections
 from waypost.embedders.lazy_embedder import Encode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.vectors import ODD, SENTENCES, installed, tokenizer
+from support.sentence_model import ODD, SENTENCES, installed, tokenizer
 from waypost.embedders.tokenizer import BEGIN, END, Tokenizer
 from waypost.embedders.use_encoder import _run_of
 

@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from waypost import limits
 from waypost.errors import MalformedJson, TooLarge, WaypostError
 from waypost.model.json import dump_json, member, parse_json, parse_object
-
-SUITE: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "jsontestsuite" / "test_parsing.json").read_text()
-)
-
-
-def bytes_of(case: dict[str, Any]) -> bytes:
-    if "b64" in case:
-        return base64.b64decode(case["b64"])
-    text, times = case["repeat"]
-    return (text * times + case.get("suffix", "")).encode()
-
-
-@pytest.mark.parametrize("name", sorted(name for name in SUITE if name.startswith("n_")))
-def test_nothing_that_is_not_json_is_read(name: str) -> None:
-    with pytest.raises(WaypostError):
-        parse_json(bytes_of(SUITE[name]), max_bytes=10**7)
-
-
-@pytest.mark.parametrize(
-    "name", sorted(name for name in SUITE if name.startswith("y_") and "duplicated_key" not in name)
-)
-def test_everything_that_is_json_is_read(name: str) -> None:
-    data = bytes_of(SUITE[name])
-    assert parse_json(data) == json.loads(data)
-
-
-@pytest.mark.parametrize("name", sorted(name for name in SUITE if name.startswith("i_")))
-def test_what_readers_disagree_on_is_read_or_refused_but_never_crashes(name: str) -> None:
-    with contextlib.suppress(WaypostError):
-        parse_json(bytes_of(SUITE[name]))
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-from pathlib import Path
 
 import pytest
 
+from support.vectors import load_own_vectors
 from waypost.errors import AddressDenied
 from waypost.net.address_policy import AddressPolicy
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+VECTORS = load_own_vectors("ssrf_targets")
 DENIED = [text for text in VECTORS["deny_ips"] if "%" not in text]  # a zone is no address; the URL parser refuses it
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer
 from support.outside import Outside, answer, outside
+from support.vectors import load_own_vectors
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 from waypost.net.address_policy import AddressPolicy
@@ -20,7 +19,7 @@ from waypost.net.dns.stub_resolver import StubResolver
 from waypost.net.fetcher import SafeFetcher
 from waypost.net.url import origin_of
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+VECTORS = load_own_vectors("ssrf_targets")
 ADDRESSES = [text for text in VECTORS["deny_ips"] if "%" not in text]
 REFUSALS = (AddressDenied, InvalidParameter)
 

@@ -8,10 +8,11 @@ import dns.rdatatype
 import pytest
 
 from support.replay import Script, know_old_algorithms, read_script
+from support.shared import require_shared
 from waypost.net.dns.validator import ValidatingResolver
 from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 
-FOLDER = Path(__file__).parents[2] / "vectors" / "dnssec" / "unbound-rpl"
+FOLDER = require_shared("vectors/dnssec/unbound-rpl")
 # `REPLY RD` without DO: unbound then does not tell that it validated; the script says so in a comment.
 SECURE_UNTOLD = {"val_noadwhennodo.rpl"}
 LOOP = "alias of an alias"

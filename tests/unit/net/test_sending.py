@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from support.authority import Authority
 from support.dns_server import DnsServer
 from support.outside import outside
 from support.receiver import receiver
+from support.vectors import load_own_vectors
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+VECTORS = load_own_vectors("ssrf_targets")
 
 
 async def test_a_message_arrives_with_our_headers_and_nobody_elses(

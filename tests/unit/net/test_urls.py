@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.vectors import load_own_vectors
 from waypost import limits
 from waypost.errors import InvalidParameter
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.url import DENIED_PORTS, is_same_site, join_url, parse_url
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+VECTORS = load_own_vectors("ssrf_targets")
 NAMES = ("localhost", "LOCALHOST", "foo.localhost", "ip6-localhost", "metadata.google.internal", "metadata")
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from bench.quality import attacks
-from bench.sets import Question, agent_id, public_set, registration, rows
+from bench.sets import Question, agent_id, public_set, registration, rows, translated_questions
 
 from support.agents import PUBLIC, ask, ids
+from support.shared import require_shared
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import Registration
 from waypost.search.ranker import HybridRanker
 from waypost.search.vectors.embedding import VectorSpace
 
+require_shared("data/retrieval")
 METATOOL = public_set("metatool")
 CLONES = 200
 TARGETS = 3
@@ -49,10 +51,7 @@ def test_a_question_in_capitals_is_the_same_question(market: HybridRanker) -> No
 
 @pytest.mark.parametrize("language", ["zh", "es", "de"])
 def test_a_question_in_another_language_finds_the_english_agent(market: HybridRanker, language: str) -> None:
-    wanted = [
-        (row[language], {agent_id("metatool", each) for each in row["relevant"]})
-        for row in rows("languages.queries.jsonl")
-    ]
+    wanted = [(question.text, set(question.relevant)) for question in translated_questions(language)]
     assert share_found(market, wanted, top=5) >= 0.75
 
 

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 
 from support.agents import agent, ask, opened
+from support.shared import require_shared
 from waypost.model.record import AgentRecord, Example
 from waypost.search.text.lint import HIDDEN_TEXT, SUSPICIOUS_TEXT, lint_flags, lint_record
 
 PROSE = "Translates invoices between French and German, and checks their totals."
-REAL_TEXTS = Path(__file__).parents[3] / "bench" / "data" / "mcp_servers.jsonl.gz"
 
 
 def record(description: str = PROSE, **members: object) -> AgentRecord:
@@ -60,8 +58,8 @@ def test_honest_texts_are_not_marked(text: str) -> None:
 
 def test_real_texts_are_not_marked() -> None:
     """One in a thousand at most, of texts that people wrote for servers that exist."""
-    with gzip.open(REAL_TEXTS, "rt") as lines:
-        rows = [json.loads(line) for line in lines]
+    texts = require_shared("data/retrieval/mcp_servers_real/corpus.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in texts.splitlines()]
     marked = [row["id"] for row in rows if lint_flags(record(row["description"], name=row["name"]))]
     assert len(rows) > 3000
     assert len(marked) <= len(rows) / 1000

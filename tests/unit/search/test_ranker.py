@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from support.agents import PUBLIC, agent, ask, ids, opened
+from support.vectors import naughty_strings
 from waypost.model.query import Query
 from waypost.search.ranker import HybridRanker
-
-BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 
 WEATHER = agent("weather", "Weather Oracle", "Forecasts rain and storms for a city.", tags=["weather", "forecast"])
 INVOICE = agent(
@@ -174,7 +170,7 @@ def test_chinese_text_is_found(maintained: bool) -> None:
 
 @pytest.mark.parametrize("maintained", [False, True])
 def test_no_naughty_string_breaks_a_question(maintained: bool) -> None:
-    texts = json.loads(BLNS.read_text())
+    texts = naughty_strings()
     ranker = opened(*(agent(f"a{number}", text or "x", text, tags=[text]) for number, text in enumerate(texts)))
     if maintained:
         ranker.maintain(1)

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import json
 import threading
-from pathlib import Path
 
 import pytest
 
+from support.vectors import naughty_strings
 from waypost import limits
 from waypost.search.text.analyzer import analyse, query_terms, split_identifier
-
-BLNS = Path(__file__).parents[2] / "vectors" / "blns" / "blns.json"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +56,7 @@ def test_a_question_has_distinct_terms_within_bounds() -> None:
 
 
 def test_every_naughty_string_is_analysed_into_terms_without_blanks() -> None:
-    for text in json.loads(BLNS.read_text()):
+    for text in naughty_strings():
         for term in analyse(text).split(" "):
             assert term == term.strip()
             term.encode()

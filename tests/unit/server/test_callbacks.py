@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from support.outside import outside
 from support.tasks import TASKS, Place, place
+from support.vectors import load_own_vectors
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/ssrf/ssrf_targets.json").read_text())
+VECTORS = load_own_vectors("ssrf_targets")
 
 
 @pytest.fixture

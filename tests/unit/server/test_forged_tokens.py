@@ -16,11 +16,12 @@ from support.forgeries import forgeries
 from support.outside import Outside, outside
 from support.service import NOW, Bench, profile, service
 from support.tokens import TokenIssuer
+from support.vectors import load_own_vectors
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import Issuer
 from waypost.trust.tokens.jwt import SERVICE_KEY_ID
 
-CASES = json.loads((Path(__file__).parents[2] / "vectors/jwt/jwt_cases.json").read_text())["cases"]
+CASES = load_own_vectors("jwt_cases")["cases"]
 IDP = TokenIssuer(NOW)
 # What is asked elsewhere in this file, because it is no single token.
 ELSEWHERE = {

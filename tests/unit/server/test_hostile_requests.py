@@ -3,7 +3,6 @@ H6, H8, H12…H15)."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +13,9 @@ import httpx2
 import pytest
 
 from support.service import Bench, profile, service
+from support.vectors import naughty_strings
 from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 
-NAUGHTY = json.loads((Path(__file__).parents[2] / "vectors/blns/blns.json").read_text())
 SYNTAX = ("' OR 1=1 --", '"; DROP TABLE agents; --', "NEAR(a b)", "name:*", "a* AND NOT b", "{a b} : c", "^x", "%", "_")
 AF = "/.well-known/agentframework/v1/agents"
 INSIDE = ("Traceback", ".py", "sqlite", "SELECT", "/src/", "site-packages", "Error(", "0x")
@@ -47,7 +46,7 @@ async def ask_raw(bench: Bench, path: bytes, **headers: str) -> httpx2.Response:
 async def test_a_question_is_text_whatever_it_looks_like(bench: Bench, text: str) -> None:
     """H8: through every face that takes a question, and as a tag."""
     client = bench.admin()
-    for said in NAUGHTY if text == "NAUGHTY" else [text]:
+    for said in naughty_strings() if text == "NAUGHTY" else [text]:
         call = {"jsonrpc": "2.0", "id": 1, "method": "rtfs.registry.discover", "params": {"discovery_tags": [said]}}
         answers = [
             await client.get(AF, params={"q": said}),

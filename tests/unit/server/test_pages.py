@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import httpx2
 import pytest
 
 from support.service import Bench, profile, service
+from support.vectors import load_own_vectors
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "html_breakout" / "html_breakout.json"
-STRINGS: list[str] = json.loads(VECTORS.read_text())["strings"]
+STRINGS: list[str] = load_own_vectors("html_breakout")["strings"]
 STRICT = {
     "default-src": "'none'", "style-src": "'self'", "img-src": "'self'", "form-action": "'self'",
     "frame-ancestors": "'none'", "base-uri": "'none'",

@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from support.signing import KINDS, key_of, seed_key
-from support.wycheproof import groups, load
+from support.vectors import load_own_vectors, load_shared_vectors
+from support.wycheproof import groups
 from waypost import limits
 from waypost.errors import InvalidKey
 from waypost.trust.announce.signed_announcement import parse_announced_key
@@ -26,7 +27,7 @@ from waypost.trust.keys.public_key import (
     parse_pem,
 )
 
-SMALL_ORDER = load("signatures/ed25519_small_order_keys.json")
+SMALL_ORDER = load_own_vectors("ed25519_small_order_keys")
 RFC7638 = {
     "kty": "RSA",
     "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjh"
@@ -246,7 +247,7 @@ def test_a_raw_signature_has_exactly_two_coordinates(kind: str, size: int) -> No
 @pytest.mark.parametrize("case", range(12))
 def test_edge_cases_of_ed25519_are_refused_as_the_strictest_libraries_do(case: int) -> None:
     """Of the twelve, only the one where key and signature are of mixed order passes, as it does in all of them."""
-    told = load("ed25519-speccheck/cases.json")[case]
+    told = load_shared_vectors("ed25519-speccheck/cases")[case]
     signature, message = bytes.fromhex(told["signature"]), bytes.fromhex(told["message"])
 
     def find_key() -> PublicKey | None:

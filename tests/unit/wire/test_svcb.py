@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from pathlib import Path
 
 import dns.name
 import dns.rdata
@@ -12,6 +11,7 @@ import dns.rdataclass
 import dns.rdatatype
 import pytest
 
+from support.shared import require_shared
 from waypost.errors import InvalidDocument, InvalidParameter
 from waypost.protocols.dns_aid import svcb
 from waypost.protocols.dns_aid.svcb import (
@@ -22,8 +22,6 @@ from waypost.protocols.dns_aid.svcb import (
     to_presentation,
     write_svcb,
 )
-
-FOLDER = Path(__file__).parents[2] / "vectors" / "svcb"
 
 
 def wire_of(text: str) -> bytes:
@@ -36,12 +34,12 @@ def wire_of(text: str) -> bytes:
 
 
 def generic_vectors() -> list[bytes]:
-    text = re.sub(r";[^\n]*", "", (FOLDER / "dnspython/svcb_test_vectors.generic").read_text("utf-8"))
+    text = re.sub(r";[^\n]*", "", require_shared("vectors/svcb/dnspython/svcb_test_vectors.generic").read_text("utf-8"))
     return [bytes.fromhex(re.sub(r"\s", "", found)) for found in re.findall(r"\\#\s+\d+\s+\(?([0-9a-fA-F\s]+)", text)]
 
 
 def text_vectors() -> list[str]:
-    text = re.sub(r";[^\n]*", "", (FOLDER / "dnspython/svcb_test_vectors.text").read_text("utf-8"))
+    text = re.sub(r";[^\n]*", "", require_shared("vectors/svcb/dnspython/svcb_test_vectors.text").read_text("utf-8"))
     joined = re.sub(r"\(([^)]*)\)", lambda found: " ".join(found[1].split()), text)
     return [line.strip() for line in joined.splitlines() if line.strip()]
 
@@ -65,7 +63,7 @@ def test_a_vector_is_read_written_and_shown_as_the_appendix_has_it(index: int) -
 
 @pytest.mark.parametrize("line", ["s01", "s03", "s08", "s09"])
 def test_what_an_authoritative_server_accepts_is_read_and_in_alias_mode_ignored(line: str) -> None:
-    zone = (FOLDER / "unbound/svcb.success-cases.zone").read_text("utf-8")
+    zone = require_shared("vectors/svcb/unbound/svcb.success-cases.zone").read_text("utf-8")
     found = re.search(rf"^{line}\s+(?:SVCB|HTTPS)\s+0 \. (.*)$", zone, re.MULTILINE)
     assert found is not None
     wire = wire_of(f"1 . {found[1].strip('() ')}")
