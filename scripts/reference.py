@@ -25,6 +25,7 @@ from waypost.cli.main import COMMANDS, cli
 from waypost.errors import ERROR_CODES, WaypostError
 from waypost.model.registration import TRANSITIONS
 from waypost.protocols.adp.agp import session
+from waypost.protocols.dialects import get_codec
 from waypost.registry.operations import OPERATIONS, Operation
 from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 from waypost.server.http.routing import Route
@@ -163,7 +164,7 @@ def render_departed() -> str:
 
 def render_dialect(name: str) -> str:
     """Media type, remainder and losses of a dialect, and where each member of a record goes."""
-    codec = reference_dialects.CODECS[name]
+    codec = get_codec(name)
     place = reference_dialects.carried_at(codec)
     lines = [
         f"Media type `{codec.media_type}`; schema `/schemas/{name}.json`. "

@@ -10,7 +10,7 @@ from typing import Any
 
 from waypost.model.record import AgentRecord, record_from_json
 from waypost.protocols.codec import Codec, EncodeContext, Encoded
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 
 CARRIED = ("org.waypost.record", "org.waypost/record", "urn:waypost:record")
 
@@ -121,4 +121,4 @@ def carried_at(codec: Codec) -> str:
 
 
 def all_codecs() -> list[Codec]:
-    return list(CODECS.values())
+    return [dialect.codec for dialect in DIALECTS.values()]

@@ -10,12 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.older import OLDER
-from support.records import BASE, DECODE, ENCODE, NOW
+from support.records import BASE, CODECS, DECODE, ENCODE, NOW
 from support.service import service
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord, record_to_json
 from waypost.net.clock import ManualClock
-from waypost.protocols.dialects import CODECS, decode_document
+from waypost.protocols.dialects import decode_document
 
 WRITTEN_IN = ("profile", "rtfs", "announce", "adp", "a2a", "ard", "mcp", "oasf")
 UNKNOWN = {"com.example.unknown": {"deep": [1, {"er": "é"}]}}

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.records import NOW
+from support.records import CODECS, NOW
 from support.service import Bench, profile, service
 from waypost import limits, samples
 from waypost.model.json import JsonObject, dump_json, parse_json
@@ -26,7 +26,7 @@ from waypost.model.record import STATUSES
 from waypost.model.times import to_rfc3339
 from waypost.net.clock import ManualClock
 from waypost.protocols.codec import DecodeContext
-from waypost.protocols.dialects import CODECS, decode_document
+from waypost.protocols.dialects import decode_document
 from waypost.server.auth.authenticator import ADMIN
 
 WRITTEN_IN = ("profile", "rtfs", "announce", "adp", "a2a", "ard", "mcp", "oasf")

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from support.older import OLDER
-from support.records import DECODE, ENCODE, json_values, objects, speaks_its_own
+from support.records import CODECS, DECODE, ENCODE, json_values, objects, speaks_its_own
+from support.schemas import catalog_schema, written_schema
 from waypost.errors import InvalidRequest
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.record import AgentRecord
 from waypost.model.registration import SourceDocument
-from waypost.protocols.ard.catalog import build_catalog, catalog_schema
+from waypost.protocols.ard.catalog import build_catalog
 from waypost.protocols.codec import CARRY, Codec
-from waypost.protocols.dialects import CODECS, decode_document, detect_dialect
+from waypost.protocols.dialects import decode_document, detect_dialect
 from waypost.protocols.rtfs.codec import is_envelope
 from waypost.server.renderer import received_document
 
@@ -34,7 +35,7 @@ EVERY_SEED = [
     for number, seed in enumerate(seeds)
 ]
 VALIDATORS = {name: Draft202012Validator(codec.schema()) for name, codec in CODECS.items()}
-WRITTEN = {name: Draft202012Validator(codec.written_schema()) for name, codec in CODECS.items()}
+WRITTEN = {name: Draft202012Validator(written_schema(codec)) for name, codec in CODECS.items()}
 CATALOG = Draft202012Validator(catalog_schema())
 widely = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 odd_values = st.one_of(

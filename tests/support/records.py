@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from waypost import limits
 from waypost.model.record import STATUSES, AgentRecord, Binding, Example
-from waypost.protocols.codec import CARRY, DecodeContext, EncodeContext, residue_name
+from waypost.protocols import dialects
+from waypost.protocols.codec import CARRY, Codec, DecodeContext, EncodeContext, residue_name
 
 NOW = 1_790_000_000.0  # 2026-09-21
 BASE = "https://registry.example.org"
@@ -16,6 +17,7 @@ DECODE = DecodeContext(now=NOW, base_url=BASE)
 ENCODE = EncodeContext(
     now=NOW, base_url=BASE, host="registry.example.org", announce_id="3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 )
+CODECS: dict[str, Codec] = {name: dialect.codec for name, dialect in dialects.DIALECTS.items()}
 DIALECTS = ("profile", "af", "rtfs", "announce", "adp", "a2a", "ard", "mcp", "oasf")
 
 _characters = st.characters(codec="utf-8", exclude_categories=("Cs",))

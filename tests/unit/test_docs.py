@@ -12,9 +12,9 @@ import pytest
 import reference
 import requirements
 from support.blocks import fenced_blocks
+from support.records import CODECS
 from waypost.cli.main import COMMANDS
 from waypost.errors import ERROR_CODES, WaypostError
-from waypost.protocols.dialects import CODECS
 from waypost.registry.operations import OPERATIONS
 from waypost.settings import SETTINGS
 

@@ -1,4 +1,8 @@
-"""Documents that are known and yet are not one agent: collections, messages, pointers. Each is refused with the way to go."""
+"""The table of dialects, and its use: detect the dialect of a document, decode bytes of any dialect, unpack collections.
+
+A new dialect is a folder under `protocols` (codec.py, schema.json, examples.json) and one row in DIALECTS. Only this
+module knows all protocols; they do not import each other.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,184 @@ import msgspec
 
 from waypost.errors import InvalidDocument, UnknownDialect
 from waypost.model.json import JsonObject, parse_object
-from waypost.model.record import RECORD_FIELDS, record_to_json
-from waypost.protocols.a2a.codec import A2A
+from waypost.model.record import RECORD_FIELDS, AgentRecord, record_to_json
+from waypost.protocols.a2a.codec import A2A, read_a2a_document
 from waypost.protocols.adp.codec import ADP
 from waypost.protocols.agent_framework.codec import AF
 from waypost.protocols.announce.codec import ANNOUNCE
-from waypost.protocols.ard.codec import ARD
+from waypost.protocols.ard.codec import ArdCodec
 from waypost.protocols.codec import Codec, DecodeContext, Decoded
-from waypost.protocols.mcp.codec import MCP
-from waypost.protocols.oasf.codec import OASF
+from waypost.protocols.mcp.codec import MCP, read_mcp_document
+from waypost.protocols.oasf.codec import OasfCodec
 from waypost.protocols.profile.codec import PROFILE
 from waypost.protocols.record_reader import check_times, read_record
-from waypost.protocols.rtfs.codec import RTFS, decode_envelope, decode_text, is_envelope
-from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.protocols.rtfs.codec import RTFS
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table."""
+
+    codec: Codec
+    rank: int  # detection order: the dialect with the most distinctive members has the lowest rank
+    outline: str  # its distinctive members, for the error about an unknown document
+    # Sets of members, each enough to recognise a document that lacks, or misspells, a distinctive member. It is then decoded as
+    # this dialect, so that the error names that member.
+    fragments: tuple[str, ...]
+    needs_bindings: bool = False  # the format cannot express an agent without an endpoint
+    media_types: tuple[str, ...] = ()  # under which other documents embed one of this dialect
+    read: Callable[[JsonObject], AgentRecord] | None = None  # reads an embedded document
+
+
+def read_embedded(media_type: str, document: JsonObject) -> AgentRecord | None:
+    """Read a document that another one embeds under a media type; None if no dialect has that type."""
+    bare_type = media_type.partition(";")[0].strip().lower()
+    for dialect in DIALECTS.values():
+        if bare_type in dialect.media_types and dialect.read is not None:
+            return dialect.read(document)
+    return None
+
+
+ARD = ArdCodec(read_embedded)
+OASF = OasfCodec(read_embedded)
+
+DIALECTS: dict[str, Dialect] = {
+    row.codec.name: row
+    for row in (
+        Dialect(
+            codec=PROFILE,
+            rank=9,
+            outline="id, name, description, bindings",
+            fragments=("bindings",),
+            needs_bindings=True,
+            media_types=("application/agent-metadata+json",),
+            read=read_record,
+        ),
+        Dialect(
+            codec=AF,
+            rank=8,
+            outline="id, name and endpoints, summary, owner or capabilities",
+            fragments=("name endpoints", "name summary"),
+        ),
+        Dialect(
+            codec=RTFS,
+            rank=3,
+            outline="agent_id, name, capabilities [{capability_id}], or an (agent-profile …) text",
+            fragments=("communication", "discovery_tags"),
+        ),
+        Dialect(
+            codec=ANNOUNCE,
+            rank=2,
+            outline="agent_id (UUID), capabilities {}, transport",
+            fragments=("agent_name transport", "public_key transport"),
+        ),
+        Dialect(codec=ADP, rank=1, outline="protocol ADP/1.x, identity, endpoints", fragments=("identity endpoints",)),
+        Dialect(
+            codec=A2A,
+            rank=6,
+            outline="name, skills and supportedInterfaces or url",
+            fragments=("skills defaultInputModes", "skills defaultOutputModes"),
+            needs_bindings=True,
+            media_types=("application/a2a-agent-card+json", "application/agent-card+json"),
+            read=read_a2a_document,
+        ),
+        Dialect(
+            codec=ARD,
+            rank=4,
+            outline="identifier, displayName, type, url or data",
+            fragments=(
+                *(f"displayName {other}" for other in ("identifier", "type", "mediaType", "url", "data")),
+                *(f"identifier {other}" for other in ("url", "data")),
+            ),
+        ),
+        Dialect(
+            codec=MCP,
+            rank=7,
+            outline="name ns/name, description, version, remotes or packages",
+            fragments=("remotes version", "remotes description", "packages version", "packages description"),
+            needs_bindings=True,
+            media_types=("application/mcp-server-card+json",),
+            read=read_mcp_document,
+        ),
+        Dialect(
+            codec=OASF,
+            rank=5,
+            outline="schema_version, name, skills, authors",
+            fragments=(
+                *(f"schema_version {other}" for other in ("authors", "skills")),
+                *(f"skills {other}" for other in ("authors", "locators", "modules")),
+            ),
+            needs_bindings=True,
+        ),
+    )
+}
+
+_PROFILE_MEMBERS = frozenset(RECORD_FIELDS)
+
+
+def get_codec(name: str) -> Codec:
+    """Return the codec of a dialect; the error for an unknown one names the nearest."""
+    dialect = DIALECTS.get(name)
+    if dialect is not None:
+        return dialect.codec
+    near = difflib.get_close_matches(name.lower()[:64], DIALECTS, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise UnknownDialect(
+        f"{name[:64]!r} is not a dialect.", path="dialect", hint=f"{hint}Known: {', '.join(DIALECTS)}."
+    )
+
+
+def detect_dialect(document: Mapping[str, Any]) -> str:
+    """Return the dialect of a document, from its content alone."""
+    if document.keys() <= _PROFILE_MEMBERS and "id" in document and "bindings" in document:
+        return PROFILE.name  # none of these members identifies another dialect or a document that is no agent
+    reject_non_agent(document)
+    ranked = sorted(DIALECTS.values(), key=lambda dialect: dialect.rank)
+    for dialect in ranked:
+        if dialect.codec.recognises(document):
+            return dialect.codec.name
+    for dialect in ranked:
+        if any(document.keys() >= set(members.split()) for members in dialect.fragments):
+            return dialect.codec.name
+    outlines = "; ".join(f"{name}: {dialect.outline}" for name, dialect in DIALECTS.items())
+    raise UnknownDialect(
+        "No dialect recognises this document.", path="$", hint=f"What each looks like: {outlines}. Or name the dialect."
+    )
+
+
+def decode_document(data: bytes, dialect: str | None, context: DecodeContext) -> tuple[str, JsonObject | None, Decoded]:
+    """Return the dialect, the parsed document (None for a text that is not JSON) and the decoded record."""
+    if dialect is not None:
+        get_codec(dialect)  # reject an unknown name before the document is parsed
+    for row in DIALECTS.values():
+        if row.codec.recognises_text(data):
+            return row.codec.name, None, _decode_text(row.codec, data, dialect, context)
+    document = parse_object(data)
+    name = dialect or detect_dialect(document)
+    decoded = get_codec(name).decode(document, context)
+    if decoded.record.signature is not None:
+        decoded = msgspec.structs.replace(decoded, parsed=document)
+    return name, document, _check_record(decoded, name, context)
+
+
+def _decode_text(codec: Codec, data: bytes, dialect: str | None, context: DecodeContext) -> Decoded:
+    if dialect not in (None, codec.name):
+        raise InvalidDocument(
+            f"An {codec.name} text is not a document of dialect {dialect!r}.",
+            path="$",
+            hint=f"Name {codec.name}, or send JSON.",
+        )
+    return _check_record(codec.decode_text(data, context), codec.name, context)
+
+
+def _check_record(decoded: Decoded, dialect: str, context: DecodeContext) -> Decoded:
+    """Check the profile's bounds for a record of any dialect: otherwise another dialect could not write it."""
+    if dialect != PROFILE.name:  # its codec has checked them already
+        read_record(record_to_json(decoded.record))
+        check_times(decoded.record, context.now)
+    return decoded
+
+
+# --- Known documents that are not one agent: collections, messages, pointers ----------------------
 
 
 class _NonAgent(msgspec.Struct, frozen=True):
@@ -66,19 +235,21 @@ _NON_AGENTS = (
         "$.method",
         "Send it to /rtfs, or only its `params` here.",
     ),
-    _NonAgent(_is_aid, "An AID record points at an agent; it does not describe one.", "$", "Fetch what its uri names."),
+    _NonAgent(
+        _is_aid, "An AID record points at an agent; it does not describe one.", "$", "Fetch the document at its uri."
+    ),
 )
 
 
 def reject_non_agent(document: Mapping[str, Any]) -> None:
-    for refusal in _NON_AGENTS:
-        if refusal.matches(document):
-            raise InvalidDocument(refusal.message, path=refusal.path, hint=refusal.hint)
+    for rejection in _NON_AGENTS:
+        if rejection.matches(document):
+            raise InvalidDocument(rejection.message, path=rejection.path, hint=rejection.hint)
 
 
-# ---- Documents that hold documents: an array, a catalogue, a page of a list. Knows how they are packed, not what they say.
+# --- Collections: an array, a catalogue, a page of a list -----------------------------------------
 
-# The member that holds the documents, and the members one of which stands beside it.
+# The member that holds the documents, and members of which one must be present beside it.
 _COLLECTIONS = (
     ("entries", ("specVersion",)),  # an AI catalogue (ARD-1)
     ("servers", ("metadata",)),  # a page of an MCP registry
@@ -87,7 +258,10 @@ _COLLECTIONS = (
 
 
 def unpack_documents(content: bytes) -> list[bytes] | None:
-    """The documents inside, byte for byte; None for a single document. Raises msgspec.DecodeError for what is no JSON."""
+    """Return the documents of a collection, byte for byte; None for a single document.
+
+    Raises msgspec.DecodeError if the content is not JSON.
+    """
     try:
         return _split_array(content)
     except msgspec.ValidationError:
@@ -96,10 +270,10 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
         members = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return None
-    for member, marks in _COLLECTIONS:
-        if member in members and (len(members) == 1 or any(mark in members for mark in marks)):
+    for name, companions in _COLLECTIONS:
+        if name in members and (len(members) == 1 or any(companion in members for companion in companions)):
             try:
-                return _split_array(bytes(members[member]))
+                return _split_array(bytes(members[name]))
             except msgspec.ValidationError:
                 return None
     return None
@@ -107,106 +281,3 @@ def unpack_documents(content: bytes) -> list[bytes] | None:
 
 def _split_array(content: bytes) -> list[bytes]:
     return [bytes(item) for item in msgspec.json.decode(content, type=list[msgspec.Raw])]
-
-
-# ---- Document <-> record. One module per dialect; every dialect maps to the record and from it, never to another.
-#
-# This is the table of dialects and the way into it: `recognise` names the dialect of an unknown document from its content,
-# `decode_document` reads bytes of any dialect. A new dialect is a module and a row here.
-
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (PROFILE, AF, RTFS, ANNOUNCE, ADP, A2A, ARD, MCP, OASF)}
-
-# The most distinctive first: what is left at the end is told apart by having less.
-_DETECTION_ORDER = ("adp", "announce", "rtfs", "ard", "oasf", "a2a", "mcp", "af", "profile")
-
-_PROFILE_MEMBERS = frozenset(RECORD_FIELDS)
-
-_DESCRIPTIONS = {
-    "profile": "id, name, description, bindings",
-    "af": "id, name and endpoints, summary, owner or capabilities",
-    "rtfs": "agent_id, name, capabilities [{capability_id}], or an (agent-profile …) text",
-    "announce": "agent_id (UUID), capabilities {}, transport",
-    "adp": "protocol ADP/1.x, identity, endpoints",
-    "a2a": "name, skills and supportedInterfaces or url",
-    "ard": "identifier, displayName, type, url or data",
-    "mcp": "name ns/name, description, version, remotes or packages",
-    "oasf": "schema_version, name, skills, authors",
-}
-# What is left of a document that lacks a member by which it would be known, or has it in a wrong shape. It is read as what it
-# looks like, so that the error names that member.
-_PARTIAL_MATCHES = {
-    "adp": ("identity endpoints",),
-    "announce": ("agent_name transport", "public_key transport"),
-    "rtfs": ("communication", "discovery_tags"),
-    "ard": (
-        *(f"displayName {other}" for other in ("identifier", "type", "mediaType", "url", "data")),
-        *(f"identifier {other}" for other in ("url", "data")),
-    ),
-    "oasf": ("schema_version authors", "schema_version skills", "skills authors", "skills locators", "skills modules"),
-    "a2a": ("skills defaultInputModes", "skills defaultOutputModes"),
-    "mcp": ("remotes version", "remotes description", "packages version", "packages description"),
-    "af": ("name endpoints", "name summary"),
-    "profile": ("bindings",),
-}
-
-
-def get_codec(name: str) -> Codec:
-    """The codec of a dialect, or an error that names the nearest one."""
-    found = CODECS.get(name)
-    if found is not None:
-        return found
-    near = difflib.get_close_matches(name.lower()[:64], CODECS, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise UnknownDialect(f"{name[:64]!r} is not a dialect.", path="dialect", hint=f"{hint}Known: {', '.join(CODECS)}.")
-
-
-def detect_dialect(document: Mapping[str, Any]) -> str:
-    """The dialect of a document, from its content alone."""
-    if document.keys() <= _PROFILE_MEMBERS and "id" in document and "bindings" in document:
-        return PROFILE.name  # no other dialect, and nothing that is refused, is known by one of these members
-    reject_non_agent(document)
-    if is_envelope(document):
-        return RTFS.name
-    for name in _DETECTION_ORDER:
-        if CODECS[name].recognises(document):
-            return name
-    for name, leavings in _PARTIAL_MATCHES.items():
-        if any(document.keys() >= set(members.split()) for members in leavings):
-            return name
-    looks = "; ".join(f"{name}: {look}" for name, look in _DESCRIPTIONS.items())
-    raise UnknownDialect(
-        "No dialect recognises this document.", path="$", hint=f"What each looks like: {looks}. Or name the dialect."
-    )
-
-
-def decode_document(data: bytes, dialect: str | None, context: DecodeContext) -> tuple[str, JsonObject | None, Decoded]:
-    """The dialect, the parsed document (None for a text that is not JSON) and what it says."""
-    if dialect is not None:
-        get_codec(dialect)  # a wrong name is the first thing to tell
-    if is_sexpr_text(data):
-        return RTFS.name, None, _decode_text(data, dialect, context)
-    document = parse_object(data)
-    name = dialect or detect_dialect(document)
-    if name == RTFS.name and is_envelope(document):
-        decoded = decode_envelope(document, context)
-    else:
-        decoded = get_codec(name).decode(document, context)
-    if decoded.record.signature is not None:
-        decoded = msgspec.structs.replace(decoded, parsed=document)
-    return name, document, _check_record(decoded, name, context)
-
-
-def _decode_text(data: bytes, dialect: str | None, context: DecodeContext) -> Decoded:
-    if dialect not in (None, RTFS.name):
-        raise InvalidDocument(
-            f"An agent-profile text is not a document of {dialect!r}.", path="$", hint="Name rtfs, or send JSON."
-        )
-    return _check_record(decode_text(data, context), RTFS.name, context)
-
-
-def _check_record(decoded: Decoded, dialect: str, context: DecodeContext) -> Decoded:
-    """Whatever it was written in, a record keeps the profile's bounds, or the next dialect could not write it."""
-    if dialect != PROFILE.name:  # its codec has just read it so
-        read_record(record_to_json(decoded.record))
-        check_times(decoded.record, context.now)
-    return decoded

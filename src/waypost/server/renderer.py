@@ -18,7 +18,7 @@ from waypost.model.registration import CatalogEntry, Registration, SourceDocumen
 from waypost.model.times import to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
 from waypost.protocols.codec import DERIVED, EncodeContext, MappingLoss
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS, get_codec
 from waypost.protocols.rtfs.agent_profile import parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.codec import CARD, RTFS, is_envelope, native_card, upgrade_card
@@ -71,10 +71,8 @@ TRUST_HEADER = b"waypost-trust"
 HEALTH_HEADER = b"waypost-health"
 
 _WITH_TRUST_METADATA = frozenset(("af", "ard"))  # formats with free metadata, where what was verified can stand
-# These have no form for an agent that says nowhere how to be reached.
-_NEED_BINDINGS = frozenset(("profile", "a2a", "mcp", "oasf"))
 
-_CONTENT_TYPES = {name: codec.media_type.encode() for name, codec in CODECS.items()}
+_CONTENT_TYPES = {name: dialect.codec.media_type.encode() for name, dialect in DIALECTS.items()}
 # Most renderings have these in common, so they hold the same ones.
 _TYPE_HEADERS = {name: (b"content-type", media_type) for name, media_type in _CONTENT_TYPES.items()}
 
@@ -116,7 +114,7 @@ class Renderer:
         return kept
 
     def can_render(self, registration: Registration, dialect: str) -> bool:
-        return bool(registration.record.bindings) or dialect not in _NEED_BINDINGS
+        return bool(registration.record.bindings) or not DIALECTS[dialect].needs_bindings
 
     def render(self, registration: Registration, dialect: str, now: float) -> RenderedDocument:
         if not self.can_render(registration, dialect):
@@ -178,7 +176,7 @@ class Renderer:
         context = self.context(registration, now)
         if dialect == "adp" and registration.hosted is not None:  # an agent is named by its own domain, if it has one
             context = msgspec.structs.replace(context, host=registration.hosted)
-        encoded = CODECS[dialect].encode(record, context)
+        encoded = get_codec(dialect).encode(record, context)
         if dialect in _WITH_TRUST_METADATA:
             add_trust_metadata(encoded.document, registration, scalar=dialect == "ard")
         return dump_json(encoded.document), encoded.losses

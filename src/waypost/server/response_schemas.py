@@ -7,7 +7,7 @@ from typing import Any
 from waypost import limits
 from waypost.model.query import FACETS
 from waypost.model.record import LISTED
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 
 _TEXT: dict[str, Any] = {"type": "string"}
 
@@ -15,7 +15,7 @@ _TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
 
 _TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
 
-DIALECT: dict[str, Any] = {"type": "string", "enum": list(CODECS)}
+DIALECT: dict[str, Any] = {"type": "string", "enum": list(DIALECTS)}
 
 NDJSON: dict[str, Any] = {"type": "string", "description": "JSON lines"}
 
@@ -32,7 +32,7 @@ def document_schema(dialect: str | None = None) -> dict[str, Any]:
     """A document of one dialect, or of any."""
     if dialect is not None:
         return {"$ref": f"#/components/schemas/{dialect}"}
-    return {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in CODECS]}
+    return {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in DIALECTS]}
 
 
 _HEALTH_STATE: dict[str, Any] = {"enum": ["unknown", "healthy", "suspect", "unhealthy"]}

@@ -14,7 +14,7 @@ from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import ANONYMOUS, PUBLIC
 from waypost.model.registration import Registration
 from waypost.protocols.ard.catalog import build_catalog, host_entry, registry_entry
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import get_codec
 from waypost.registry.registry import Registry
 from waypost.server.catalog_entries import ArdEntryWriter
 from waypost.server.hosted_agents.documents import (
@@ -42,7 +42,7 @@ _CACHE_HEADER = (b"cache-control", b"public, max-age=300")
 _CORS_HEADER = (b"access-control-allow-origin", b"*")
 _PRIVATE_HEADER = (b"cache-control", b"private, no-store")
 _AUDIENCE = frozenset((PUBLIC,))
-_ADP_BODY = BodySpec(schema=document_schema("adp"), content_type=CODECS["adp"].media_type)
+_ADP_BODY = BodySpec(schema=document_schema("adp"), content_type=get_codec("adp").media_type)
 _DIGEST_PARAMETER = ParameterSpec(
     name=DIGEST_PARAMETER, description="the one with this digest, as a zone may still name it"
 )
@@ -110,7 +110,7 @@ class WellKnownApi:
                 handler=self.a2a,
                 summary="A2A card",
                 parameters=(ParameterSpec(name="agent", description="the card of one agent"),),
-                answers={200: BodySpec(schema=document_schema("a2a"), content_type=CODECS["a2a"].media_type)},
+                answers={200: BodySpec(schema=document_schema("a2a"), content_type=get_codec("a2a").media_type)},
                 open=True,
             ),
             Route(

@@ -13,9 +13,10 @@ import httpx2
 import jsonschema
 import pytest
 
+from support.records import CODECS
+from support.schemas import written_schema
 from support.service import Bench, profile, service
-from waypost.protocols.adp.schema import EXAMPLES
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.adp.codec import ADP
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.keys.public_key import parse_pem
 from waypost.trust.signing_input import adp_payload
@@ -52,7 +53,7 @@ async def test_a_hosted_agent_has_a_signed_document_under_its_domain(bench: Benc
     assert answer.headers["content-type"] == "application/vnd.adp+json"
     assert "max-age" in answer.headers["cache-control"]
     document = answer.json()
-    jsonschema.validate(document, CODECS["adp"].written_schema())
+    jsonschema.validate(document, written_schema(CODECS["adp"]))
     identity = document["identity"]
     assert (identity["id"], identity["domain"], identity["name"]) == (f"agent:{DESK}", DESK, "Desk")
     assert _is_proved(document)
@@ -74,7 +75,7 @@ async def test_a_hosted_agent_has_a_signed_document_under_its_domain(bench: Benc
 @pytest.mark.req("ADP-26", "ADP-27")
 async def test_the_service_proves_its_own_key_and_names_where_it_speaks(bench: Bench) -> None:
     document = (await bench.anonymous().get("/.well-known/agent.json")).json()
-    jsonschema.validate(document, CODECS["adp"].written_schema())
+    jsonschema.validate(document, written_schema(CODECS["adp"]))
     assert _is_proved(document)
     assert document["identity"]["domain"] == "registry.example.com"
     assert document["endpoints"]["chat"] == "wss://registry.example.com/agent/chat"
@@ -83,7 +84,7 @@ async def test_the_service_proves_its_own_key_and_names_where_it_speaks(bench: B
 
 @pytest.mark.req("ADP-21", "ADP-23")
 async def test_a_document_that_came_as_adp_is_given_back_as_it_came(bench: Bench, tmp_path: Path) -> None:
-    sent = json.dumps(EXAMPLES[0], indent=3).encode()
+    sent = json.dumps(ADP.examples()[0], indent=3).encode()
     await bench.admin().post("/api/v1/agents", content=sent, headers={"content-type": "application/json"})
     answer = await bench.admin().post(
         "/api/v1/agents/agent:alice.example.com:host", json={"domain": "alice.example.com"}
@@ -102,7 +103,7 @@ async def test_the_capability_document_changes_only_with_what_the_agent_is(bench
     await admin.post("/api/v1/agents/urn%3Aagent%3Adesk:renew", json={"ttl_seconds": 3600})
     assert (await _at(bench, CAPABILITIES)).content == first
     document = json.loads(first)
-    jsonschema.validate(document, CODECS["adp"].written_schema())
+    jsonschema.validate(document, written_schema(CODECS["adp"]))
     assert [each["id"] for each in document["capabilities"]] == ["invoices"]
     await admin.post("/api/v1/agents", json=profile("urn:agent:desk", name="Desk", tags=["invoices", "tax"]))
     changed = await _at(bench, CAPABILITIES)

@@ -7,8 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from support.records import CODECS
 from support.service import service
-from waypost.protocols.dialects import CODECS
 
 
 @pytest.mark.req("ADP-21", "ADP-22")

@@ -13,7 +13,7 @@ from support.problems import complete
 from support.service import NOW, Bench, service
 from waypost import limits
 from waypost.model.times import to_rfc3339
-from waypost.protocols.announce.schema import EXAMPLES
+from waypost.protocols.announce.codec import ANNOUNCE
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
 OTHER_ID = "9a1f3b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
@@ -309,7 +309,7 @@ async def test_409_says_that_the_id_is_bound_to_another_key_and_a_replay_is_no_4
 async def test_the_vector_of_the_specification_is_admitted_and_served_verbatim(tmp_path: Path) -> None:
     async with service(tmp_path) as bench:
         await admit(bench)
-        sent = dict(EXAMPLES[1])
+        sent = dict(ANNOUNCE.examples()[1])
         assert (await announce(bench.as_("alice"), sent)).status_code == 200
         shown = (await bench.as_("bob").get(f"/agents/{AGENT_ID}")).json()
         assert (shown["agent"], shown["signature"]) == (sent["agent"], sent["signature"])

@@ -8,11 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
+from support.schemas import catalog_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.protocols.a2a.codec import A2A
-from waypost.protocols.ard.catalog import build_catalog, catalog_schema, host_entry, read_catalog, registry_entry
-from waypost.protocols.ard.codec import ARD
+from waypost.protocols.ard.catalog import build_catalog, host_entry, read_catalog, registry_entry
+from waypost.protocols.dialects import ARD
 from waypost.protocols.mcp.codec import MCP
 from waypost.protocols.profile.codec import PROFILE
 

@@ -7,7 +7,8 @@ import pytest
 from support.records import DECODE, ENCODE
 from waypost.errors import InvalidDocument
 from waypost.model.record import AgentRecord, Binding
-from waypost.protocols.ard.codec import ARD, mint_urn, parse_urn
+from waypost.protocols.ard.codec import mint_urn, parse_urn
+from waypost.protocols.dialects import ARD
 
 ENTRY = ARD.examples()[0]
 

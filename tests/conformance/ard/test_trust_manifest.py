@@ -11,7 +11,7 @@ from support.signing import NOW, key_of
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
-from waypost.protocols.ard.codec import ARD
+from waypost.protocols.dialects import ARD
 from waypost.trust.checks.ard import MISMATCH, check_ard_entry
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64url

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
+from support.schemas import written_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
@@ -40,7 +41,7 @@ def write(record: AgentRecord) -> JsonObject:
 def test_every_card_we_write_has_the_eight_required_members(document: JsonObject) -> None:
     card = write(PROFILE.decode(document, DECODE).record)
     assert set(REQUIRED) <= set(card)
-    Draft202012Validator(A2A.written_schema()).validate(card)
+    Draft202012Validator(written_schema(A2A)).validate(card)
 
 
 @pytest.mark.req("A2A-2")

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
+from support.schemas import written_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
@@ -37,7 +38,7 @@ def test_a_server_without_a_required_member_is_refused(name: str) -> None:
 @pytest.mark.parametrize("document", PROFILE.examples())
 def test_every_server_we_write_has_a_valid_name_a_short_description_and_one_version(document: JsonObject) -> None:
     server = write(PROFILE.decode(document, DECODE).record)
-    Draft202012Validator(MCP.written_schema()).validate(server)
+    Draft202012Validator(written_schema(MCP)).validate(server)
     assert 1 <= len(server["description"]) <= 100
 
 

@@ -6,10 +6,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support.records import DECODE, ENCODE
+from support.schemas import written_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord
-from waypost.protocols.oasf.codec import OASF
+from waypost.protocols.dialects import OASF
 from waypost.protocols.profile.codec import PROFILE
 
 KITCHEN, SMALLEST = OASF.examples()
@@ -33,7 +34,7 @@ def test_a_record_without_a_required_member_is_refused(name: str) -> None:
 def test_every_record_we_write_has_the_seven_required_members(document: JsonObject) -> None:
     source = OASF.encode(PROFILE.decode(document, DECODE).record, ENCODE).document
     assert set(REQUIRED) <= set(source)
-    Draft202012Validator(OASF.written_schema()).validate(source)
+    Draft202012Validator(written_schema(OASF)).validate(source)
 
 
 @pytest.mark.req("OASF-2")

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import jsonschema
 import pytest
 
+from support.records import CODECS
 from support.service import NOW, profile, service
 from waypost.model.times import to_rfc3339
-from waypost.protocols.dialects import CODECS
 
 
 @pytest.mark.req("A2A-1")

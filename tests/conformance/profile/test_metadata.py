@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.records import DECODE, ENCODE, NOW
+from support.records import CODECS, DECODE, ENCODE, NOW
 from waypost import limits
 from waypost.errors import InvalidDocument, MalformedJson, TooLarge
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.record import STATUSES
 from waypost.model.times import to_rfc3339
 from waypost.protocols.codec import CARRY, DERIVED, residue_name
-from waypost.protocols.dialects import CODECS, decode_document
+from waypost.protocols.dialects import decode_document
 from waypost.protocols.profile.codec import PROFILE
 
 FULL, MINIMAL = PROFILE.examples()

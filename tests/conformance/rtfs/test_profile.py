@@ -11,7 +11,7 @@ from waypost.errors import InvalidDocument
 from waypost.protocols.dialects import decode_document
 from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile, parse_profiles
 from waypost.protocols.rtfs.card_derivation import derive_card, type_to_schema
-from waypost.protocols.rtfs.codec import RTFS, decode_text
+from waypost.protocols.rtfs.codec import RTFS
 from waypost.protocols.rtfs.sexpr import parse_form
 
 
@@ -80,7 +80,7 @@ def test_a_profile_without_an_endpoint_is_valid_but_cannot_be_registered() -> No
     text = '(agent-profile :id "a")'
     assert derived(text)["communication"] == {"protocols": [], "endpoints": []}
     with pytest.raises(InvalidDocument, match="no endpoint"):
-        decode_text(text, DECODE)
+        RTFS.decode_text(text.encode(), DECODE)
 
 
 @pytest.mark.req("RTFS-9")
@@ -341,5 +341,5 @@ def test_an_exported_profile_gives_its_card_again(document: dict[str, Any]) -> N
 @pytest.mark.req("RTFS-8", "RTFS-10")
 def test_a_long_id_stands_for_a_name_as_far_as_a_name_goes() -> None:
     endpoint = ':communication-endpoints [{:protocol :http :uri "https://a.example/"}]'
-    decoded = decode_text(f'(agent-profile :id "{"i" * 256}" {endpoint})', DECODE)
+    decoded = RTFS.decode_text(f'(agent-profile :id "{"i" * 256}" {endpoint})'.encode(), DECODE)
     assert (decoded.record.id, decoded.record.name) == ("i" * 256, "i" * 128)

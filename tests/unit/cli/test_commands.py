@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from support.records import CODECS
 from support.server import RunningServer
 from support.shell import Shell
 from support.website import website
 from waypost import SyncClient
-from waypost.protocols.dialects import CODECS
 
 Document = dict[str, Any]
 

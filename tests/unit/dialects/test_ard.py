@@ -11,20 +11,21 @@ from msgspec.structs import replace
 
 from support.older import ARD_AIC
 from support.records import DECODE, ENCODE
+from support.schemas import catalog_schema
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.protocols.a2a.codec import A2A
 from waypost.protocols.ard.catalog import (
     build_catalog,
-    catalog_schema,
     host_entry,
     is_listed,
     read_catalog,
     registry_entry,
 )
-from waypost.protocols.ard.codec import ARD, ID, MINTED, Urn, mint_urn, parse_urn
+from waypost.protocols.ard.codec import ID, MINTED, Urn, mint_urn, parse_urn
 from waypost.protocols.codec import CARRY
+from waypost.protocols.dialects import ARD
 from waypost.protocols.mcp.codec import MCP
 
 ASSISTANT, REGISTRY, TRUSTED, INLINE = ARD.examples()

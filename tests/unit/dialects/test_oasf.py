@@ -14,7 +14,8 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, Binding
 from waypost.protocols.codec import CARRY
-from waypost.protocols.oasf.codec import OASF, PROTOCOL
+from waypost.protocols.dialects import OASF
+from waypost.protocols.oasf.codec import PROTOCOL
 
 KITCHEN, SMALLEST = OASF.examples()
 
@@ -169,15 +170,15 @@ def test_unknown_members_live_on_inside_nested_objects(place: str) -> None:
         (
             {"locators": [{"type": "url", "urls": ["x"], "annotations": {"a": 1}}]},
             "$.locators[0].annotations.a",
-            "text",
+            "An annotation must be a string",
         ),
         ({"skills": [{"name": "x", "id": "1"}]}, "$.skills[0].id", "must be an integer"),
-        ({"domains": [{"annotations": {"a": None}}]}, "$.domains[0].annotations.a", "An annotation is a text"),
+        ({"domains": [{"annotations": {"a": None}}]}, "$.domains[0].annotations.a", "An annotation must be a string"),
         ({"modules": [{"name": "x", "data": []}]}, "$.modules[0].data", "must be an object"),
         ({"modules": [{"name": "x", "artifact": "y"}]}, "$.modules[0].artifact", "must be an object"),
-        ({"locators": []}, "$.locators", "Neither a locator"),
+        ({"locators": []}, "$.locators", "The record has no endpoint"),
         ({"modules": {"a": 1}}, "$.modules", "array"),
-        ({"annotations": {"a": 1}}, "$.annotations.a", "An annotation is a text"),
+        ({"annotations": {"a": 1}}, "$.annotations.a", "An annotation must be a string"),
     ],
 )
 def test_a_bad_record_is_refused_with_the_place_and_the_reason(change: JsonObject, path: str, says: str) -> None:

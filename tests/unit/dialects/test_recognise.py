@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.older import RTFS_E
-from support.records import DECODE
+from support.records import CODECS, DECODE
 from waypost.errors import InvalidDocument, MalformedJson, UnknownDialect
 from waypost.model.json import JsonObject, dump_json
-from waypost.protocols.dialects import CODECS, decode_document, detect_dialect, get_codec
+from waypost.protocols.dialects import decode_document, detect_dialect, get_codec
 
 EVERY_EXAMPLE = [
     pytest.param(name, example, id=f"{name}-{index}")
@@ -186,7 +186,7 @@ def test_an_agent_profile_text_is_read_as_rtfs(dialect: str | None) -> None:
 
 
 def test_an_agent_profile_text_is_not_taken_for_another_dialect() -> None:
-    with pytest.raises(InvalidDocument, match="not a document of 'adp'"):
+    with pytest.raises(InvalidDocument, match="An rtfs text is not a document of dialect 'adp'"):
         decode_document(RTFS_TEXT, "adp", DECODE)
 
 

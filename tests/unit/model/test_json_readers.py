@@ -8,10 +8,10 @@ import random
 import msgspec
 import pytest
 
+from support.records import CODECS
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.model.json import parse_json
-from waypost.protocols.dialects import CODECS
 
 _EXAMPLES = [example for codec in CODECS.values() for example in codec.examples()]
 _TEXTS = [

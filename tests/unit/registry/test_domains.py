@@ -14,6 +14,7 @@ from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
 from support.outside import answer, outside
 from support.ports import free_port
+from support.records import CODECS
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.errors import ProofMissing, QuotaExceeded
@@ -22,7 +23,6 @@ from waypost.model.principal import Principal
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.stub_resolver import StubResolver
 from waypost.net.fetcher import DomainProofLookup, SafeFetcher
-from waypost.protocols.dialects import CODECS
 from waypost.registry.domain_claims import DomainClaimOptions, DomainClaims
 
 DAY = 86_400

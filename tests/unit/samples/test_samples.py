@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.records import DECODE, ENCODE
+from support.records import CODECS, DECODE, ENCODE
 from waypost.model.json import parse_object
-from waypost.protocols.dialects import CODECS, decode_document
+from waypost.protocols.dialects import decode_document
 from waypost.samples import Sample, load
 
 SAMPLES = load()

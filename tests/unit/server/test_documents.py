@@ -9,9 +9,9 @@ import httpx2
 import jsonschema
 import pytest
 
+from support.records import CODECS
+from support.schemas import catalog_schema
 from support.service import Bench, profile, service
-from waypost.protocols.ard.catalog import catalog_schema
-from waypost.protocols.dialects import CODECS
 
 ALICE: dict[str, Any] = {
     "protocol": "ADP/1.1",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from support.records import CODECS
 from support.service import profile, service
 from waypost import limits
-from waypost.protocols.dialects import CODECS
 
 _LISTS = (
     "/.well-known/ai-catalog.json",

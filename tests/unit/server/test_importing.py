@@ -13,6 +13,7 @@ import pytest
 from support.dns_server import DnsServer, dns_server
 from support.outside import Outside, answer, outside
 from support.ports import free_port
+from support.records import CODECS
 from support.service import Bench, profile, service
 from waypost import limits
 from waypost.errors import FetchFailed
@@ -20,7 +21,6 @@ from waypost.model.principal import Principal
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.stub_resolver import StubResolver
 from waypost.net.fetcher import SafeFetcher
-from waypost.protocols.dialects import CODECS
 from waypost.registry.importer import Importer, ImportRequest
 
 FETCH = "/api/v1/agents:fetch"

@@ -9,10 +9,10 @@ import httpx2
 import jsonschema
 import pytest
 
+from support.records import CODECS
 from support.service import profile, service
 from waypost import limits
 from waypost.model.names import slug
-from waypost.protocols.dialects import CODECS
 from waypost.server.auth.authenticator import ADMIN
 from waypost.server.response_schemas import AGENT_LIST, FIGURES, PROBLEM, RECEIPT, TOKEN
 

@@ -15,7 +15,7 @@ import pytest
 from support.authority import Authority
 from support.service import Bench, profile, service
 from waypost import Client
-from waypost.protocols.adp.schema import EXAMPLES
+from waypost.protocols.adp.codec import ADP
 from waypost.server.api.dns_aid.zone import ZONE_SCHEMA
 
 DESK = "desk.example.com"
@@ -99,11 +99,13 @@ async def test_an_agent_that_is_not_public_has_no_zone(bench: Bench) -> None:
 
 
 async def test_an_agent_that_others_serve_is_found_where_its_document_says(bench: Bench) -> None:
-    await bench.as_("alice").post("/api/v1/agents", json=EXAMPLES[0])
+    await bench.as_("alice").post("/api/v1/agents", json=ADP.examples()[0])
     zone = await _zone(bench, "/api/v1/agents/alice.example.com:zone")
     (svcb,) = _data(zone, "alice.example.com", "SVCB")
     assert "key65400" not in svcb  # nobody here knows the bytes that are served there
-    assert EXAMPLES[0]["identity"]["publicKey"]["fingerprint"] in _data(zone, "_agent.alice.example.com", "TXT")[0]
+    assert (
+        ADP.examples()[0]["identity"]["publicKey"]["fingerprint"] in _data(zone, "_agent.alice.example.com", "TXT")[0]
+    )
 
 
 async def test_an_agent_without_a_domain_is_told_how_to_get_one(bench: Bench) -> None:

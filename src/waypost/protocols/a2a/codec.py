@@ -31,8 +31,8 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.protocols.a2a.legacy import OLDER_NAMES, upgrade_card
-from waypost.protocols.a2a.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.protocols.codec import (
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -231,10 +231,9 @@ _FACETS = (
 _NO_BINDING = "An A2A card needs an interface; the record has no binding."
 
 
-class A2ACodec:
+class A2ACodec(Codec):
     name = "a2a"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.bindings",)
+    loses = ("$.bindings",)
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         if "supportedInterfaces" in document or "supported_interfaces" in document:
@@ -261,15 +260,6 @@ class A2ACodec:
         carried = make_remainder(record, _with_residue(read_card(card), card))
         return Encoded(document=_carrying(card, carried) if carried else card)
 
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
-
 
 def _with_residue(record: AgentRecord, card: JsonObject) -> AgentRecord:
     return attach_residue(record, "a2a", residue_members(card, _write(record)))
@@ -291,6 +281,11 @@ def _read_again(card: JsonObject) -> AgentRecord:
 
 
 # --- Card -> record -------------------------------------------------------------------------------
+
+
+def read_a2a_document(document: JsonObject) -> AgentRecord:
+    """Read the native members of a card of any version, e.g. one that another document embeds."""
+    return read_card(upgrade_card(document))
 
 
 def read_card(card: JsonObject) -> AgentRecord:

@@ -29,10 +29,10 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.model.times import find_instant
-from waypost.protocols.adp.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.protocols.codec import (
     CARRY,
     DERIVED,
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -292,10 +292,9 @@ _MEMBERS = (
 )
 
 
-class AdpCodec:
+class AdpCodec(Codec):
     name = "adp"
     media_type = "application/vnd.adp+json"
-    loses: tuple[str, ...] = ()
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         protocol = document.get("protocol")
@@ -319,15 +318,6 @@ class AdpCodec:
             read=_read,
         )
         return Encoded(document={**document, CARRY: rest} if rest else document)
-
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
 
 
 # --- Reading --------------------------------------------------------------------------------------

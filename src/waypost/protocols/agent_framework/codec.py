@@ -27,10 +27,10 @@ from waypost.model.record import (
     record_to_json,
 )
 from waypost.model.times import find_instant, to_rfc3339
-from waypost.protocols.agent_framework.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
 from waypost.protocols.codec import (
     CARRY,
     DERIVED,
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -40,6 +40,7 @@ from waypost.protocols.codec import (
     attach_residue,
     differing_members,
     encode_with_remainder,
+    load_resource,
     merge_missing_members,
     residue_name,
     residue_of,
@@ -246,10 +247,9 @@ _TAGS, _TAG_CHARS, _ENDPOINTS = 64, 64, 128
 _METADATA_BYTES = 64 * limits.KIB
 
 
-class AfCodec:
+class AfCodec(Codec):
     name = "af"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.*",)  # control characters, internal keys, and what 64 KiB of metadata do not hold
+    loses = ("$.*",)  # control characters, internal keys, and what 64 KiB of metadata do not hold
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         if not isinstance(document.get("id"), str) or "bindings" in document:
@@ -295,14 +295,10 @@ class AfCodec:
             )
         return Encoded(document=_ordered(_with_times(document, context)), losses=losses)
 
-    def schema(self) -> JsonObject:
-        return SCHEMA
 
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
+def responses_schema(url: str) -> JsonObject:
+    """Return the schema of every response of this API (AF-32, P-20), named by its own address."""
+    return {**load_resource("waypost.protocols.agent_framework", "responses_schema.json"), "$id": url}
 
 
 def to_summary(full: Mapping[str, Any]) -> JsonObject:

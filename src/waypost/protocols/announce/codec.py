@@ -19,10 +19,10 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, kind_of, member
 from waypost.model.record import AgentRecord, Binding, find_object, find_text, need_object, need_text
 from waypost.protocols.announce.messages import parse_minor
-from waypost.protocols.announce.schema import EXAMPLES, LABEL_PATTERN, SCHEMA, UUID_PATTERN, WRITTEN_SCHEMA
 from waypost.protocols.codec import (
     CARRY,
     DERIVED,
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -175,9 +175,9 @@ def _scheme(url: str, allowed: tuple[str, ...], path: str) -> str:
 # It reads both and writes the bare object. Whether a signature holds, who may announce and how long a lease runs are decided
 # elsewhere: here a signature is only text beside the agent.
 
-_UUID = re.compile(rf"{UUID_PATTERN}\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}\Z")
 
-_LABEL = re.compile(rf"{LABEL_PATTERN}\Z")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 
 _MEMBERS = ("agent_id", "agent_name", "capabilities", "transport", "metadata")
 
@@ -192,10 +192,9 @@ _PLATFORM_CHARS = 32  # of an operating system or architecture
 _DESCRIPTION_NAMES = 8  # capabilities named in a derived description
 
 
-class AnnounceCodec:
+class AnnounceCodec(Codec):
     name = "announce"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.*",)  # whatever 4 KiB of metadata do not hold
+    loses = ("$.*",)  # whatever 4 KiB of metadata do not hold
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         agent = document.get("agent", document)
@@ -234,15 +233,6 @@ class AnnounceCodec:
                 if _fits(whole):
                     return Encoded(document=whole)
         return _cut(record, *_native(record, *attempts[-1], context))
-
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
 
 
 # --- Reading --------------------------------------------------------------------------------------

@@ -9,11 +9,9 @@ from waypost import limits
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, find_object, need_array, need_object, need_text
-from waypost.protocols.ard.codec import parse_urn, publisher_of
-from waypost.protocols.ard.schema import CATALOG_SCHEMA, QUERIES
+from waypost.protocols.ard.codec import MAX_QUERIES, MIN_QUERIES, is_metadata_value, parse_urn, publisher_of
 from waypost.protocols.codec import CARRY
 
-MEDIA_TYPE = "application/ai-catalog+json"
 REGISTRY_TYPE = "application/ai-registry+json"
 SPEC_VERSION = "1.0"
 LISTED = ("active", "testing")
@@ -36,20 +34,12 @@ def catalog_entry(entry: JsonObject) -> JsonObject:
     listed = {name: value for name, value in entry.items() if name != CARRY and value is not None}
     kind = listed.pop("mediaType", None)
     listed = {**listed, "identifier": str(parse_urn(entry["identifier"])), "type": listed.get("type", kind)}
-    queries = listed.pop("representativeQueries", [])[: QUERIES[1]]
-    if len(queries) >= QUERIES[0]:
+    queries = listed.pop("representativeQueries", [])[:MAX_QUERIES]
+    if len(queries) >= MIN_QUERIES:
         listed["representativeQueries"] = queries
     if "metadata" in listed:
-        listed["metadata"] = {name: value for name, value in listed["metadata"].items() if _is_scalar(value)}
+        listed["metadata"] = {name: value for name, value in listed["metadata"].items() if is_metadata_value(value)}
     return listed
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
-
-
-def catalog_schema() -> JsonObject:
-    return CATALOG_SCHEMA
 
 
 def is_listed(record: AgentRecord) -> bool:

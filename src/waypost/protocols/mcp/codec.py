@@ -27,6 +27,7 @@ from waypost.model.record import (
 )
 from waypost.model.times import find_instant
 from waypost.protocols.codec import (
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -47,7 +48,6 @@ from waypost.protocols.codec import (
     unknown_members,
 )
 from waypost.protocols.mcp.legacy import OFFICIAL, OLDER_NAMES, is_wrapped, upgrade_server
-from waypost.protocols.mcp.schema import EXAMPLES, SCHEMA, SCHEMA_URL, WRITTEN_SCHEMA
 from waypost.protocols.record_reader import check_times
 
 
@@ -146,6 +146,8 @@ def _check_input(entry: JsonObject, path: str) -> None:
 # `_meta` is the format's free-form place: what is left of a record travels there as `org.waypost/record`, among it the id of a
 # record whose id is no server name, and a description of more than 100 characters.
 
+SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+
 CARRY = "org.waypost/record"
 
 REMOTE = "mcp"
@@ -200,10 +202,9 @@ _OUTSIDE = ("$.server", "$._meta")  # paths into a registry's envelope; all othe
 _NO_BINDING = "Neither a remote nor a package: the record has no binding."
 
 
-class McpCodec:
+class McpCodec(Codec):
     name = "mcp"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.bindings",)
+    loses = ("$.bindings",)
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         server = document["server"] if isinstance(document.get("server"), dict) else document
@@ -229,15 +230,6 @@ class McpCodec:
             server = server | {"_meta": {**server.get("_meta", {}), CARRY: carried}}
         losses = () if record.bindings else (MappingLoss("$.bindings", _NO_BINDING),)
         return Encoded(document=server, losses=losses)
-
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
 
 
 def _decode(document: JsonObject, context: DecodeContext) -> Decoded:
@@ -298,6 +290,11 @@ def _read_again(server: JsonObject) -> AgentRecord:
 
 
 # --- Server -> record -----------------------------------------------------------------------------
+
+
+def read_mcp_document(document: JsonObject) -> AgentRecord:
+    """Read the native members of a server.json of any version, e.g. one that another document embeds."""
+    return read_server(upgrade_server(document))
 
 
 def read_server(server: JsonObject) -> AgentRecord:

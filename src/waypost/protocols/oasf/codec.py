@@ -1,8 +1,8 @@
 """OASF / AGNTCY records, v1 (neighbours.md §4, §5).
 
-A record is named `name@version`; a content digest, where a directory knows one, would be another alias. Endpoints come from
-a2a and mcp modules and from locators. `annotations` are the format's free-form place, but hold texts only: what is left of
-our record travels there as JSON text under CARRY. The prefix `agntcy.` is theirs and is never written.
+The id of a record is `name@version`. Endpoints come from a2a and mcp modules and from locators. `annotations` are the
+format's free-form place, but hold strings only: the remainder is carried there as JSON text under CARRY. The prefix
+`agntcy.` is reserved and never written.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from waypost.model.record import (
     need_text,
 )
 from waypost.model.times import parse_rfc3339, to_rfc3339
-from waypost.protocols.a2a import codec, legacy
 from waypost.protocols.codec import (
     CARRY,
+    Codec,
     DecodeContext,
     Decoded,
+    EmbeddedReader,
     EncodeContext,
     Encoded,
     MappingLoss,
@@ -49,41 +50,44 @@ from waypost.protocols.codec import (
     restore_wording,
     unknown_members,
 )
-from waypost.protocols.mcp import codec as mcp_codec
-from waypost.protocols.mcp import legacy as mcp_legacy
-from waypost.protocols.oasf.schema import EXAMPLES, SCHEMA, SCHEMA_VERSION, WRITTEN_SCHEMA
 from waypost.protocols.record_reader import check_times
 
-PROTOCOL = "org.waypost.protocol"  # annotation of a url locator that does not speak plain https
+SCHEMA_VERSION = "1.0.0"
+PROTOCOL = "org.waypost.protocol"  # annotation of a url locator whose protocol is not https
 
-_PLAIN = "https"
+_HTTPS = "https"
+_A2A_TYPE = "application/a2a-agent-card+json"
+_MCP_TYPE = "application/mcp-server-card+json"
 _ARTIFACTS = ("helm_chart", "container_image", "package", "source_code", "binary")
 _RESERVED = ("agntcy.", "org.waypost.")
 _DEFAULT_VERSION = "1.0.0"
-_FACETS = (
+_CARRY_PATH = f"$.annotations[{CARRY!r}]"
+_GROUPS = (
     MemberGroup(("modules", "locators"), ("bindings", "auth"), {"modules": "locators"}),
     MemberGroup(("skills", "domains"), ("tags",)),
     MemberGroup(("annotations",), ("constraints",)),
     MemberGroup(("authors", "schema_version"), ()),
 )
-_NO_BINDING = "OASF tells endpoints by locators and modules; the record has no binding."
+_NO_BINDING = "OASF expresses endpoints as locators and modules; the record has no binding."
 
 
-class OasfCodec:
+class OasfCodec(Codec):
     name = "oasf"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.bindings",)
+    loses = ("$.bindings",)
+
+    def __init__(self, read_embedded: EmbeddedReader) -> None:
+        self._read_embedded = read_embedded
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         marks = ("authors", "created_at", "locators", "modules", "domains")
         return "schema_version" in document and "skills" in document and any(mark in document for mark in marks)
 
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
-        source, carried = _uncarried(document)
-        record = apply_remainder(_with_residue(read_source(source), source), carried, _CARRY_PATH)
+        source, carried = _split_carried(document)
+        record = apply_remainder(self._read_with_residue(source), carried, _CARRY_PATH)
         if not record.bindings:
             raise InvalidDocument(
-                "Neither a locator nor an a2a or mcp module says where the agent is.",
+                "The record has no endpoint: no locator and no a2a or mcp module with one.",
                 path="$.locators",
                 hint='Add [{"type":"url","urls":["https://…"]}].',
             )
@@ -92,30 +96,75 @@ class OasfCodec:
         return Decoded(record=record, source_id=source_id, warnings=tuple(_warnings(source)))
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
-        document = restore_wording(
-            _write(record, context), residue_of(record, self.name, "annotations"), record, _FACETS, read_source
-        )
-        carried = make_remainder(record, _with_residue(read_source(document), document))
+        residue = residue_of(record, self.name, "annotations")
+        document = restore_wording(_write(record, context), residue, record, _GROUPS, self._read)
+        carried = make_remainder(record, self._read_with_residue(document))
         if carried:
             text = dump_json(carried).decode()
             document = document | {"annotations": {**document.get("annotations", {}), CARRY: text}}
         losses = () if record.bindings else (MappingLoss("$.bindings", _NO_BINDING),)
         return Encoded(document=document, losses=losses)
 
-    def schema(self) -> JsonObject:
-        return SCHEMA
+    def _read_with_residue(self, source: JsonObject) -> AgentRecord:
+        record = self._read(source)
+        residue = residue_members(source, _write(record, EncodeContext(now=0)))
+        if "modules" in residue and "locators" in source:
+            residue["locators"] = source["locators"]  # both together determine the bindings
+        return attach_residue(record, self.name, residue)
 
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
+    def _read(self, source: JsonObject) -> AgentRecord:
+        """Read the native members of an OASF record."""
+        _check(source)
+        created_at = need_text(source, "created_at", most=limits.TAG_CHARS, what="time such as 2026-05-08T00:00:00Z")
+        parse_rfc3339(created_at, "$.created_at")
+        cards = list(self._cards(source))
+        return AgentRecord(
+            id=_identity(source),
+            name=need_text(source, "name", most=limits.NAME_CHARS),
+            description=need_text(source, "description", most=limits.DESCRIPTION_CHARS),
+            bindings=self._bindings(source, cards),
+            tags=collect_tags(_terms(source, "skills"), _terms(source, "domains")),
+            auth=cards[0].auth if cards else None,
+            constraints=_constraints(source),
+            version=need_text(source, "version", most=limits.VERSION_CHARS),
+            updated_at=created_at,
+        )
 
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
+    def _cards(self, source: JsonObject) -> Iterator[AgentRecord]:
+        """Read the A2A cards in modules. Invalid cards are skipped; the module itself is kept either way."""
+        for data in _modules(source, "a2a"):
+            try:
+                card = self._read_embedded(_A2A_TYPE, need_object(data.get("card_data", data), "$"))
+            except InvalidDocument:
+                continue
+            if card is not None:
+                yield card
+
+    def _bindings(self, source: JsonObject, cards: list[AgentRecord]) -> tuple[Binding, ...]:
+        bindings = [binding for card in cards for binding in card.bindings]
+        for data in _modules(source, "mcp"):
+            bindings += self._mcp_bindings(data)
+        for locator in source.get("locators") or ():
+            bindings += [Binding(protocol=_protocol(locator), endpoint=url) for url in _urls(locator)]
+        return tuple(bindings[: limits.BINDINGS])
+
+    def _mcp_bindings(self, data: JsonObject) -> tuple[Binding, ...]:
+        """Read a server.json, or OASF's own `connections`; stdio connections have no address."""
+        try:
+            if "remotes" in data or "packages" in data:
+                server = data
+            else:
+                connections = find_objects(data, "connections", most=limits.JSON_ARRAY_ITEMS)
+                remotes = [{"type": item.get("type"), "url": item["url"]} for item, _ in connections if "url" in item]
+                server = {"name": "oasf/connections", "description": "-", "version": "1.0.0", "remotes": remotes}
+            embedded = self._read_embedded(_MCP_TYPE, server)
+        except InvalidDocument:
+            return ()
+        return () if embedded is None else embedded.bindings
 
 
-_CARRY_PATH = f"$.annotations[{CARRY!r}]"
-
-
-def _uncarried(document: JsonObject) -> tuple[JsonObject, Any]:
+def _split_carried(document: JsonObject) -> tuple[JsonObject, Any]:
+    """Return the record without the remainder, and the remainder."""
     annotations = find_object(document, "annotations")
     if not annotations:
         return unknown_members(document, ("annotations",)), None
@@ -130,33 +179,7 @@ def _uncarried(document: JsonObject) -> tuple[JsonObject, Any]:
         raise InvalidDocument(error.message, path=_CARRY_PATH, hint="Leave the annotation out.") from None
 
 
-def _with_residue(record: AgentRecord, source: JsonObject) -> AgentRecord:
-    residue = residue_members(source, _write(record, EncodeContext(now=0)))
-    if "modules" in residue and "locators" in source:
-        residue["locators"] = source["locators"]  # the two tell the bindings together
-    return attach_residue(record, "oasf", residue)
-
-
 # --- OASF -> record -------------------------------------------------------------------------------
-
-
-def read_source(source: JsonObject) -> AgentRecord:
-    """What an OASF record says by its own members."""
-    _check(source)
-    created_at = need_text(source, "created_at", most=limits.TAG_CHARS, what="time such as 2026-05-08T00:00:00Z")
-    parse_rfc3339(created_at, "$.created_at")
-    cards = list(_cards(source))
-    return AgentRecord(
-        id=_identity(source),
-        name=need_text(source, "name", most=limits.NAME_CHARS),
-        description=need_text(source, "description", most=limits.DESCRIPTION_CHARS),
-        bindings=_bindings(source, cards),
-        tags=collect_tags(_terms(source, "skills"), _terms(source, "domains")),
-        auth=cards[0].auth if cards else None,
-        constraints=_constraints(source),
-        version=need_text(source, "version", most=limits.VERSION_CHARS),
-        updated_at=created_at,
-    )
 
 
 def _check(source: JsonObject) -> None:
@@ -167,14 +190,14 @@ def _check(source: JsonObject) -> None:
                 f"The member {name!r} is missing.", path=member("$", name), hint="Add it as an array; it may be empty."
             )
     find_texts(source, "authors", most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS)
-    for name, check in _PARTS.items():
+    for name, check in _ITEM_CHECKS.items():
         for item, path in find_objects(source, name, most=limits.JSON_ARRAY_ITEMS):
             check(item, path)
     _check_annotations(source, "$")
 
 
 def _check_class(item: JsonObject, path: str) -> None:
-    """A skill or a domain. What 0.3 called `class_name` stands without a `name`."""
+    """Check a skill or a domain. In 0.3 it has `class_name` instead of `name`."""
     find_text(item, "name", path, most=limits.ID_CHARS)
     find_integer(item, "id", path)
     _check_annotations(item, path)
@@ -193,7 +216,7 @@ def _check_locator(locator: JsonObject, path: str) -> None:
     find_texts(locator, "urls", path, most=limits.JSON_ARRAY_ITEMS, chars=limits.ENDPOINT_CHARS)
     if not locator.get("urls"):
         if locator.get("url") is None:
-            raise InvalidDocument("The locator has no URL.", path=f"{path}.urls", hint="Add it as an array of texts.")
+            raise InvalidDocument("The locator has no URL.", path=f"{path}.urls", hint="Add it as an array of strings.")
         need_endpoint(locator, "url", path)
     for index, url in enumerate(locator.get("urls") or ()):
         check_endpoint(url, f"{path}.urls[{index}]")
@@ -203,22 +226,22 @@ def _check_annotations(holder: JsonObject, path: str) -> None:
     for name, value in (find_object(holder, "annotations", path) or {}).items():
         if not isinstance(value, str):
             raise InvalidDocument(
-                f"An annotation is a text, not {kind_of(value)}.",
+                f"An annotation must be a string, not {kind_of(value)}.",
                 path=member(member(path, "annotations"), name),
                 hint="Quote it.",
             )
 
 
-_PARTS = {"skills": _check_class, "domains": _check_class, "locators": _check_locator, "modules": _check_module}
+_ITEM_CHECKS = {"skills": _check_class, "domains": _check_class, "locators": _check_locator, "modules": _check_module}
 
 
 def _urls(locator: JsonObject) -> list[str]:
-    """`urls`; before 0.8 there was one `url`."""
+    """Return `urls`; before 0.8 a locator had one `url`."""
     return locator.get("urls") or [locator["url"]]
 
 
 def _identity(source: JsonObject) -> str:
-    """`name@version`. Names may have spaces, ids may not."""
+    """Return `name@version`. Names may contain spaces, ids may not."""
     text = (
         f"{need_text(source, 'name', most=limits.NAME_CHARS)}@{need_text(source, 'version', most=limits.VERSION_CHARS)}"
     )
@@ -227,9 +250,9 @@ def _identity(source: JsonObject) -> str:
 
 
 def _terms(source: JsonObject, name: str) -> Iterator[str]:
-    """Each taxonomy name twice: its last segment, then the whole path."""
+    """Yield each taxonomy name twice: its last segment, then the full path."""
     for item in source.get(name) or ():
-        term = item.get("name") or item.get("class_name")  # 0.3 named classes
+        term = item.get("name") or item.get("class_name")  # 0.3
         if isinstance(term, str):
             yield term.rpartition("/")[2]
             yield term
@@ -241,41 +264,10 @@ def _constraints(source: JsonObject) -> JsonObject | None:
 
 
 def _modules(source: JsonObject, kind: str) -> Iterator[JsonObject]:
-    """The data of modules such as `integration/a2a` or `core/a2a`."""
+    """Yield the data of modules such as `integration/a2a` or `core/a2a`."""
     for item in source.get("modules") or ():
         if str(item.get("name")).rpartition("/")[2] == kind and isinstance(item.get("data"), dict):
             yield item["data"]
-
-
-def _cards(source: JsonObject) -> Iterator[AgentRecord]:
-    """A2A cards in modules, as far as they can be read; the module itself stays as it is either way."""
-    for data in _modules(source, "a2a"):
-        card = data.get("card_data", data)
-        try:
-            yield codec.read_card(legacy.upgrade_card(need_object(card, "$")))
-        except InvalidDocument:
-            continue
-
-
-def _bindings(source: JsonObject, cards: list[AgentRecord]) -> tuple[Binding, ...]:
-    bindings = [binding for card in cards for binding in card.bindings]
-    for data in _modules(source, "mcp"):
-        bindings += _mcp_bindings(data)
-    for locator in source.get("locators") or ():
-        bindings += [Binding(protocol=_protocol(locator), endpoint=url) for url in _urls(locator)]
-    return tuple(bindings[: limits.BINDINGS])
-
-
-def _mcp_bindings(data: JsonObject) -> list[Binding]:
-    """A server.json, or OASF's own `connections`; those by stdio have no address."""
-    try:
-        if "remotes" in data or "packages" in data:
-            return list(mcp_codec.read_server(mcp_legacy.upgrade_server(data)).bindings)
-        connections = find_objects(data, "connections", most=limits.JSON_ARRAY_ITEMS)
-        reachable = [{"type": item.get("type"), "url": item["url"]} for item, _ in connections if "url" in item]
-        return list(mcp_codec.read_bindings(mcp_codec.read_remotes({"remotes": reachable}), []))
-    except InvalidDocument:
-        return []
 
 
 def _protocol(locator: JsonObject) -> str:
@@ -283,13 +275,15 @@ def _protocol(locator: JsonObject) -> str:
     if kind != "url":
         return kind
     named = (locator.get("annotations") or {}).get(PROTOCOL)
-    return named if isinstance(named, str) and 0 < len(named.strip()) <= limits.TAG_CHARS else _PLAIN
+    return named if isinstance(named, str) and 0 < len(named.strip()) <= limits.TAG_CHARS else _HTTPS
 
 
 def _warnings(source: JsonObject) -> list[str]:
     if source["schema_version"].lstrip("v").startswith("1."):
         return []
-    return [f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; what is known of it was read."]
+    return [
+        f"$.schema_version: {source['schema_version'][:20]} is older than 1.0; members with other names were not read."
+    ]
 
 
 # --- Record -> OASF -------------------------------------------------------------------------------
@@ -320,7 +314,4 @@ def _write_locator(binding: Binding) -> JsonObject:
     if binding.protocol in _ARTIFACTS:
         return {"type": binding.protocol, "urls": [binding.endpoint]}
     locator: JsonObject = {"type": "url", "urls": [binding.endpoint]}
-    return locator if binding.protocol == _PLAIN else locator | {"annotations": {PROTOCOL: binding.protocol}}
-
-
-OASF = OasfCodec()
+    return locator if binding.protocol == _HTTPS else locator | {"annotations": {PROTOCOL: binding.protocol}}

@@ -12,18 +12,15 @@ from typing import Any
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.record import AgentRecord, record_to_json
-from waypost.protocols.codec import DecodeContext, Decoded, EncodeContext, Encoded
-from waypost.protocols.profile.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
+from waypost.protocols.codec import Codec, DecodeContext, Decoded, EncodeContext, Encoded
 from waypost.protocols.record_reader import check_times, read_record, read_visibility
 
 _SUPERLATIVES = ("best", "perfect", "guaranteed")
 _SUPERLATIVE = re.compile(rf"\b({'|'.join(_SUPERLATIVES)})\b", re.IGNORECASE)
 
 
-class ProfileCodec:
+class ProfileCodec(Codec):
     name = "profile"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ()
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
         """`bindings` is the profile's own word; without it, the other three that it demands."""
@@ -47,15 +44,6 @@ class ProfileCodec:
 
     def encode(self, record: AgentRecord, context: EncodeContext) -> Encoded:
         return Encoded(document=record_to_json(record))
-
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
 
 
 def _warnings(record: AgentRecord) -> Iterator[str]:

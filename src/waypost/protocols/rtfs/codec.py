@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from waypost import limits
@@ -20,6 +19,7 @@ from waypost.model.record import AgentRecord, Binding, Example, find_text, need_
 from waypost.model.times import find_instant
 from waypost.protocols.codec import (
     CARRY,
+    Codec,
     DecodeContext,
     Decoded,
     EncodeContext,
@@ -45,7 +45,7 @@ from waypost.protocols.codec import (
 from waypost.protocols.record_reader import VISIBILITY, check_times, read_visibility
 from waypost.protocols.rtfs.agent_profile import is_agent_id, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
-from waypost.protocols.rtfs.schema import EXAMPLES, SCHEMA, WRITTEN_SCHEMA
+from waypost.protocols.rtfs.sexpr import is_sexpr_text
 
 _VERSION_SUFFIX = re.compile(r"(?:-v(?P<dashed>[0-9]+(?:\.[0-9]+)*)|@(?P<at>[^@/]+))\Z")
 
@@ -242,18 +242,45 @@ _FACETS = (
 _TOO_LARGE = f"An agent_card has at most {limits.RTFS_CARD_BYTES} bytes."
 
 
-class RtfsCodec:
+class RtfsCodec(Codec):
     name = "rtfs"
-    media_type = "application/json"
-    loses: tuple[str, ...] = ("$.*",)  # only where a record is larger than a card may be
+    loses = ("$.*",)  # only where a record is larger than a card may be
 
     def recognises(self, document: Mapping[str, Any]) -> bool:
+        if is_envelope(document):
+            return True
         if not isinstance(document.get("agent_id"), str) or "transport" in document:
             return False
         own = ("communication", "discovery_tags", "agent_profile_uri", "capabilities_summary", "communication_summary")
         return isinstance(document.get("capabilities"), list) or any(name in document for name in own)
 
+    def recognises_text(self, data: bytes) -> bool:
+        return is_sexpr_text(data)
+
+    def decode_text(self, data: bytes, context: DecodeContext) -> Decoded:
+        """Decode an `(agent-profile …)` text. Relative references belong to the context's base, or to the source URL."""
+        card, warnings = derive_card(parse_profile(data), base=context.base_url or context.source_url)
+        if not card["communication"]["endpoints"]:
+            raise InvalidDocument(
+                "The profile has no endpoint, so the agent cannot be registered.",
+                path=":communication-endpoints",
+                hint='Add one, e.g. [{:endpoint-id "main" :protocol :json-rpc :uri "https://…"}].',
+            )
+        decoded = self._decode_card(parse_object(dump_json(card)), context)  # same bounds as a card sent as JSON
+        return replace(decoded, warnings=(*warnings, *decoded.warnings))
+
     def decode(self, document: JsonObject, context: DecodeContext) -> Decoded:
+        if not is_envelope(document):
+            return self._decode_card(document, context)
+        card = _with_endpoint(upgrade_card(need_object(document[CARD], f"$.{CARD}")), find_endpoint(document))
+        try:
+            decoded = self._decode_card(card, context)
+        except InvalidDocument as error:
+            error.path = f"$.{CARD}{(error.path or '$').removeprefix('$')}"
+            raise
+        return replace(decoded, ttl_seconds=_ttl(document))
+
+    def _decode_card(self, document: JsonObject, context: DecodeContext) -> Decoded:
         card, carried = _uncarried(_checked(upgrade_card(document)))
         metadata = card.get("metadata") or {}
         record = apply_remainder(_with_residue(read_card(card), card), carried, _CARRIED)
@@ -274,28 +301,6 @@ class RtfsCodec:
         if len(dump_json(whole)) <= limits.RTFS_CARD_BYTES:
             return Encoded(document=whole)
         return _cut(record, card, carried)
-
-    def schema(self) -> JsonObject:
-        return SCHEMA
-
-    def written_schema(self) -> JsonObject:
-        return WRITTEN_SCHEMA
-
-    def examples(self) -> tuple[JsonObject, ...]:
-        return EXAMPLES
-
-
-def decode_text(text: str | bytes, context: DecodeContext) -> Decoded:
-    """What an `(agent-profile …)` text says. Relative references belong to the context's base, or to where it was found."""
-    card, warnings = derive_card(parse_profile(text), base=context.base_url or context.source_url)
-    if not card["communication"]["endpoints"]:
-        raise InvalidDocument(
-            "The profile names no endpoint, so the agent cannot be registered.",
-            path=":communication-endpoints",
-            hint='Add one, e.g. [{:endpoint-id "main" :protocol :json-rpc :uri "https://…"}].',
-        )
-    decoded = RTFS.decode(parse_object(dump_json(card)), context)  # within the bounds of a card that came as JSON
-    return replace(decoded, warnings=(*warnings, *decoded.warnings))
 
 
 def native_card(record: AgentRecord) -> JsonObject:
@@ -534,9 +539,6 @@ def _carrying(card: JsonObject, carried: JsonObject) -> JsonObject:
     return card | {"metadata": (card.get("metadata") or {}) | {CARRY: carried}}
 
 
-RTFS = RtfsCodec()
-
-
 # ---- The parameters of `rtfs.registry.register` as a document: `{"agent_card", "endpoint_url"?, "ttl_seconds"?}` (rtfs.md §5).
 
 CARD = "agent_card"
@@ -544,17 +546,6 @@ CARD = "agent_card"
 
 def is_envelope(document: Mapping[str, Any]) -> bool:
     return CARD in document and "agent_id" not in document
-
-
-def decode_envelope(document: JsonObject, context: DecodeContext) -> Decoded:
-    """What the card inside says, with the lease that was asked for. Paths of errors lead through the envelope."""
-    card = _with_endpoint(upgrade_card(need_object(document[CARD], f"$.{CARD}")), find_endpoint(document))
-    try:
-        decoded = RTFS.decode(card, context)
-    except InvalidDocument as error:
-        error.path = f"$.{CARD}{(error.path or '$').removeprefix('$')}"
-        raise
-    return msgspec.structs.replace(decoded, ttl_seconds=_ttl(document))
 
 
 def find_endpoint(document: JsonObject) -> str | None:
@@ -578,3 +569,6 @@ def _ttl(document: JsonObject) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidDocument(f"'ttl_seconds' must be an integer, not {kind_of(value)}.", path="$.ttl_seconds")
     return value
+
+
+RTFS = RtfsCodec()

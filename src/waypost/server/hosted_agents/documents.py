@@ -24,7 +24,7 @@ from waypost.model.names import domain_of, parse_domain
 from waypost.model.principal import PUBLIC
 from waypost.model.registration import Registration, verdicts_of
 from waypost.model.verdict import TrustState, level_of
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import get_codec
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.conditional_requests import strong_etag
 from waypost.server.renderer import Renderer, received_document
@@ -86,7 +86,7 @@ class CapabilityVersions:
 
 DocumentLocation = Literal["domain", "provider"]  # under the agent's own name, or under the service's
 
-ADP_MEDIA_TYPE = CODECS["adp"].media_type.encode()
+ADP_MEDIA_TYPE = get_codec("adp").media_type.encode()
 
 WELL_KNOWN_PATH = "/.well-known/agent.json"
 

@@ -8,7 +8,7 @@ from waypost import __version__
 from waypost.errors import error_codes
 from waypost.model.json import JsonObject
 from waypost.model.principal import SCOPES
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 from waypost.registry.operations import OPERATIONS
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.response_schemas import PROBLEM
@@ -46,8 +46,8 @@ def build_openapi(routes: list[Route], base_url: str) -> JsonObject:
 def _dialects() -> JsonObject:
     """The dialects' schemas, with their own definitions lifted beside them so that every reference resolves."""
     schemas: JsonObject = {}
-    for name, codec in CODECS.items():
-        schema = codec.schema()
+    for name, dialect in DIALECTS.items():
+        schema = dialect.codec.schema()
         for part, definition in schema.get("$defs", {}).items():
             schemas[f"{name}.{part}"] = _relocate_refs(definition, name)
         kept = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}

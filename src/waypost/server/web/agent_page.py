@@ -18,7 +18,7 @@ from waypost.model.json import parse_json
 from waypost.model.names import fold_tag, slug
 from waypost.model.record import AgentRecord, Binding, Example
 from waypost.model.registration import Registration
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.reader import VersionComparison, VersionEntry, compare_versions, history_of
 from waypost.registry.registry import Registry
@@ -212,7 +212,7 @@ class AgentPage:
                     class_="own" if registration.source(name) is not None else None,
                 ),
             )
-            for name in CODECS
+            for name in DIALECTS
         ]
         return section(
             "The record in every dialect",

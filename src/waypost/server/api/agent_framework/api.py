@@ -13,7 +13,7 @@ from waypost import limits
 from waypost.errors import InvalidParameter, NotFound, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.principal import SCOPE_READ, Principal
-from waypost.protocols.agent_framework.schema import surface_schema
+from waypost.protocols.agent_framework.codec import responses_schema
 from waypost.server.api.agent_framework.directory import (
     AfDirectory,
     AfFieldSet,
@@ -269,7 +269,7 @@ class AfSurface:
 
     async def _page(self, route: AfRoute, request: Request, principal: Principal) -> Response:
         if route.page == "schema":
-            schema = surface_schema(self._origin + with_root_path(request.scope, f"{BASE}/schema.json"))
+            schema = responses_schema(self._origin + with_root_path(request.scope, f"{BASE}/schema.json"))
             found = AfRepresentation(dump_json(schema), _SCHEMA_MEDIA_TYPE, links=self._canonical(route, request))
             return await representation_response(request, principal, found, now=self._now())
         text = problem_page(decode_segment(route.segment))

@@ -33,7 +33,7 @@ from waypost.protocols.agent_framework.codec import (
     strip_line_controls,
 )
 from waypost.protocols.codec import DecodeContext, EncodeContext, residue_name
-from waypost.protocols.dialects import CODECS, decode_document, detect_dialect
+from waypost.protocols.dialects import decode_document, detect_dialect, get_codec
 from waypost.protocols.record_reader import check_times, read_record
 from waypost.server.api.agent_framework.directory import (
     AfAgent,
@@ -166,7 +166,7 @@ def read_agent(item: AgentLike, *, base_url: str, now: float) -> ProvidedAgent:
     """Read and render one agent. `now` stands in for its time of change when it names none."""
     context = EncodeContext(now=now, base_url=base_url or LOCAL_ORIGIN)
     read = _DecodedAgent(item) if isinstance(item, AgentRecord) else _decode(item_bytes(item), context)
-    document = CODECS["af"].encode(read.record, context).document
+    document = get_codec("af").encode(read.record, context).document
     if read.document is not None:
         document = restore_metadata(document, read.document)
     if read.is_local:
@@ -252,9 +252,9 @@ def _with_own_id(document: JsonObject) -> JsonObject:
 
 
 def _a2a_card(record: AgentRecord, context: EncodeContext) -> bytes | None:
-    if residue_name("a2a") not in record.extra or "a2a" not in CODECS:
+    if residue_name("a2a") not in record.extra:
         return None
-    return dump_json(CODECS["a2a"].encode(record, context).document)
+    return dump_json(get_codec("a2a").encode(record, context).document)
 
 
 def _changed_at(record: AgentRecord, now: float) -> float:

@@ -21,7 +21,7 @@ from waypost.model.record import LISTED, AgentRecord
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import find_instant
 from waypost.protocols.agent_framework.codec import summary_from_record
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import get_codec
 from waypost.registry.catalog.catalog import NO_ENTRY, position_of
 from waypost.registry.registry import Registry
 from waypost.server.api.agent_framework.directory import (
@@ -268,7 +268,7 @@ class RegistryDirectory:
     def _whole(self, registration: Registration) -> AfAgent:
         now = self._registry.clock.now()
         context = self._renderer.context(registration, now)
-        document = CODECS["af"].encode(registration.record, context).document
+        document = get_codec("af").encode(registration.record, context).document
         add_trust_metadata(document, registration)
         updated = find_instant(registration.record.updated_at)
         changed = registration.changed_at

@@ -19,7 +19,7 @@ from waypost.errors import (
 )
 from waypost.model.json import JsonObject, dump_json, kind_of, parse_json
 from waypost.model.principal import SCOPE_READ, SCOPE_WRITE, Principal
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 from waypost.protocols.jsonrpc import NULL_ID, RpcCall, RpcRefusal, error_reply, parse_calls, result_reply
 from waypost.protocols.mcp.messages import (
     METHOD_HEADER,
@@ -195,7 +195,7 @@ _GET: Final[JsonObject] = {
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "minLength": 1, "description": "The agent's id, or any other name of it."},
-        "as": {"type": "string", "enum": list(CODECS), "default": "profile", "description": "The format."},
+        "as": {"type": "string", "enum": list(DIALECTS), "default": "profile", "description": "The format."},
     },
 }
 

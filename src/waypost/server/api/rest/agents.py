@@ -15,7 +15,7 @@ from waypost.model.names import parse_domain, slug
 from waypost.model.principal import PRIVATE, SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration, parse_ttl
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.operations import OPERATIONS
 from waypost.registry.publication import Publication, PublicationReceipt
@@ -88,7 +88,7 @@ def _finish_line(line: bytes, too_long: bool) -> bytes | WaypostError | None:
 
 # ---- The service's own face, /api/v1: any dialect in, any dialect out.
 
-_DOCUMENT_TYPES = tuple(sorted({codec.media_type for codec in CODECS.values()} - {"application/json"}))
+_DOCUMENT_TYPES = tuple(sorted({dialect.codec.media_type for dialect in DIALECTS.values()} - {"application/json"}))
 
 _BATCH_CHUNK = 256  # lines decided and committed together
 
@@ -215,7 +215,7 @@ class AgentsApi:
                 operation="export",
                 handler=self.export,
                 summary="All agents, one document a line",
-                parameters=(ParameterSpec(name="as", schema={"enum": [*CODECS, "source"]}),),
+                parameters=(ParameterSpec(name="as", schema={"enum": [*DIALECTS, "source"]}),),
                 answers={200: BodySpec(schema=NDJSON, content_type="application/x-ndjson")},
             ),
         ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from waypost.errors import NotFound
 from waypost.model.json import JsonObject, dump_json
-from waypost.protocols.dialects import CODECS
+from waypost.protocols.dialects import DIALECTS
 from waypost.server.http import openapi
 from waypost.server.http.asgi import AnyResponse, Headers, Response
 from waypost.server.http.conditional_requests import format_http_date, is_not_modified, strong_etag
@@ -95,11 +95,13 @@ class ReferenceApi:
 
 def find_schema(name: str) -> dict[str, Any]:
     """The schema of a dialect, or of one of our own answers."""
-    if name in CODECS:
-        return CODECS[name].schema()
+    if name in DIALECTS:
+        return DIALECTS[name].codec.schema()
     if name in ANSWERS:
         return ANSWERS[name]
-    raise NotFound(f"There is no schema {name[:64]!r}.", path="name", hint=f"Known: {', '.join([*CODECS, *ANSWERS])}.")
+    raise NotFound(
+        f"There is no schema {name[:64]!r}.", path="name", hint=f"Known: {', '.join([*DIALECTS, *ANSWERS])}."
+    )
 
 
 def _operation_html(path: str, method: str, operation: JsonObject) -> str:
