@@ -91,7 +91,7 @@ async def test_a_search_needs_a_criterion(rpc: Rpc, params: dict[str, Any]) -> N
 async def test_a_registry_may_be_set_to_be_browsed(bench: Bench) -> None:
     browsable = RtfsMethods(bench.registry, anonymous_read=True, list_all=True)
     caller = RtfsCaller(principal=ANONYMOUS, budget=CardBudget())
-    result = await browsable.method("rtfs.registry.discover")({"limit": 2}, caller)
+    result = await browsable.get("rtfs.registry.discover")({"limit": 2}, caller)
     assert [agent["agent_id"] for agent in result["agents"]] == ["plain", "resizer"]
     assert result["total"] == 3
 
@@ -100,9 +100,9 @@ async def test_a_registry_may_be_set_to_be_browsed(bench: Bench) -> None:
 async def test_one_request_looks_at_a_bounded_number_of_cards(bench: Bench) -> None:
     methods = RtfsMethods(bench.registry, anonymous_read=True, list_all=True)
     caller = RtfsCaller(principal=ANONYMOUS, budget=CardBudget(cards=5))
-    await methods.method("rtfs.registry.discover")({}, caller)
+    await methods.get("rtfs.registry.discover")({}, caller)
     with pytest.raises(RateLimited, match="looks at no more"):
-        await methods.method("rtfs.registry.discover")({}, caller)
+        await methods.get("rtfs.registry.discover")({}, caller)
 
 
 @pytest.mark.req("RTFS-48")

@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from waypost.errors import InvalidDocument
+from waypost.errors import InvalidDocument, Timeout
 from waypost.protocols.rtfs.discover_form import (
-    TIMEOUT,
     DiscoverOptions,
-    answer_form,
-    error_form,
+    DiscoverValue,
+    failed_discovery,
     parse_discover,
+    parse_response,
     print_discover,
-    refused_form,
-    result_form,
 )
 from waypost.protocols.rtfs.sexpr import Form, Keyword, Map, Vector, parse_form, print_form, print_line
 
@@ -110,7 +108,7 @@ def test_options_stay_with_the_caller() -> None:
 def test_what_is_not_literal_data_fails_before_anything_is_sent(rest: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         parse_discover(f"(discover-agents {rest})")
-    failure = refused_form(refused.value)
+    failure = failed_discovery(refused.value).form()
     assert failure.items[0] == Keyword("error")
     assert kind(failure) == "error/discovery.query-failed"
 
@@ -131,9 +129,9 @@ def answer(**members: Any) -> bytes:
 @pytest.mark.req("RTFS-63")
 def test_cards_become_maps_with_their_json_names_as_keywords() -> None:
     body = answer(result={"agents": [{"agent_id": "a", "discovery_tags": ["x y"], "metadata": {"odd key": None}}]})
-    value = answer_form(200, body, "7")
+    value = parse_response(200, body, "7").form()
     assert print_form(value) == '[{:agent_id "a" :discovery_tags ["x y"] :metadata {:"odd key" nil}}]'
-    assert answer_form(200, answer(result={"agents": []}), "7") == Vector() == result_form([])
+    assert parse_response(200, answer(result={"agents": []}), "7").form() == Vector() == DiscoverValue().form()
     assert parse_form(print_form(value)) == value
 
 
@@ -164,16 +162,16 @@ def test_cards_become_maps_with_their_json_names_as_keywords() -> None:
     ],
 )
 def test_a_failure_has_the_stated_type(status: int, body: bytes, expected: str) -> None:
-    assert kind(answer_form(status, body, "7")) == f"error/discovery.{expected}"
+    assert kind(parse_response(status, body, "7").form()) == f"error/discovery.{expected}"
 
 
 @pytest.mark.req("RTFS-63")
 def test_a_failure_tells_its_details() -> None:
     body = answer(error={"code": -32009, "message": "slow down", "data": {"code": "rate_limited", "retry_after": 3}})
-    assert print_line(answer_form(200, body, "7", registry_uri="https://r.example")) == (
+    assert print_line(parse_response(200, body, "7", registry_uri="https://r.example").form()) == (
         '[:error {:type :error/discovery.rate-limited :message "slow down" :details {:registry-uri "https://r.example" '
         ':http-status 200 :code -32009 :data {:code "rate_limited" :retry_after 3} :retry-after 3}}]'
     )
-    assert print_form(error_form(TIMEOUT, "Too slow.")) == (
-        '[:error {:type :error/discovery.timeout :message "Too slow." :details {}}]'
+    assert failed_discovery(Timeout("Too slow.")).text == (
+        '[:error {:type :error/discovery.timeout :message "Too slow." :details {}}]\n'
     )

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.rtfs"""
+"""The RTFS registry protocol: JSON-RPC and `(discover-agents …)` forms on `/rtfs`."""

@@ -1,7 +1,8 @@
-"""The methods of the RTFS registry: parameters in, an operation of the engine, a result out (rtfs.md §5)."""
+"""The RTFS registry over HTTP: JSON-RPC 2.0 and `(discover-agents …)` forms on `POST /rtfs` (rtfs.md §4, §5, §7)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -15,6 +16,7 @@ from waypost.errors import (
     InvalidCursor,
     InvalidDocument,
     InvalidParameter,
+    InvalidRequest,
     MethodNotAllowed,
     NotOwner,
     OwnerConflict,
@@ -41,268 +43,40 @@ from waypost.protocols.jsonrpc import (
 )
 from waypost.protocols.rtfs.codec import CARD, RTFS
 from waypost.protocols.rtfs.criteria import parse_criteria
+from waypost.protocols.rtfs.discover_form import METHOD as DISCOVER
+from waypost.protocols.rtfs.discover_form import failed_discovery, parse_discover, parse_response
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.rtfs.search import CardBudget, CardSearch
 from waypost.server.auth.rate_limits import RateLimits
-from waypost.server.http.asgi import AnyResponse, Request, Response, json_response
+from waypost.server.http.asgi import AnyResponse, Headers, Request, Response, json_response
 from waypost.server.http.problems import problem_headers
 from waypost.server.http.request_params import read_visibility
 from waypost.server.web.layout import html_response, plain_page
 from waypost.trust.policy import require_scope
 
 TOKEN_PREFIX = "wpr_"
+FORM_MEDIA_TYPE = "application/rtfs"
 
+_RPC_PATHS = frozenset((b"/rtfs", b"/rtfs/", b"/rtfs/register", b"/rtfs/discover"))
+_HEALTH_PATH = "/rtfs/health"
+_MEDIA_TYPES = ("application/json", "application/json-rpc", FORM_MEDIA_TYPE)
 _TOKEN_PURPOSE = "rtfs-registration"
-
 _SCHEMES = frozenset(("http", "https", "ws", "wss", "grpc", "grpcs", "tcp"))
+_ERROR_PATHS = {"id": "agent_id", "$.id": "$.agent_id"}  # the registry's names of members to those of a card
+_NO_STORE = (b"cache-control", b"no-store")
 
 
 class RtfsCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls, and what the request said besides its calls."""
+    """The caller of all calls of one request."""
 
     principal: Principal
-    bearer: str | None = None  # a registration token in place of a credential
+    bearer: str | None = None  # a registration token sent as the bearer token
     visibility: str | None = None
     budget: CardBudget
 
 
-class RtfsMethods:
-    """`list_all` lets a search without criteria browse; `anonymous_read` lets anybody search."""
-
-    def __init__(self, registry: Registry, *, anonymous_read: bool, list_all: bool) -> None:
-        self._registry = registry
-        self._search = CardSearch(registry)
-        self._anonymous_read = anonymous_read
-        self._list_all = list_all
-        self._methods: dict[str, Callable[[JsonObject, RtfsCaller], Awaitable[JsonObject]]] = {
-            "rtfs.registry.register": self._register,
-            "rtfs.registry.discover": self._discover,
-            "rtfs.registry.deregister": self._deregister,
-            "rtfs.registry.heartbeat": self._heartbeat,
-            "rtfs.registry.refresh": self._heartbeat,
-        }
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._methods)
-
-    def method(self, name: str) -> Callable[[JsonObject, RtfsCaller], Awaitable[JsonObject]]:
-        found = self._methods.get(name)
-        if found is None:
-            raise MethodNotAllowed(
-                f"There is no method {name[:64]!r}.", path="method", hint=f"Known: {', '.join(self._methods)}."
-            )
-        return found
-
-    # --- Methods ---------------------------------------------------------------------------------
-
-    async def _register(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
-        card = params.get(CARD)
-        if card is None:
-            raise InvalidParameter("agent_card is missing.", path=CARD)
-        if not isinstance(card, dict):
-            raise InvalidDocument(f"agent_card is an object, not {kind_of(card)}.", path=CARD)
-        endpoint = _endpoint_url(params)
-        ttl = _ttl(params) or limits.TTL_DEFAULT_SECONDS["rtfs"]  # also when the card is the one that is known
-        principal = self._writer(caller, params, card.get("agent_id"), OwnerConflict)
-        document = _document(card, endpoint)
-        publication = Publication(
-            dialect="rtfs",
-            document=dump_json(document),
-            decoded=self._decode(document, endpoint),
-            principal=principal,
-            via="rtfs",
-            visibility=caller.visibility,
-            ttl_seconds=ttl,
-            source_url=endpoint,
-        )
-        receipt = await self._registry.publish(publication)
-        known = (CARD, "endpoint_url", "ttl_seconds", "registration_token")
-        return self._registered(card["agent_id"], receipt, principal, _unknown(params, known))
-
-    async def _heartbeat(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
-        agent_id, ttl = _agent_id(params), _ttl(params)
-        principal = self._writer(caller, params, agent_id, NotOwner)
-        receipt = await self._registry.renew(principal, agent_id, ttl)
-        result: JsonObject = {"status": "refreshed", "agent_id": agent_id} | _lease(receipt)
-        return result | _with_warnings(_unknown(params, ("agent_id", "ttl_seconds", "registration_token")))
-
-    async def _deregister(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
-        agent_id = _agent_id(params)
-        principal = self._writer(caller, params, agent_id, NotOwner)
-        outcome = await self._registry.withdraw(principal, agent_id, repeat_ok=True, via="rtfs")
-        result: JsonObject = {"status": "deregistered", "agent_id": agent_id}
-        if outcome == "already":
-            result["already"] = True
-        return result | _with_warnings(_unknown(params, ("agent_id", "registration_token")))
-
-    async def _discover(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
-        require_scope(caller.principal, SCOPE_READ, anonymous_ok=self._anonymous_read)
-        criteria = parse_criteria(params, list_all=self._list_all)
-        found = await self._search.find(criteria, caller.principal, params, caller.budget)
-        result: JsonObject = {"agents": found.cards, "total": found.total}
-        if found.next_cursor is not None:
-            result |= {"has_more": True, "next_cursor": found.next_cursor}
-        return result | _with_warnings([*found.warnings, *map(_ignored_warning, criteria.unknown)])
-
-    # --- Registering -----------------------------------------------------------------------------
-
-    def _decode(self, document: JsonObject, endpoint: str | None) -> Decoded:
-        context = DecodeContext(now=self._registry.clock.now(), base_url=endpoint)
-        try:  # as every document is read, bounds included
-            decoded = decode_document(dump_json(document), RTFS.name, context)[2]
-        except TooLarge as error:
-            raise InvalidDocument(error.message, path=error.path, hint=error.hint) from None
-        if not decoded.record.bindings:
-            raise InvalidDocument(
-                "The card names no endpoint.", path="$.communication.endpoints", hint="Add one, or give endpoint_url."
-            )
-        return decoded
-
-    def _registered(
-        self, agent_id: str, receipt: PublicationReceipt, principal: Principal, unknown: list[str]
-    ) -> JsonObject:
-        result: JsonObject = {"status": "registered", "agent_id": agent_id} | _lease(receipt)
-        result["outcome"] = receipt.outcome
-        if receipt.created and principal.via == "open":
-            result["registration_token"] = self._token(agent_id, principal.subject or "")
-        losses = [f"{loss.path}: {loss.reason}" for loss in receipt.losses]
-        return result | _with_warnings([*receipt.warnings, *losses, *unknown])
-
-    # --- Who writes ------------------------------------------------------------------------------
-
-    def _token(self, agent_id: str, owner: str) -> str:
-        """Proof of having created a registration where nobody is authenticated (P-22)."""
-        return TOKEN_PREFIX + self._registry.seal.seal(_TOKEN_PURPOSE, msgspec.msgpack.encode((agent_id, owner)))
-
-    def _writer(
-        self, caller: RtfsCaller, params: JsonObject, agent_id: object, refusal: type[NotOwner] | type[OwnerConflict]
-    ) -> Principal:
-        """The authenticated subject, else whoever holds the registration token of this very agent."""
-        token = params.get("registration_token", caller.bearer)
-        if token is None or (not caller.principal.is_anonymous and caller.principal.via != "open"):
-            require_scope(caller.principal, SCOPE_WRITE)
-            return caller.principal
-        owner = self._owner_by(token, agent_id)
-        if owner is None:
-            raise refusal("The registration token does not belong to this agent.", path="registration_token")
-        return Principal(
-            subject=owner,
-            scopes=frozenset((SCOPE_READ, SCOPE_WRITE)),
-            via="registration-token",
-            credential="registration-token",
-            address=caller.principal.address,
-        )
-
-    def _owner_by(self, token: object, agent_id: object) -> str | None:
-        if not isinstance(token, str) or not token.startswith(TOKEN_PREFIX):
-            return None
-        try:
-            sealed = self._registry.seal.open(_TOKEN_PURPOSE, token.removeprefix(TOKEN_PREFIX))
-        except InvalidCursor:
-            return None
-        named, owner = msgspec.msgpack.decode(sealed, type=tuple[str, str])
-        return owner if named == agent_id else None
-
-
-def _document(card: JsonObject, endpoint: str | None) -> JsonObject:
-    """What is kept: the card; with its envelope where only that says how to reach the agent."""
-    communication = card.get("communication")
-    named = isinstance(communication, dict) and communication.get("endpoints")
-    return card if named or endpoint is None else {CARD: card, "endpoint_url": endpoint}
-
-
-def _agent_id(params: JsonObject) -> str:
-    value = params.get("agent_id")
-    if value is None:
-        raise InvalidParameter("agent_id is missing.", path="agent_id")
-    if not isinstance(value, str) or not value:
-        raise InvalidParameter("agent_id is a text, not empty.", path="agent_id")
-    return value
-
-
-def _ttl(params: JsonObject) -> int | None:
-    value = params.get("ttl_seconds")
-    if value is None:
-        return None
-    if isinstance(value, str):
-        raise InvalidParameter("ttl_seconds is a number, not a string.", path="ttl_seconds")
-    return parse_ttl(value)
-
-
-def _endpoint_url(params: JsonObject) -> str | None:
-    value = params.get("endpoint_url")
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidParameter(f"endpoint_url is a text, not {kind_of(value)}.", path="endpoint_url")
-    if not _is_reachable(value):
-        raise EndpointRejected(
-            "endpoint_url is not an address that can be called.",
-            path="endpoint_url",
-            hint=f"Give an absolute URL ({', '.join(sorted(_SCHEMES))}) without user and password.",
-        )
-    return value
-
-
-def _is_reachable(url: str) -> bool:
-    if len(url) > limits.ENDPOINT_CHARS or not url.isprintable() or " " in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        if parts.scheme not in _SCHEMES or not parts.hostname or parts.username is not None or parts.port == 0:
-            return False
-    except ValueError:
-        return False
-    return not _is_unusable_host(parts.hostname)
-
-
-def _is_unusable_host(host: str) -> bool:
-    """True for an address at which no agent can be: those of metadata services and of one link, all hosts, none at all."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False  # a name: what it leads to is looked at when it is called
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return _is_unusable_host(str(address.ipv4_mapped))
-    return address.is_link_local or address.is_multicast or address.is_unspecified
-
-
-def _lease(receipt: PublicationReceipt) -> JsonObject:
-    lease: JsonObject = {}
-    if receipt.expires_at is not None:
-        lease["expires_at"] = to_rfc3339(receipt.expires_at)
-    if receipt.ttl_seconds is not None:
-        lease["ttl_seconds"] = receipt.ttl_seconds
-    return lease
-
-
-def _unknown(params: JsonObject, known: tuple[str, ...]) -> list[str]:
-    return [_ignored_warning(name) for name in params if name not in known]
-
-
-def _ignored_warning(name: str) -> str:
-    return f"{name[:64]}: not a parameter of this method; it was ignored."
-
-
-def _with_warnings(warnings: list[str]) -> dict[str, Any]:
-    return {"warnings": warnings} if warnings else {}
-
-
-# ---- The RTFS registry over HTTP: JSON-RPC 2.0 on `POST /rtfs` (rtfs.md §4).
-
-_CALLS = frozenset((b"/rtfs", b"/rtfs/", b"/rtfs/register", b"/rtfs/discover"))
-
-_HEALTH = "/rtfs/health"
-
-_MEDIA_TYPES = ("application/json", "application/json-rpc")
-
-_PATHS = {"id": "agent_id", "$.id": "$.agent_id"}  # what the registry calls it, and what a card does
-
-_NOT_STORED = (b"cache-control", b"no-store")
-
-_DISCOVER = "rtfs.registry.discover"
+RtfsMethod = Callable[[JsonObject, RtfsCaller], Awaitable[JsonObject]]
 
 
 class RtfsApi:
@@ -323,14 +97,14 @@ class RtfsApi:
         self._anonymous_read = anonymous_read
 
     def claims(self, raw_path: bytes) -> bool:
-        return raw_path in _CALLS or raw_path == _HEALTH.encode()
+        return raw_path in _RPC_PATHS or raw_path == _HEALTH_PATH.encode()
 
     def is_public(self, request: Request) -> bool:
-        """What only describes; and calls that bring a registration token, which `RtfsMethods` judges itself."""
+        """True for descriptions, and for calls with a registration token, which `RtfsMethods` checks itself."""
         return request.method != "POST" or _registration_token(request) is not None
 
     def scope(self, request: Request) -> str | None:
-        return None  # each call of a batch needs its own
+        return None  # each call of a batch has its own
 
     async def answer(self, request: Request, principal: Principal, request_id: str) -> AnyResponse:
         if request.method != "POST":
@@ -342,27 +116,59 @@ class RtfsApi:
                 path="Authorization",
                 hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
             )
-        _check_media_type(request)
-        return await self.answer_calls(request, principal, await request.body(limits.RPC_BYTES))
+        media_type = _media_type(request)
+        if media_type not in _MEDIA_TYPES:
+            raise UnsupportedMediaType(
+                f"The media type {media_type[:64]!r} is not supported here.",
+                path="Content-Type",
+                hint=f"Send {', '.join(_MEDIA_TYPES[:-1])} or {_MEDIA_TYPES[-1]}.",
+            )
+        body = await request.body(limits.RPC_BYTES)
+        if media_type == FORM_MEDIA_TYPE:
+            return await self._answer_form(request, principal, body)
+        return await self.answer_calls(request, principal, body)
 
     async def answer_calls(self, request: Request, principal: Principal, body: bytes) -> Response:
-        """What was read from `request`, here or where another protocol is spoken too."""
-        visibility = read_visibility(request)
+        """The response to a JSON-RPC body, which may have been sent to the path of another API (RTFS-30)."""
+        caller = self._caller(request, principal)
         incoming = parse_calls(body)
-        token = _registration_token(request)
-        caller = RtfsCaller(principal=principal, bearer=token, visibility=visibility, budget=CardBudget())
-        self._pace(incoming.calls, principal)
+        self._limit_rate(incoming.calls, principal)
         replies = [reply for call in incoming.calls if (reply := await self._reply(call, caller)) is not None]
         joined = encode_replies(replies, is_batch=incoming.is_batch)
         if joined is None:
-            return Response(204, headers=[_NOT_STORED])
-        return Response(200, joined, headers=[_NOT_STORED])
+            return Response(204, headers=[_NO_STORE])
+        return Response(200, joined, headers=[_NO_STORE])
 
-    def _pace(self, calls: Sequence[RpcCall | RpcRefusal], principal: Principal) -> None:
-        """Each call of a batch counts."""
+    async def _answer_form(self, request: Request, principal: Principal, body: bytes) -> Response:
+        """The value of a `(discover-agents …)` form (RTFS-60…63).
+
+        The form becomes the call that a client would send, and the reply becomes the value that a client would make
+        of it. Options concern the caller alone, so this registry is asked whatever `:registry-uri` names.
+        """
+        try:
+            form = parse_discover(body)
+        except InvalidRequest as error:
+            return _form_response(200, failed_discovery(error).text, [_NO_STORE])
+        call = RpcCall(DISCOVER, form.params, b'""')
+        self._limit_rate([call], principal)
+        reply = await self._reply(call, self._caller(request, principal)) or b""
+        # Many large cards take longer than other requests should wait.
+        text = await asyncio.to_thread(lambda: parse_response(200, reply, "", warnings=form.warnings).text)
+        return _form_response(200, text, [_NO_STORE])
+
+    def _caller(self, request: Request, principal: Principal) -> RtfsCaller:
+        return RtfsCaller(
+            principal=principal,
+            bearer=_registration_token(request),
+            visibility=read_visibility(request),
+            budget=CardBudget(),
+        )
+
+    def _limit_rate(self, calls: Sequence[RpcCall | RpcRefusal], principal: Principal) -> None:
+        """Count each call of a batch."""
         if self._rates is None:
             return
-        reads = sum(isinstance(call, RpcCall) and call.method == _DISCOVER for call in calls)
+        reads = sum(isinstance(call, RpcCall) and call.method == DISCOVER for call in calls)
         if reads:
             self._rates.read(principal, principal.address, reads)
         if len(calls) > reads:
@@ -372,17 +178,20 @@ class RtfsApi:
         if isinstance(call, RpcRefusal):
             return error_reply(call.id, call.error)
         try:
-            result = await self._methods.method(call.method)(call.named_params(), caller)
+            result = await self._methods.get(call.method)(call.named_params(), caller)
         except WaypostError as error:
-            return None if call.id is None else error_reply(call.id, _in_rtfs_terms(error))
+            return None if call.id is None else error_reply(call.id, _to_rtfs_error(error))
         return None if call.id is None else result_reply(call.id, result)
 
     def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
-        """Refused before any call was read: the HTTP status tells it, and the body says it in JSON-RPC."""
-        return Response(error_codes(error).http, error_reply(NULL_ID, error), headers=problem_headers(error))
+        """The response to a request that was refused before a call was read: an HTTP status with a JSON-RPC error."""
+        status, body = error_codes(error).http, error_reply(NULL_ID, error)
+        if _media_type(request) == FORM_MEDIA_TYPE:
+            return _form_response(status, parse_response(status, body, "").text, problem_headers(error))
+        return Response(status, body, headers=problem_headers(error))
 
     def _describe(self, request: Request) -> Response:
-        if request.path == _HEALTH and request.method in ("GET", "HEAD"):
+        if request.path == _HEALTH_PATH and request.method in ("GET", "HEAD"):
             ready = self._registry.ready
             return json_response({"status": "ok" if ready else "starting"}, 200 if ready else 503)
         if request.method in ("GET", "HEAD") and "text/html" in (request.header(b"accept") or ""):
@@ -399,14 +208,19 @@ class RtfsApi:
         return plain_page(
             "RTFS registry",
             "<h1>RTFS registry</h1><p>JSON-RPC 2.0 by <code>POST</code> to this address, as "
-            f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>",
+            f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>"
+            f"<p>A <code>(discover-agents …)</code> form is sent as <code>{FORM_MEDIA_TYPE}</code>.</p>",
         )
 
 
-def _in_rtfs_terms(error: WaypostError) -> WaypostError:
-    """In the words of the protocol: a refused card says so first, and the id of an agent is its `agent_id`."""
+def _form_response(status: int, text: str, headers: Headers) -> Response:
+    return Response(status, text.encode(), content_type=FORM_MEDIA_TYPE.encode(), headers=headers)
+
+
+def _to_rtfs_error(error: WaypostError) -> WaypostError:
+    """The same error with the names of a card; the message of a refused card begins as rtfs.md §4 says."""
     message, details = error.message, error.details
-    path = _PATHS.get(error.path or "", error.path)
+    path = _ERROR_PATHS.get(error.path or "", error.path)
     if isinstance(error, InvalidDocument):
         message = f"Registration failed: {message}"
         details = {"errors": [{"path": path, "reason": error.message}]} | details
@@ -419,9 +233,224 @@ def _registration_token(request: Request) -> str | None:
     return token if scheme.lower() == "bearer" and token.startswith(TOKEN_PREFIX) else None
 
 
-def _check_media_type(request: Request) -> None:
-    given = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
-    if given not in _MEDIA_TYPES:
-        raise UnsupportedMediaType(
-            f"{given[:64]!r} is not read here.", path="Content-Type", hint=f"Send {' or '.join(_MEDIA_TYPES)}."
+def _media_type(request: Request) -> str:
+    return (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+
+
+class RtfsMethods:
+    """The methods of the registry: parameters in, an operation of the registry, a result out (rtfs.md §5).
+
+    `list_all` allows a search without criteria (P-27); `anonymous_read` allows a search without a token.
+    """
+
+    def __init__(self, registry: Registry, *, anonymous_read: bool, list_all: bool) -> None:
+        self._registry = registry
+        self._search = CardSearch(registry)
+        self._anonymous_read = anonymous_read
+        self._list_all = list_all
+        self._methods: dict[str, RtfsMethod] = {
+            "rtfs.registry.register": self._register,
+            DISCOVER: self._discover,
+            "rtfs.registry.deregister": self._deregister,
+            "rtfs.registry.heartbeat": self._heartbeat,
+            "rtfs.registry.refresh": self._heartbeat,
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._methods)
+
+    def get(self, name: str) -> RtfsMethod:
+        method = self._methods.get(name)
+        if method is None:
+            raise MethodNotAllowed(
+                f"There is no method {name[:64]!r}.", path="method", hint=f"Known: {', '.join(self._methods)}."
+            )
+        return method
+
+    async def _register(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
+        card = params.get(CARD)
+        if card is None:
+            raise InvalidParameter("agent_card is missing.", path=CARD)
+        if not isinstance(card, dict):
+            raise InvalidDocument(f"agent_card must be an object, not {kind_of(card)}.", path=CARD)
+        endpoint = _parse_endpoint_url(params)
+        # Given explicitly, because an unchanged card restarts its lease too (RTFS-42).
+        ttl_seconds = _parse_ttl(params) or limits.TTL_DEFAULT_SECONDS["rtfs"]
+        principal = self._authorize(caller, params, card.get("agent_id"), OwnerConflict)
+        document = _document_of(card, endpoint)
+        publication = Publication(
+            dialect="rtfs",
+            document=dump_json(document),
+            decoded=self._decode(document, endpoint),
+            principal=principal,
+            via="rtfs",
+            visibility=caller.visibility,
+            ttl_seconds=ttl_seconds,
+            source_url=endpoint,
         )
+        receipt = await self._registry.publish(publication)
+        agent_id = card["agent_id"]
+        result: JsonObject = {"status": "registered", "agent_id": agent_id} | _lease(receipt)
+        result["outcome"] = receipt.outcome
+        if receipt.created and principal.via == "open":
+            result["registration_token"] = self._registration_token(agent_id, principal.subject or "")
+        losses = [f"{loss.path}: {loss.reason}" for loss in receipt.losses]
+        ignored = _ignored(params, (CARD, "endpoint_url", "ttl_seconds", "registration_token"))
+        return result | _with_warnings([*receipt.warnings, *losses, *ignored])
+
+    def _decode(self, document: JsonObject, endpoint: str | None) -> Decoded:
+        context = DecodeContext(now=self._registry.clock.now(), base_url=endpoint)
+        try:
+            decoded = decode_document(dump_json(document), RTFS.name, context)[2]
+        except TooLarge as error:
+            raise InvalidDocument(error.message, path=error.path, hint=error.hint) from None
+        if not decoded.record.bindings:
+            raise InvalidDocument(
+                "The card names no endpoint.", path="$.communication.endpoints", hint="Add one, or give endpoint_url."
+            )
+        return decoded
+
+    async def _heartbeat(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
+        agent_id, ttl_seconds = _parse_agent_id(params), _parse_ttl(params)
+        principal = self._authorize(caller, params, agent_id, NotOwner)
+        receipt = await self._registry.renew(principal, agent_id, ttl_seconds)
+        result: JsonObject = {"status": "refreshed", "agent_id": agent_id} | _lease(receipt)
+        return result | _with_warnings(_ignored(params, ("agent_id", "ttl_seconds", "registration_token")))
+
+    async def _deregister(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
+        agent_id = _parse_agent_id(params)
+        principal = self._authorize(caller, params, agent_id, NotOwner)
+        outcome = await self._registry.withdraw(principal, agent_id, repeat_ok=True, via="rtfs")
+        result: JsonObject = {"status": "deregistered", "agent_id": agent_id}
+        if outcome == "already":
+            result["already"] = True
+        return result | _with_warnings(_ignored(params, ("agent_id", "registration_token")))
+
+    async def _discover(self, params: JsonObject, caller: RtfsCaller) -> JsonObject:
+        require_scope(caller.principal, SCOPE_READ, anonymous_ok=self._anonymous_read)
+        criteria = parse_criteria(params, list_all=self._list_all)
+        found = await self._search.find(criteria, caller.principal, params, caller.budget)
+        result: JsonObject = {"agents": found.cards, "total": found.total}
+        if found.next_cursor is not None:
+            result |= {"has_more": True, "next_cursor": found.next_cursor}
+        return result | _with_warnings([*found.warnings, *map(_ignored_warning, criteria.unknown)])
+
+    # --- Authorization of writes -----------------------------------------------------------------
+
+    def _authorize(
+        self, caller: RtfsCaller, params: JsonObject, agent_id: object, refusal: type[NotOwner] | type[OwnerConflict]
+    ) -> Principal:
+        """The authenticated subject, else the subject that the registration token of this agent names."""
+        token = params.get("registration_token", caller.bearer)
+        if token is None or (not caller.principal.is_anonymous and caller.principal.via != "open"):
+            require_scope(caller.principal, SCOPE_WRITE)
+            return caller.principal
+        owner = self._find_token_owner(token, agent_id)
+        if owner is None:
+            raise refusal("The registration token does not belong to this agent.", path="registration_token")
+        return Principal(
+            subject=owner,
+            scopes=frozenset((SCOPE_READ, SCOPE_WRITE)),
+            via="registration-token",
+            credential="registration-token",
+            address=caller.principal.address,
+        )
+
+    def _registration_token(self, agent_id: str, owner: str) -> str:
+        """Proof of having created a registration on a service without authentication (P-22)."""
+        return TOKEN_PREFIX + self._registry.seal.seal(_TOKEN_PURPOSE, msgspec.msgpack.encode((agent_id, owner)))
+
+    def _find_token_owner(self, token: object, agent_id: object) -> str | None:
+        if not isinstance(token, str) or not token.startswith(TOKEN_PREFIX):
+            return None
+        try:
+            payload = self._registry.seal.open(_TOKEN_PURPOSE, token.removeprefix(TOKEN_PREFIX))
+        except InvalidCursor:
+            return None
+        token_agent_id, owner = msgspec.msgpack.decode(payload, type=tuple[str, str])
+        return owner if token_agent_id == agent_id else None
+
+
+def _document_of(card: JsonObject, endpoint: str | None) -> JsonObject:
+    """The document to store: the card, inside its envelope if only the envelope names an endpoint."""
+    communication = card.get("communication")
+    has_endpoints = isinstance(communication, dict) and communication.get("endpoints")
+    return card if has_endpoints or endpoint is None else {CARD: card, "endpoint_url": endpoint}
+
+
+def _parse_agent_id(params: JsonObject) -> str:
+    value = params.get("agent_id")
+    if value is None:
+        raise InvalidParameter("agent_id is missing.", path="agent_id")
+    if not isinstance(value, str) or not value:
+        raise InvalidParameter("agent_id must be a string that is not empty.", path="agent_id")
+    return value
+
+
+def _parse_ttl(params: JsonObject) -> int | None:
+    value = params.get("ttl_seconds")
+    if value is None:
+        return None
+    if isinstance(value, str):
+        raise InvalidParameter("ttl_seconds must be a number, not a string.", path="ttl_seconds")
+    return parse_ttl(value)
+
+
+def _parse_endpoint_url(params: JsonObject) -> str | None:
+    value = params.get("endpoint_url")
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidParameter(f"endpoint_url must be a string, not {kind_of(value)}.", path="endpoint_url")
+    if not _is_usable_endpoint(value):
+        raise EndpointRejected(
+            "endpoint_url is not an address that can be called.",
+            path="endpoint_url",
+            hint=f"Give an absolute URL ({', '.join(sorted(_SCHEMES))}) without user and password.",
+        )
+    return value
+
+
+def _is_usable_endpoint(url: str) -> bool:
+    if len(url) > limits.ENDPOINT_CHARS or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in _SCHEMES or not parts.hostname or parts.username is not None or parts.port == 0:
+            return False
+    except ValueError:
+        return False
+    return not _is_unusable_host(parts.hostname)
+
+
+def _is_unusable_host(host: str) -> bool:
+    """True for link-local (cloud metadata services), multicast and unspecified addresses."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False  # a domain name: its addresses are checked when it is called
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return _is_unusable_host(str(address.ipv4_mapped))
+    return address.is_link_local or address.is_multicast or address.is_unspecified
+
+
+def _lease(receipt: PublicationReceipt) -> JsonObject:
+    lease: JsonObject = {}
+    if receipt.expires_at is not None:
+        lease["expires_at"] = to_rfc3339(receipt.expires_at)
+    if receipt.ttl_seconds is not None:
+        lease["ttl_seconds"] = receipt.ttl_seconds
+    return lease
+
+
+def _ignored(params: JsonObject, known: tuple[str, ...]) -> list[str]:
+    return [_ignored_warning(name) for name in params if name not in known]
+
+
+def _ignored_warning(name: str) -> str:
+    return f"{name[:64]}: not a parameter of this method; it was ignored."
+
+
+def _with_warnings(warnings: list[str]) -> dict[str, Any]:
+    return {"warnings": warnings} if warnings else {}
