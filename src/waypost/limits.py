@@ -98,6 +98,10 @@ RTFS_TIMEOUT_MS_DEFAULT: Final = 10_000  # P-36: how long a (discover-agents …
 
 RTFS_TIMEOUT_MS_MAX: Final = 600_000
 
+RTFS_CACHE_SECONDS: Final = 60  # RTFS-61: how long :use-cache takes a value for fresh
+
+RTFS_CACHED_FORMS: Final = 64
+
 RTFS_ANSWER_BYTES: Final = 16 * MIB  # RTFS_LIMIT_MAX cards of RTFS_CARD_BYTES, and room
 
 RTFS_SCAN_CARDS: Final = 200_000  # cards that one request may look at, over all calls of its batch

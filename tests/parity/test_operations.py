@@ -21,7 +21,7 @@ from waypost.server.api.mounted_routes import MOUNTED_ROUTES
 # Commands that start a service, tell of the command itself, or pass on what others ask: they ask nothing of a service.
 LOCAL = {"serve", "demo", "completion", "version", "announce", "browse", "mcp"}
 # What the clients offer around the operations: other shapes of a row's answer, and their own life.
-BESIDE = {"document", "page", "wait_task", "export_lines", "health", "version", "aclose", "close"}
+BESIDE = {"document", "discover_agents", "page", "wait_task", "export_lines", "health", "version", "aclose", "close"}
 
 rows = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
 

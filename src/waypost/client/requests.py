@@ -28,7 +28,7 @@ from waypost.client.results import (
 )
 from waypost.errors import InvalidDocument, InvalidRequest, TooLarge
 from waypost.model.json import dump_json
-from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
 
 AGENTS = "/api/v1/agents"
 DOMAINS = "/api/v1/domains"
@@ -134,7 +134,7 @@ def _file_bytes(path: Path) -> bytes:
 
 def media_type(content: bytes) -> str:
     """JSON, unless the text starts as an S-expression or a comment of one does."""
-    return "application/rtfs" if is_sexpr_text(content) else JSON
+    return RTFS_TEXT_TYPE if is_sexpr_text(content) else JSON
 
 
 def register_request(content: bytes, writing: WriteOptions) -> ApiRequest:
@@ -269,7 +269,7 @@ def parse_document(response: httpx2.Response, dialect: str) -> Document:
     return Document(
         dialect=dialect,
         content=response.content,
-        body=parse_json_object(response),
+        body={} if response.headers.get("content-type") == RTFS_TEXT_TYPE else parse_json_object(response),
         etag=_unquote_etag(response.headers.get("etag")),
         last_modified=response.headers.get("last-modified"),
         losses=_parse_losses(response.headers.get("waypost-losses")),

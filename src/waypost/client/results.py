@@ -118,7 +118,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent in one dialect, as it was sent: `content` byte for byte, `body` as JSON."""
+    """An agent in one dialect, as it was sent: `content` byte for byte, `body` as JSON (empty for a text)."""
 
     dialect: str
     content: bytes

@@ -19,10 +19,10 @@ from waypost.model.times import to_rfc3339
 from waypost.model.verdict import TRUST_MEMBER, TrustState, level_of, trust_summary
 from waypost.protocols.codec import DERIVED, EncodeContext, MappingLoss
 from waypost.protocols.dialects import DIALECTS, get_codec
-from waypost.protocols.rtfs.agent_profile import parse_profile
+from waypost.protocols.rtfs.agent_profile import export_profile, parse_profile
 from waypost.protocols.rtfs.card_derivation import derive_card
 from waypost.protocols.rtfs.codec import CARD, RTFS, is_envelope, native_card, upgrade_card
-from waypost.protocols.rtfs.sexpr import is_sexpr_text
+from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE, is_sexpr_text
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.publication import EntryPage, representation_etag
 from waypost.registry.registry import Registry
@@ -134,6 +134,27 @@ class Renderer:
         self._keep((registration.id, dialect), rendering)
         return rendering
 
+    def render_agent_profile(self, registration: Registration, now: float) -> RenderedDocument:
+        """An `(agent-profile …)` text: as it was registered, else made from the agent's card (rtfs.md §3, reverse)."""
+        card = self.render(registration, "rtfs", now)
+        source = registration.source("rtfs")
+        if source is not None and is_sexpr_text(source.document):
+            body, losses = source.document, card.losses
+        else:
+            text, lost = export_profile(upgrade_card(parse_rendered(card.body)))
+            body = text.encode()
+            losses = (*card.losses, *(MappingLoss(f"$.{name}", "an agent profile has no such member") for name in lost))
+        etag, content_type = f'{card.etag[:-1]}-profile"', RTFS_TEXT_TYPE.encode()
+        changed = {
+            b"etag": etag.encode(),
+            b"content-type": content_type,
+            b"waypost-losses": losses_header(losses),
+        }
+        headers = tuple((name, changed.get(name, value)) for name, value in card.headers)
+        return msgspec.structs.replace(
+            card, body=body, etag=etag, losses=losses, content_type=content_type, headers=headers
+        )
+
     def render_received(self, entry: CatalogEntry, dialect: str, document: bytes) -> RenderedDocument:
         """A document in its own dialect, from its bytes and what is in memory. For agents without a deadline."""
         health = entry.health
@@ -210,6 +231,11 @@ class DocumentReader:
             return self._renderer.render_received(entry, dialect, received)
         registration = await self._registry.get(principal, agent_id)
         return self._renderer.render(registration, dialect, self._registry.clock.now())
+
+    async def get_agent_profile(self, principal: Principal, agent_id: str) -> RenderedDocument:
+        """The `(agent-profile …)` text of an agent that the caller may see."""
+        registration = await self._registry.get(principal, agent_id)
+        return self._renderer.render_agent_profile(registration, self._registry.clock.now())
 
     async def list_body(self, page: EntryPage, dialect: str) -> bytes:
         """The body of a list. Renderings are concatenated, so that cached documents are not encoded again."""

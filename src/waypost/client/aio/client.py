@@ -17,6 +17,7 @@ from waypost import limits
 from waypost.client.agent import Agent
 from waypost.client.aio.connection import Connection
 from waypost.client.aio.messaging import MessagingMethods
+from waypost.client.discover_forms import DiscoverCache, form_request, registry_origin
 from waypost.client.http import EventStreamDecoder, Retry, ServerEvent
 from waypost.client.pause import async_pause
 from waypost.client.requests import (
@@ -85,11 +86,18 @@ from waypost.client.results import (
     parse_verification,
     parse_zone,
 )
-from waypost.errors import RateLimited, Unavailable, WaypostError
+from waypost.errors import InvalidRequest, RateLimited, Unavailable, WaypostError
 from waypost.model.events import EVENT_TYPES
 from waypost.model.json import dump_json
 from waypost.model.query import Detail
 from waypost.model.resolution import Depth, OrganisationIndex, Resolution
+from waypost.protocols.rtfs.discover_form import (
+    DiscoverForm,
+    DiscoverValue,
+    failed_discovery,
+    parse_discover,
+    parse_response,
+)
 from waypost.settings import load_connection_settings
 
 WATCH_READ_SECONDS = 2.5 * limits.WATCH_BOOKMARK_SECONDS  # a living service is never silent for so long
@@ -255,7 +263,10 @@ class Client(TrustMethods, MessagingMethods, ZoneMethods):
         flags |= {"ca": ca, "cert": cert, "cert_key": cert_key}
         address = load_connection_settings(flags, config=config)
         self.base_url = address.base_url
+        self._address = address
         self._connection = Connection(address, retry or Retry(), transport, signer)
+        self._registries: dict[str, Connection] = {}  # of the forms that name one, by origin
+        self._discovered = DiscoverCache()
 
     async def __aenter__(self) -> Self:
         return self
@@ -267,7 +278,8 @@ class Client(TrustMethods, MessagingMethods, ZoneMethods):
 
     async def aclose(self) -> None:
         """Close the connections. Leaving the `with` block does it."""
-        await self._connection.aclose()
+        for connection in (self._connection, *self._registries.values()):
+            await connection.aclose()
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
@@ -408,11 +420,13 @@ class Client(TrustMethods, MessagingMethods, ZoneMethods):
         """The agent with this id, or with this alias."""
         return Agent.from_document((await self.document(id)).body)
 
-    async def document(self, id: str, as_: str = "profile") -> Document:  # noqa: A002
-        """The agent in a dialect: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf."""
-        response = await self._connection.send(
-            ApiRequest(method="GET", path=agent_path(id), params=query_params(**{"as": as_}))
-        )
+    async def document(self, id: str, as_: str = "profile", form: str | None = None) -> Document:  # noqa: A002
+        """The agent in a dialect: profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.
+
+        With `as_="rtfs"` and `form="profile"`, `content` is its `(agent-profile …)` text.
+        """
+        params = query_params(form=form, **{"as": as_})
+        response = await self._connection.send(ApiRequest(method="GET", path=agent_path(id), params=params))
         return parse_document(response, as_)
 
     async def history(self, id: str, limit: int | None = None) -> HistoryResult:  # noqa: A002
@@ -519,6 +533,41 @@ class Client(TrustMethods, MessagingMethods, ZoneMethods):
             "diversity": None if diversity else False,
         }
         return parse_search_result(parse_json_object(await self._connection.send(discover_request(request))))
+
+    async def discover_agents(self, form: str) -> DiscoverValue:
+        """The value of an RTFS `(discover-agents …)` form: cards or a failure, and both as RTFS text.
+
+        The options of the form apply here: `:registry-uri` asks another registry, without this client's credentials;
+        `:timeout-ms` bounds each wait for it; `:cache-policy` says whether a value of the last minute will do.
+        """
+        try:
+            parsed = parse_discover(form)
+        except InvalidRequest as error:
+            return failed_discovery(error)
+        cached = self._discovered.find(parsed)
+        if cached is not None:
+            return cached
+        registry_uri = parsed.options.registry_uri or f"{self.base_url.rstrip('/')}/rtfs"
+        call_id = uuid.uuid4().hex
+        try:
+            response = await self._registry(parsed).exchange(form_request(parsed, call_id))
+        except WaypostError as error:
+            return failed_discovery(error, registry_uri=registry_uri)
+        value = parse_response(
+            response.status_code, response.content, call_id, registry_uri=registry_uri, warnings=parsed.warnings
+        )
+        self._discovered.put(parsed, value)
+        return value
+
+    def _registry(self, form: DiscoverForm) -> Connection:
+        uri = form.options.registry_uri
+        if uri is None:
+            return self._connection
+        origin = registry_origin(uri)
+        if origin not in self._registries:
+            address = msgspec.structs.replace(self._address, base_url=origin, token=None, cert=None, cert_key=None)
+            self._registries[origin] = Connection(address, self._connection.retry)
+        return self._registries[origin]
 
     async def facets(
         self,

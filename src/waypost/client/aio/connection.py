@@ -57,7 +57,13 @@ class Connection:
 
     async def exchange(self, call: ApiRequest) -> httpx2.Response:
         """The whole answer, a refusal too: for who passes on what others say."""
-        request = self._http.build_request(call.method, call.path, headers=call.headers, content=call.content)
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            headers=call.headers,
+            content=call.content,
+            timeout=call.read_seconds or self._timeout,
+        )
         try:
             return await self._http.send(request)
         except httpx2.HTTPError as error:

@@ -203,8 +203,23 @@ _SCHEMAS = {"input_schema_ref": "input-schema", "output_schema_ref": "output-sch
 _NAMES = ("protocol", "transport", "type")  # members whose values a profile writes as keywords
 
 
-def export_profile(card: JsonObject) -> str:
-    """The text of a card's profile."""
+_CARD_MEMBERS = frozenset(
+    (
+        "agent_id",
+        "agent_profile_uri",
+        "name",
+        "version",
+        "description",
+        "discovery_tags",
+        "capabilities",
+        "communication",
+        "metadata",
+    )
+)
+
+
+def export_profile(card: JsonObject) -> tuple[str, tuple[str, ...]]:
+    """The text of a card's profile, and the members of the card that a profile cannot express."""
     metadata = _object(card.get("metadata"))
     properties: list[tuple[str, Form]] = [
         ("id", card["agent_id"]),
@@ -218,7 +233,7 @@ def export_profile(card: JsonObject) -> str:
     for name, value in properties:
         if value not in (Vector(), Map()):
             items += [Keyword(name), value]
-    return print_form(List(tuple(items))) + "\n"
+    return print_form(List(tuple(items))) + "\n", tuple(name for name in card if name not in _CARD_MEMBERS)
 
 
 def _metadata(card: JsonObject, metadata: JsonObject) -> Map:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from waypost import limits
 from waypost.errors import InvalidDocument, InvalidRequest, Timeout, WaypostError
@@ -205,6 +206,18 @@ def _parse_options(form: Map, params: JsonObject, warnings: list[str]) -> Discov
     return DiscoverOptions(**chosen)
 
 
+def _parse_registry_uri(value: Form, path: str) -> str:
+    text = _parse_string(value, path)
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise InvalidDocument("Expected an absolute http or https URL without a user name.", path=path)
+    return text
+
+
 def _parse_timeout(value: Form, path: str) -> int:
     timeout = _parse_integer(value, path)
     if not 1 <= timeout <= limits.RTFS_TIMEOUT_MS_MAX:
@@ -220,7 +233,7 @@ def _parse_policy(value: Form, path: str) -> str:
 
 
 _OPTIONS: dict[str, Callable[[Form, str], Any]] = {
-    "registry_uri": _parse_string,
+    "registry_uri": _parse_registry_uri,
     "timeout_ms": _parse_timeout,
     "cache_policy": _parse_policy,
 }

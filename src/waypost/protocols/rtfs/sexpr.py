@@ -15,6 +15,8 @@ from waypost.errors import InvalidDocument
 from waypost.lazy import lazy_pattern
 from waypost.model.json import JsonObject
 
+RTFS_TEXT_TYPE: Final = "application/rtfs"  # the media type of RTFS text; a card is application/json
+
 _BOM = b"\xef\xbb\xbf"
 
 _SPACE = b" \t\r\n\f,"  # a comma is white space there (RTFS-2)

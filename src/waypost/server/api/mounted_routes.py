@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost import limits
+from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.server.api.ard.api import ARD_ROUTES
 from waypost.server.http.routing import BodySpec, ParameterSpec, Route
 from waypost.server.response_schemas import document_schema
@@ -204,15 +205,17 @@ MOUNTED_ROUTES: list[Route] = [
         method="POST",
         path="/rtfs",
         operation="find",
-        summary="RTFS registry: JSON-RPC 2.0 (rtfs.registry.register, .discover, .deregister, .heartbeat)",
+        summary="RTFS registry: JSON-RPC 2.0 (rtfs.registry.register, .discover, .deregister, .heartbeat), or a "
+        "(discover-agents …) form",
         body=BodySpec(
-            schema={"oneOf": [_RPC_CALL, {"type": "array", "items": _RPC_CALL, "maxItems": limits.RPC_BATCH_CALLS}]}
+            schema={"oneOf": [_RPC_CALL, {"type": "array", "items": _RPC_CALL, "maxItems": limits.RPC_BATCH_CALLS}]},
+            text=RTFS_TEXT_TYPE,
         ),
         answers={
-            200: BodySpec(schema=_RPC_REPLY),
+            200: BodySpec(schema=_RPC_REPLY, text=RTFS_TEXT_TYPE),
             204: BodySpec(description="only notifications"),
-            413: BodySpec(schema=_RPC_REPLY, description="too large"),
-            415: BodySpec(schema=_RPC_REPLY, description="not JSON"),
+            413: BodySpec(schema=_RPC_REPLY, text=RTFS_TEXT_TYPE, description="too large"),
+            415: BodySpec(schema=_RPC_REPLY, description="neither JSON nor a form"),
         },
     ),
 ]

@@ -110,7 +110,8 @@ def _parameter(item: ParameterSpec) -> JsonObject:
 
 def _content(body: BodySpec) -> JsonObject:
     schema = body.schema if body.schema is not None else {}
-    return {kind: {"schema": schema} for kind in (body.content_type, *body.also)}
+    content: JsonObject = {kind: {"schema": schema} for kind in (body.content_type, *body.also)}
+    return content if body.text is None else content | {body.text: {"schema": {"type": "string"}}}
 
 
 _COMMON_STATUSES = frozenset((400, 405, 414, 431))  # what is refused before anybody knows which operation is meant

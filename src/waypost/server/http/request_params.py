@@ -88,6 +88,23 @@ def read_dialect(request: Request, name: str = "as", default: str = "profile") -
     return check_dialect(value, name)
 
 
+FORM = ParameterSpec(
+    name="form",
+    schema={"enum": ["card", "profile"]},
+    description="of rtfs: the agent_card, or the (agent-profile …) text",
+)
+
+
+def read_form(request: Request, dialect: str) -> str | None:
+    """The form of a document, for dialects that have several; None for the usual one."""
+    value = request.param("form")
+    if value is not None and (dialect != "rtfs" or value not in FORM.schema["enum"]):
+        raise InvalidParameter(
+            f"{dialect} has no form {value[:40]!r}.", path="form", hint="rtfs has the forms card and profile."
+        )
+    return value
+
+
 def check_dialect(value: str, name: str) -> str:
     try:
         return get_codec(value).name

@@ -39,6 +39,7 @@ class BodySpec(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
     content_type: str = "application/json"
     also: tuple[str, ...] = ()  # further content types
+    text: str | None = None  # a content type with text instead of JSON
     description: str = ""
     required: bool = True
 

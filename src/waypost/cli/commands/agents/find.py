@@ -6,14 +6,34 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from waypost.cli.options import example, split_values
 from waypost.cli.output import Printer, sanitize
 from waypost.cli.session import Session, with_session
 from waypost.cli.views import show_candidate, show_facets
 from waypost.client.results import Candidate, SearchResult
+from waypost.errors import (
+    FetchFailed,
+    InvalidRequest,
+    RateLimited,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    WaypostError,
+    error_codes,
+)
 from waypost.model.query import FACETS
 from waypost.model.record import LISTED
+from waypost.protocols.rtfs.discover_form import (
+    INVALID_RESPONSE,
+    QUERY_FAILED,
+    RATE_LIMITED,
+    TIMEOUT,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    is_discover_form,
+)
 
 
 @click.command(epilog=example("waypost facets", "waypost facets --by tag --protocol a2a", "waypost facets -o json"))
@@ -53,6 +73,7 @@ def facets(
         'waypost find "onboard a new employee" --tag hr --protocol https --explain',
         'waypost find "summarise a contract" --constraint region=eu --constraint max_latency_ms=500 --min-score 0.3',
         'waypost find "weather in Paris" -o json | jq -r ".candidates[0].id"',
+        "waypost find '(discover-agents {:discovery-tags [:weather] :limit 5})'",
     )
 )
 @click.argument("text")
@@ -76,9 +97,15 @@ def facets(
 @click.option("--all-similar", is_flag=True, help="Show near duplicates too, not only two in each ten.")
 @click.option("--facets", is_flag=True, help="Count all that the filters admit, by tag, protocol, status and owner.")
 @with_session
-def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> None:
-    """Find agents for a task, best first."""
+def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) -> int:
+    """Find agents for a task, best first.
+
+    TEXT is the task in words, or an RTFS form (discover-agents {criteria} {options}). A form takes no other options; it
+    prints its value: a vector of cards, or [:error …].
+    """
     printer = session.printer()
+    if is_discover_form(text):
+        return _evaluate_form(session, printer, text)
     with session.client() as client:
         found = client.find(
             text,
@@ -107,6 +134,40 @@ def find(session: Session, text: str, constraints: tuple[str, ...], **how: Any) 
         printer.note(f"warning: {warning}", style="yellow")
     for name, count in found.rejected_constraints.items() if how["explain"] else ():
         printer.note(f"{name} left out {count} {'agent' if count == 1 else 'agents'} that pass the other filters.")
+    return 0
+
+
+# The errors that the failures of a form stand for: their exit codes, and how -o json reports them.
+_FORM_ERRORS: dict[str, type[WaypostError]] = {
+    QUERY_FAILED: InvalidRequest,
+    UNAUTHORIZED: Unauthorized,
+    RATE_LIMITED: RateLimited,
+    UNAVAILABLE: Unavailable,
+    TIMEOUT: Timeout,
+    INVALID_RESPONSE: FetchFailed,
+}
+
+
+def _evaluate_form(session: Session, printer: Printer, text: str) -> int:
+    context = click.get_current_context()
+    for parameter in find.params:
+        is_given = context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
+        if is_given and parameter.name != "text" and parameter.name not in Session.__struct_fields__:
+            raise click.UsageError(f"{parameter.opts[-1]} cannot be combined with a form: write it as a criterion.")
+    with session.client() as client:
+        value = client.discover_agents(text)
+    if printer.is_human:
+        printer.raw(value.text.encode())
+    if value.failure is None:
+        if not printer.is_human:
+            printer.values(value.cards)
+        for warning in () if printer.is_human else value.warnings:
+            printer.note(f"warning: {warning}", style="yellow")
+        return 0
+    error = _FORM_ERRORS[value.failure.type](value.failure.message)
+    if not printer.is_human:
+        raise error
+    return error_codes(error).exit
 
 
 _HINTS = {

@@ -16,6 +16,7 @@ from waypost.client.results import Document
     epilog=example(
         "waypost get https://agents.example.net/translator",
         "waypost get weather-reporter --as a2a > agent-card.json",
+        "waypost get weather-reporter --as rtfs --form profile > weather.rtfs",
         "waypost get weather-reporter -o json | jq .bindings",
         "waypost get weather-reporter --history",
         "waypost get weather-reporter --health",
@@ -23,15 +24,20 @@ from waypost.client.results import Document
 )
 @click.argument("id")
 @click.option("--as", "as_", metavar="DIALECT", help="profile, af, rtfs, announce, adp, a2a, ard, mcp or oasf.")
+@click.option(
+    "--form", type=click.Choice(("card", "profile")), help="With --as rtfs: the card, or the (agent-profile …) text."
+)
 @click.option("--history", is_flag=True, help="List the versions of it that are kept, the newest first.")
 @click.option("--health", is_flag=True, help="How its endpoint answers, where the service checks it.")
 @with_session
-def get(session: Session, id: str, as_: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
+def get(session: Session, id: str, as_: str | None, form: str | None, *, history: bool, health: bool) -> None:  # noqa: A002
     """Show the agent with this id or alias.
 
     With --as, its document in that dialect; the dialect in which it was registered gives back what was received.
     """
     printer = session.printer()
+    if form is not None and as_ != "rtfs":
+        raise click.UsageError("--form needs --as rtfs.")
     if history or health:
         if as_ is not None or (history and health):
             raise click.UsageError("--history, --health and --as are three questions: ask one.")
@@ -42,7 +48,7 @@ def get(session: Session, id: str, as_: str | None, *, history: bool, health: bo
                 show_health(printer, client.agent_health(id))
         return
     with session.client() as client:
-        document = client.document(id, as_ or "profile")
+        document = client.document(id, as_ or "profile", form)
     _show_document(printer, document, card=as_ is None)
     if printer.is_human and document.trust is not None:
         printer.note(f"trust: {trust_word(document.trust)}  (`waypost verify` tells why)")
@@ -54,8 +60,8 @@ def get(session: Session, id: str, as_: str | None, *, history: bool, health: bo
 
 def _show_document(printer: Printer, document: Document, *, card: bool) -> None:
     if not printer.is_human:
-        printer.value(document.body)
-    elif not printer.is_terminal:
+        printer.value(document.body or document.content.decode())
+    elif not printer.is_terminal or not document.body:
         printer.raw(document.content)
     elif card:
         printer.console.print(agent_card(Agent.from_document(document.body), document.trust))

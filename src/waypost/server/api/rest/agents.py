@@ -16,6 +16,7 @@ from waypost.model.principal import PRIVATE, SCOPE_ADMIN, SCOPES, audience
 from waypost.model.record import STATUSES
 from waypost.model.registration import Registration, parse_ttl
 from waypost.protocols.dialects import DIALECTS
+from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.operations import OPERATIONS
 from waypost.registry.publication import Publication, PublicationReceipt
@@ -28,6 +29,7 @@ from waypost.server.http.asgi import AnyResponse, Response, StreamingResponse, j
 from waypost.server.http.conditional_requests import quote_etag
 from waypost.server.http.document_responses import document_response, list_response, write_response
 from waypost.server.http.request_params import (
+    FORM,
     IF_MATCH,
     LIST_FILTER_PARAMETERS,
     PAGE_PARAMETERS,
@@ -35,6 +37,7 @@ from waypost.server.http.request_params import (
     check_dialect,
     read_dialect,
     read_filters,
+    read_form,
     read_if_match,
     read_limit,
     read_object,
@@ -154,8 +157,8 @@ class AgentsApi:
                 operation="get",
                 handler=self.get,
                 summary="Read one agent in any dialect",
-                parameters=(ParameterSpec(name="as", schema=DIALECT),),
-                answers={200: BodySpec(schema=document_schema(), also=_DOCUMENT_TYPES)},
+                parameters=(ParameterSpec(name="as", schema=DIALECT), FORM),
+                answers={200: BodySpec(schema=document_schema(), also=_DOCUMENT_TYPES, text=RTFS_TEXT_TYPE)},
             ),
             Route(
                 method="DELETE",
@@ -401,8 +404,12 @@ class AgentsApi:
     # --- Reading ---------------------------------------------------------------------------------
 
     async def get(self, call: RequestContext) -> AnyResponse:
-        dialect = read_dialect(call.request) if call.request.query_string else "profile"
-        return document_response(call.request, await self._reader.get(call.principal, call.id, dialect))
+        dialect = read_dialect(call.request)
+        if read_form(call.request, dialect) == "profile":
+            document = await self._reader.get_agent_profile(call.principal, call.id)
+        else:
+            document = await self._reader.get(call.principal, call.id, dialect)
+        return document_response(call.request, document)
 
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         request = call.request

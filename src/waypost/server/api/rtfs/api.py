@@ -45,6 +45,7 @@ from waypost.protocols.rtfs.codec import CARD, RTFS
 from waypost.protocols.rtfs.criteria import parse_criteria
 from waypost.protocols.rtfs.discover_form import METHOD as DISCOVER
 from waypost.protocols.rtfs.discover_form import failed_discovery, parse_discover, parse_response
+from waypost.protocols.rtfs.sexpr import RTFS_TEXT_TYPE
 from waypost.registry.publication import Publication, PublicationReceipt
 from waypost.registry.registry import Registry
 from waypost.server.api.rtfs.search import CardBudget, CardSearch
@@ -56,11 +57,10 @@ from waypost.server.web.layout import html_response, plain_page
 from waypost.trust.policy import require_scope
 
 TOKEN_PREFIX = "wpr_"
-FORM_MEDIA_TYPE = "application/rtfs"
 
 _RPC_PATHS = frozenset((b"/rtfs", b"/rtfs/", b"/rtfs/register", b"/rtfs/discover"))
 _HEALTH_PATH = "/rtfs/health"
-_MEDIA_TYPES = ("application/json", "application/json-rpc", FORM_MEDIA_TYPE)
+_MEDIA_TYPES = ("application/json", "application/json-rpc", RTFS_TEXT_TYPE)
 _TOKEN_PURPOSE = "rtfs-registration"
 _SCHEMES = frozenset(("http", "https", "ws", "wss", "grpc", "grpcs", "tcp"))
 _ERROR_PATHS = {"id": "agent_id", "$.id": "$.agent_id"}  # the registry's names of members to those of a card
@@ -124,7 +124,7 @@ class RtfsApi:
                 hint=f"Send {', '.join(_MEDIA_TYPES[:-1])} or {_MEDIA_TYPES[-1]}.",
             )
         body = await request.body(limits.RPC_BYTES)
-        if media_type == FORM_MEDIA_TYPE:
+        if media_type == RTFS_TEXT_TYPE:
             return await self._answer_form(request, principal, body)
         return await self.answer_calls(request, principal, body)
 
@@ -186,7 +186,7 @@ class RtfsApi:
     def refuse(self, request: Request, error: WaypostError, request_id: str) -> AnyResponse:
         """The response to a request that was refused before a call was read: an HTTP status with a JSON-RPC error."""
         status, body = error_codes(error).http, error_reply(NULL_ID, error)
-        if _media_type(request) == FORM_MEDIA_TYPE:
+        if _media_type(request) == RTFS_TEXT_TYPE:
             return _form_response(status, parse_response(status, body, "").text, problem_headers(error))
         return Response(status, body, headers=problem_headers(error))
 
@@ -209,12 +209,12 @@ class RtfsApi:
             "RTFS registry",
             "<h1>RTFS registry</h1><p>JSON-RPC 2.0 by <code>POST</code> to this address, as "
             f"<code>application/json</code>. Methods:</p><ul>{methods}</ul>"
-            f"<p>A <code>(discover-agents …)</code> form is sent as <code>{FORM_MEDIA_TYPE}</code>.</p>",
+            f"<p>A <code>(discover-agents …)</code> form is sent as <code>{RTFS_TEXT_TYPE}</code>.</p>",
         )
 
 
 def _form_response(status: int, text: str, headers: Headers) -> Response:
-    return Response(status, text.encode(), content_type=FORM_MEDIA_TYPE.encode(), headers=headers)
+    return Response(status, text.encode(), content_type=RTFS_TEXT_TYPE.encode(), headers=headers)
 
 
 def _to_rtfs_error(error: WaypostError) -> WaypostError:
