@@ -130,7 +130,7 @@ def test_when_nothing_is_found_the_page_says_why_and_what_else(reader: Window) -
     expect(page.locator("#found .hit")).not_to_have_count(0)
     page.locator("#q").fill("")
     page = reader.open("/?tag=finanse")
-    expect(page.get_by_role("heading", name="Nothing passes these filters")).to_be_visible()
+    expect(page.get_by_role("heading", name="No agent matches these filters")).to_be_visible()
     expect(page.locator(".state")).to_contain_text("Did you mean finance")
 
 

@@ -121,7 +121,7 @@ async def test_a_search_keeps_to_its_filters(tmp_path: Path) -> None:
         assert shown_names((await reader.get("/?q=agent&status=testing")).text) == ["Agent in trial"]
         assert len(shown_names((await reader.get("/?q=agent&status=active")).text)) == 3
         nothing = (await reader.get("/?q=agent&status=testing&protocol=mcp")).text
-        assert "Nothing passes these filters" in nothing
+        assert "No agent matches these filters" in nothing
         assert (await reader.get("/?status=nonsense")).status_code == 400
         assert (await reader.get("/?q=" + "x" * (limits.QUERY_CHARS + 1))).status_code == 400
 
@@ -259,4 +259,4 @@ async def test_what_is_wrong_with_a_document_is_said_beside_it(tmp_path: Path) -
         foreign = profile("urn:x:taken")
         await bench.as_("bob").post("/api/v1/agents", json=foreign)
         answer = await client.post("/register", data={"form": form, "document": json.dumps(foreign), "do": "look"})
-        assert "Another subject registered this id" in answer.text
+        assert "Another subject owns this id" in answer.text

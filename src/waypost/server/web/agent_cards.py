@@ -1,4 +1,7 @@
-"""How far an agent can be trusted, for people: one word that opens to its evidence, and the ladder step by step."""
+"""Agents as people see them in lists: trust badge and trust ladder, health, provenance, and the reasons of a match.
+
+A card is a function of the registration, so its HTML is cached. What a search adds is rendered each time.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ _STATES = {"passed": "passed", "failed": "failed", "unknown": "not known", "not_
 
 _LEVEL_TEXTS = {
     "verified": "A check that binds this record to its agent passed.",
-    "self_asserted": "Everything here is the publisher's own word; nothing binds it to the agent yet.",
+    "self_asserted": "Everything here is claimed by the publisher; nothing binds it to the agent yet.",
     "failed": "A check failed. Do not rely on this record.",
 }
-# The steps of the ladder, the lowest first: what each one proves. Other checks that were made stand between.
+# The levels of the trust ladder, lowest first, with what each one proves. Other checks are shown in between.
 CHECK_LABELS: dict[str, tuple[str, str]] = {
-    "announce-signature": ("Announcement signed", "The announcement agrees with the key that it brings."),
-    "key-pinned": ("Key pinned", "The key that signed is the one that is bound to this agent here."),
-    "profile-signature": ("Record signed", "A key that is bound to the agent signed the whole record."),
-    "a2a-signature": ("Card signed", "A key that is bound to the agent signed the A2A card."),
-    "ard-manifest": ("Trust manifest", "The manifest of the catalogue entry is signed by a key of its publisher."),
-    "adp-key": ("Key stated", "The document states a key, and its fingerprint is the fingerprint of that key."),
-    "adp-proof": ("Key held", "Whoever wrote the document holds that key."),
-    "domain": ("Domain proven", "Its owner proved to this registry that the domain is theirs."),
+    "announce-signature": ("Announcement signed", "The announcement was signed with the key that it contains."),
+    "key-pinned": ("Key pinned", "The signing key is the one bound to this agent here."),
+    "profile-signature": ("Record signed", "A key bound to the agent signed the whole record."),
+    "a2a-signature": ("Card signed", "A key bound to the agent signed the A2A card."),
+    "ard-manifest": ("Trust manifest", "A key of its publisher signed the manifest of the catalog entry."),
+    "adp-key": ("Key stated", "The document contains a key that matches its own fingerprint."),
+    "adp-proof": ("Key held", "The author of the document holds that key."),
+    "domain": ("Domain proven", "The owner proved control of the domain to this registry."),
     "dns-verified": ("In DNS", "The agent's own domain names it, with the fingerprint of its key."),
-    "dane-verified": ("DANE", "The certificate of its server is the one that signed DNS records name."),
-    "key-verified": ("Key matches DNS", "The key in the document hashes to the fingerprint that DNS states."),
-    "peer-verified": ("Met", "Signatures were checked in both directions in a conversation with the agent."),
+    "dane-verified": ("DANE", "The certificate of its server matches signed DNS records."),
+    "key-verified": ("Key matches DNS", "The key in the document matches the fingerprint in the DNS."),
+    "peer-verified": ("Met", "Signatures were verified in both directions of a conversation."),
 }
 
 _EVIDENCE_CHARS = 300  # characters of one value
@@ -52,7 +55,7 @@ def level_badge(level: str) -> Html:
 
 
 def trust_badge(trust: dict[str, Any], *, source: HtmlContent = None) -> Html:
-    """The word, and on opening what it rests on."""
+    """The badge, which opens to its evidence."""
     checks = [_check_line(each) for each in trust.get("checks", ())]
     body = el(
         "div",
@@ -79,7 +82,7 @@ def _check_line(check: dict[str, Any]) -> Html:
 
 
 def _mark(state: str) -> Html:
-    """A sign for the eye, a word for the ear."""
+    """An icon with a text for screen readers."""
     return el(
         "span",
         el("span", _MARKS[state], aria_hidden="true"),
@@ -89,7 +92,7 @@ def _mark(state: str) -> Html:
 
 
 def trust_checklist(trust: dict[str, Any]) -> Html:
-    """Every step, those that were not looked at included: not checked must not look like failed."""
+    """All levels, including those not checked: 'not checked' must not look like 'failed'."""
     made = {check["check"]: check for check in trust.get("checks", ())}
     known = [
         made.get(name) or {"check": name, "state": "not_checked"}
@@ -133,11 +136,6 @@ def _flatten_evidence(evidence: dict[str, Any]) -> Iterable[tuple[str, HtmlConte
         yield name, el("code", text if len(text) <= _EVIDENCE_CHARS else f"{text[:_EVIDENCE_CHARS]}…")
 
 
-# ---- An agent in a list: what it is, how far it can be trusted, whether it is alive, where the record came from.
-#
-# What a card says is a function of the registration, so it is written once and kept, bounded. What a search found out about it
-# is put beside it each time.
-
 _DESCRIPTION_CHARS = 320
 
 _MAX_TAGS = 8
@@ -156,9 +154,9 @@ _COMPONENTS = {
 }
 
 _FLAGS = {
-    "suspicious_text": "its text tries to instruct its reader",
-    "hidden_text": "it carries text that is not seen",
-    "confusable_name": "its name looks like that of a verified agent",
+    "suspicious_text": "its text tries to instruct the reader",
+    "hidden_text": "it contains hidden text",
+    "confusable_name": "its name resembles that of a verified agent",
 }
 
 
@@ -167,7 +165,7 @@ def agent_path(agent_id: str) -> str:
 
 
 class AgentCards:
-    """`trust_of` tells what was found of an agent's documents."""
+    """`trust_of` returns the verdict on an agent."""
 
     def __init__(self, trust_of: Callable[[Registration], dict[str, Any]]) -> None:
         self._trust_of = trust_of
@@ -208,7 +206,7 @@ class AgentCards:
 
 
 def shorten(text: str, most: int) -> str:
-    """In one line, as long as a list has room for."""
+    """The description, shortened to one line."""
     text = _LINE_ENDS.sub(" ", text)
     return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + "…"
 
@@ -224,7 +222,7 @@ def _labels(record: AgentRecord) -> HtmlContent:
 
 
 def liveness(registration: Registration) -> Html:
-    """Whether it is alive, as far as the registry can know: its own word, how its endpoint answers, and its lease."""
+    """Status, health and lease, as far as the registry knows."""
     status, health = registration.status, registration.health
     ends = expiry_of(registration)
     answers: HtmlContent = (f" · {health.state} since ", time_element(health.since)) if health is not None else None
@@ -234,7 +232,7 @@ def liveness(registration: Registration) -> Html:
 
 
 def source_line(registration: Registration) -> HtmlContent:
-    """Which documents the record is made of, and how the newest came in. Who brought them is told to nobody here."""
+    """The dialects of the sources, and how the newest arrived. The sender is not shown."""
     if not registration.sources:
         return "made here"
     newest = registration.sources[0]
@@ -242,7 +240,7 @@ def source_line(registration: Registration) -> HtmlContent:
     return (f"{dialects} by {newest.via}, ", time_element(newest.received_at))
 
 
-# --- Why it was found -----------------------------------------------------------------------------
+# --- Reasons of a match ----------------------------------------------------------------------------
 
 
 def _match_reasons(candidate: MatchedAgent) -> Html:
@@ -257,7 +255,7 @@ def _match_reasons(candidate: MatchedAgent) -> Html:
 
 
 def _bars(evidence: Evidence) -> Html:
-    """Each reason by itself, as long as it counts. There are hundreds on a page, so they are written at once."""
+    """Each component that contributes. Built as one string, because a page contains hundreds."""
     named = [(_COMPONENTS.get(name, name), value) for name, value in evidence.components.items()]
     bars = [f"<dt>{escape_text(name)}</dt><dd>{meter(value, name)}</dd>" for name, value in named]
     return Html(f'<dl class="bars">{"".join(bars)}</dl>')

@@ -1,6 +1,6 @@
-"""How to call an agent: a few lines to copy, for a shell, for Python, and for whoever speaks the agent's own protocol.
+"""The page of one agent: description, how to call it, trust, history, and the record in every dialect.
 
-Addresses are the publisher's words, so each is quoted for the language it stands in.
+Endpoints are written by the publisher, so snippets quote them for the language they appear in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 def snippets_of(record: AgentRecord, base_url: str) -> list[Snippet]:
-    """Its own protocols first, then how to read it from this registry."""
+    """Snippets for the agent's own protocols, then for reading it from this registry."""
     own = list({made.title: made for binding in record.bindings if (made := _protocol_snippet(binding))}.values())
     return [*own, _curl(record, base_url), _python(record, base_url), _command(record, base_url)]
 
@@ -59,27 +59,25 @@ def _a2a(binding: Binding) -> Snippet:
         "method": "message/send",
         "params": {"message": {"role": "user", "messageId": "1", "parts": [{"kind": "text", "text": "Hello"}]}},
     }
-    return Snippet("A2A", _post(binding.endpoint, message), "Sends one message by JSON-RPC.")
+    return Snippet("A2A", _post(binding.endpoint, message), "Sends one message over JSON-RPC.")
 
 
 def _mcp(binding: Binding) -> Snippet:
     if not binding.endpoint.lower().startswith(("http://", "https://")):
         package = json.dumps({"package": binding.endpoint}, indent=2, ensure_ascii=True)
-        return Snippet(
-            "MCP", package, "A package that an MCP host starts on its own machine. Look at it before you do."
-        )
+        return Snippet("MCP", package, "A package that an MCP host runs on its own machine. Review it first.")
     config = {"mcpServers": {"agent": {"type": "streamable-http", "url": binding.endpoint}}}
-    return Snippet("MCP", json.dumps(config, indent=2, ensure_ascii=True), "For the settings of an MCP host.")
+    return Snippet("MCP", json.dumps(config, indent=2, ensure_ascii=True), "Configuration for an MCP host.")
 
 
 def _adp(binding: Binding) -> Snippet:
     code = f"waypost chat {shlex.quote(binding.endpoint)}"
-    return Snippet("AGP", code, "A signed conversation; both sides prove who they are.")
+    return Snippet("AGP", code, "A signed conversation; both sides authenticate.")
 
 
 def _http(binding: Binding) -> Snippet:
     return Snippet(
-        binding.protocol.upper(), _post(binding.endpoint, {"input": "Hello"}), "What it takes is up to the agent."
+        binding.protocol.upper(), _post(binding.endpoint, {"input": "Hello"}), "The agent defines what it accepts."
     )
 
 
@@ -97,7 +95,7 @@ def _post(url: str, body: object) -> str:
 def _curl(record: AgentRecord, base_url: str) -> Snippet:
     url = f"{base_url}/api/v1/agents/{slug(record.id)}?as=a2a"
     code = f'curl -s -H "Authorization: Bearer $WAYPOST_TOKEN" \\\n  {shlex.quote(url)}'
-    return Snippet("curl", code, "The record from this registry, here as an A2A card.")
+    return Snippet("curl", code, "The record from this registry, as an A2A card.")
 
 
 def _python(record: AgentRecord, base_url: str) -> Snippet:
@@ -107,7 +105,7 @@ def _python(record: AgentRecord, base_url: str) -> Snippet:
         f"    agent = await waypost.get({json.dumps(record.id, ensure_ascii=True)})\n"
         "    print(agent.name, agent.bindings)"
     )
-    return Snippet("Python", code, "SyncClient is the same without await.")
+    return Snippet("Python", code, "SyncClient has the same methods without await.")
 
 
 def _command(record: AgentRecord, base_url: str) -> Snippet:
@@ -115,13 +113,11 @@ def _command(record: AgentRecord, base_url: str) -> Snippet:
     return Snippet("Command", code)
 
 
-# ---- The data sheet of one agent: what it does, how to call it, how far it is proven, how it came to be, in every dialect.
-
 _ABSENT = "—"
 
 
 class AgentPageOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the sheet is asked for: a dialect, two versions."""
+    """The query parameters of the page: a dialect, two versions."""
 
     dialect: str
     before: str | None = None
@@ -229,11 +225,11 @@ class AgentPage:
         losses = [el("li", el("code", loss.path), " ", loss.reason) for loss in rendering.losses]
         received = registration.source(dialect) is not None
         told = (
-            "As it was received; spaces were added here for reading."
+            "As received; whitespace added for reading."
             if received
-            else "Made from the record. Nothing is lost in this dialect."
+            else "Converted from the record without losses."
             if not losses
-            else "Made from the record. This dialect has no place for:"
+            else "Converted from the record. This dialect cannot carry:"
         )
         return (
             el("p", told, class_="soft"),
@@ -243,7 +239,7 @@ class AgentPage:
 
 
 def format_document(body: bytes) -> str:
-    """A document with its lines broken; a text as a text."""
+    """A JSON document, pretty-printed; other text unchanged."""
     try:
         text = json.dumps(parse_json(body), indent=2, ensure_ascii=False)
     except (WaypostError, ValueError):
@@ -254,7 +250,7 @@ def format_document(body: bytes) -> str:
 
 
 def copyable_code(code: str, what: str) -> Html:
-    """Code with a button that copies it, which a script shows."""
+    """Code with a copy button, which the script shows."""
     return el(
         "div",
         el("button", "Copy", type="button", class_="copy", hidden=True, aria_label=f"Copy the {what}"),
@@ -263,7 +259,7 @@ def copyable_code(code: str, what: str) -> Html:
     )
 
 
-# --- Parts ----------------------------------------------------------------------------------------
+# --- Sections -------------------------------------------------------------------------------------
 
 
 def _head(registration: Registration, level: str) -> Html:
@@ -282,7 +278,7 @@ def _facts(registration: Registration, visitor: WebUser) -> Html:
     may = may_change(visitor.reader, registration.owner)
     rows: list[tuple[str, HtmlContent]] = [
         ("Version", record.version),
-        ("Says it changed", time_element(record.updated_at) if record.updated_at else None),
+        ("Updated", time_element(record.updated_at) if record.updated_at else None),
         ("Registered", time_element(registration.created_at)),
         ("Last change", time_element(registration.changed_at)),
         ("Lease", _lease(registration)),
@@ -298,7 +294,7 @@ def _facts(registration: Registration, visitor: WebUser) -> Html:
 
 
 def _health(registration: Registration, *, told: bool) -> HtmlContent:
-    """Why it does not answer is for its owner: anybody else could map a network by it."""
+    """The reason of a failed health check is shown to the owner only: others could use it to map a network."""
     health = registration.health
     if health is None:
         return None
@@ -309,7 +305,7 @@ def _health(registration: Registration, *, told: bool) -> HtmlContent:
 def _lease(registration: Registration) -> HtmlContent:
     ends = expiry_of(registration)
     if ends is None:
-        return "none: it stays until it is withdrawn"
+        return "none: stays until withdrawn"
     granted = f" ({registration.ttl_seconds} s)" if registration.ttl_seconds else None
     return (time_element(ends), granted)
 
@@ -321,9 +317,7 @@ def _source_line(source: Any) -> Html:
 
 def _bindings(record: AgentRecord) -> HtmlContent:
     if not record.bindings:
-        return section(
-            "Endpoints", el("p", "It names no place where it can be called.", class_="soft"), name="endpoints"
-        )
+        return section("Endpoints", el("p", "It has no endpoint.", class_="soft"), name="endpoints")
     return section(
         "Endpoints", el("ul", [_binding(each) for each in record.bindings], class_="plain"), name="endpoints"
     )
@@ -346,7 +340,7 @@ def _tags(record: AgentRecord) -> HtmlContent:
 
 
 def _examples(record: AgentRecord) -> HtmlContent:
-    """PRO-38: what its publisher marked as private is quoted nowhere."""
+    """PRO-38: content that the publisher marked as private is not quoted."""
     shown = [each for each in record.examples if not each.extra.get("private")][: limits.PAGE_EXAMPLES]
     if not shown:
         return None
@@ -363,7 +357,7 @@ def _example(example: Example) -> Html:
 
 
 def _snippet_tabs(snippets: list[Snippet]) -> Html:
-    """Tabs of radio buttons: they work without a script, and by the arrow keys."""
+    """Tabs built from radio buttons: they work without script and with the arrow keys."""
     parts = []
     for number, snippet in enumerate(snippets):
         name = f"call-{number}"
@@ -383,7 +377,9 @@ def _snippet_tabs(snippets: list[Snippet]) -> Html:
 
 def _version_row(line: VersionEntry, path: str, older: str | None) -> Html:
     etag = line.version.etag
-    changed = el("code", ", ".join(line.changed[:6]) or "nothing") if line.changed is not None else "first version kept"
+    changed = (
+        el("code", ", ".join(line.changed[:6]) or "nothing") if line.changed is not None else "oldest stored version"
+    )
     compare = (
         el(
             "a",

@@ -1,4 +1,4 @@
-"""What a visitor asks of the catalogue: words, filters, a place in the list; and the addresses that ask a bit otherwise."""
+"""The catalog page: search box, filters with counts, results with reasons, and suggestions if nothing was found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     tags: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()  # none: those that lists show
+    statuses: tuple[str, ...] = ()  # empty: the statuses that lists show
     cursor: str | None = None
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.text or self.is_filtered or self.cursor)
 
     def address(self, **changes: object) -> str:
-        """Of the catalogue as it is asked here but for some changes; from its first page."""
+        """The address of this query with some changes, at its first page."""
         asked = msgspec.structs.replace(self, **{"cursor": None, **changes}) if changes else self
         pairs = [("q", asked.text)] if asked.text else []
         pairs += [(name, value) for name in FILTER_NAMES for value in asked.values(name)]
@@ -56,13 +56,13 @@ class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
         return f"/?{urlencode(pairs)}" if pairs else "/"
 
     def toggled(self, name: str, value: str) -> str:
-        """With this filter if it was without, without it if it was with."""
+        """Toggle a filter."""
         held = self.values(name)
         kept = tuple(each for each in held if each != value) if value in held else (*held, value)
         return self.address(**{_FIELDS[name]: kept})
 
     def hidden_fields(self) -> list[Html]:
-        """The filters, inside the form that asks with other words."""
+        """Hidden fields that keep the filters when the text changes."""
         return [
             el("input", type="hidden", name=name, value=value) for name in FILTER_NAMES for value in self.values(name)
         ]
@@ -75,14 +75,16 @@ def parse_search_form(request: Request) -> SearchForm:
     text = (request.param("q") or "").strip()
     if len(text) > limits.QUERY_CHARS:
         raise InvalidParameter(
-            f"The question has {len(text)} characters; at most {limits.QUERY_CHARS} are read.",
+            f"The query has {len(text)} characters; the limit is {limits.QUERY_CHARS}.",
             path="q",
             hint="Shorten it.",
         )
     filters = read_filters(request)
     for name, values in (("tag", filters.tags), ("protocol", filters.protocols)):
         if len(values) > limits.FILTER_VALUES:
-            raise InvalidParameter(f"At most {limits.FILTER_VALUES} values are read.", path=name, hint="Ask for fewer.")
+            raise InvalidParameter(
+                f"At most {limits.FILTER_VALUES} values are allowed.", path=name, hint="Use fewer values."
+            )
     return SearchForm(
         text=text,
         tags=tuple(dict.fromkeys(filters.tags)),
@@ -92,8 +94,6 @@ def parse_search_form(request: Request) -> SearchForm:
     )
 
 
-# ---- The catalogue as a page: a search box, filters with counts, what was found and why, and what to do when nothing was.
-
 _FILTER_TITLES = {"tag": "Tags", "protocol": "Protocols", "status": "Status"}
 
 _WORD = re.compile(r"[\w-]{3,40}")
@@ -102,12 +102,12 @@ _WORDS = 8
 
 
 class CatalogResults(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the catalogue: the lines of it, and all that stands around them."""
+    """One page of results with its filters and messages."""
 
     lines: Sequence[Html]
-    told: str  # how many, in words
+    told: str  # the count, as text
     facets: dict[str, tuple[FacetCount, ...]]
-    more: str | None = None  # where it goes on
+    more: str | None = None  # the next page
     empty: Html | None = None
     remarks: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ class CatalogPage:
         self._kept: LruCache[tuple[object, ...], tuple[int, FacetSummary]] = LruCache(limits.PAGE_COUNTS)
 
     async def found(self, asked: SearchForm, visitor: WebUser) -> Html:
-        """The part that changes as one types: filters and results."""
+        """The part that changes while typing: filters and results."""
         found = await (self._search if asked.text else self._list)(asked, visitor)
         results = el(
             "div",
@@ -173,7 +173,7 @@ class CatalogPage:
         )
 
     def _counts(self, asked: SearchForm, visitor: WebUser) -> FacetSummary:
-        """What the filters count does not depend on the words, so it is counted once while nothing that is seen changes."""
+        """Facet counts do not depend on the text, so they are cached until a visible agent changes."""
         self._registry.catalog.expire(self._registry.clock.now())
         seen = audience(visitor.reader)
         name = (seen, visitor.reader.is_admin, asked.tags, asked.protocols, asked.statuses)
@@ -195,14 +195,14 @@ class CatalogPage:
         ids = [candidate.record.id for candidate in findings.candidates]
         return {found.id: found for found in await self._registry.registrations(ids, sources=False)}
 
-    # --- When there is nothing -------------------------------------------------------------------
+    # --- No results ------------------------------------------------------------------------------
 
     def _empty_list(self, asked: SearchForm, visitor: WebUser, meant: dict[str, Any]) -> Html:
         if not asked.is_filtered:
             return _nothing_registered(visitor)
         offers = [_suggest_tags(asked, tag, near) for tag, near in meant.items()]
         return _empty_state(
-            "Nothing passes these filters",
+            "No agent matches these filters",
             offers,
             el("p", el("a", "Show all agents", href=asked.address(tags=(), protocols=(), statuses=()))),
         )
@@ -214,7 +214,7 @@ class CatalogPage:
         offers = [_suggest_tags(asked, tag, near) for tag, near in findings.suggestions.items()]
         if empty.reason == "filtered":
             return _empty_state(
-                "Nothing passes these filters",
+                "No agent matches these filters",
                 [
                     el("p", *_filter_hint(each.filter, each.value, each.matching, empty.visible))
                     for each in empty.filters
@@ -224,13 +224,13 @@ class CatalogPage:
             )
         return _empty_state(
             "Nothing found",
-            el("p", f"Of {_count(empty.visible)} none fits “{asked.text}”."),
+            el("p", f"None of {_count(empty.visible)} matches “{asked.text}”."),
             offers or [self._did_you_mean(asked, visitor)],
-            el("p", "Say in a few words what the agent should do, or take a tag on the left.", class_="soft"),
+            el("p", "Describe the task in a few words, or choose a tag on the left.", class_="soft"),
         )
 
     def _did_you_mean(self, asked: SearchForm, visitor: WebUser) -> HtmlContent:
-        """Tags that are spelled nearly as words of the question are."""
+        """Tags with nearly the spelling of a word in the query."""
         words = list(dict.fromkeys(map(fold_tag, _WORD.findall(asked.text))))[:_WORDS]
         near = self._registry.suggest(visitor.reader, words)
         offered = dict.fromkeys(tag for tags in near.values() for tag in tags)
@@ -239,7 +239,7 @@ class CatalogPage:
         links = [el("a", tag, href=asked.address(text=tag), class_="tag") for tag in offered]
         return el("p", "Did you mean ", links, "?")
 
-    # --- What stands beside it -------------------------------------------------------------------
+    # --- Around the results ----------------------------------------------------------------------
 
     def search_box(self, asked: SearchForm) -> Html:
         return el(
@@ -286,7 +286,7 @@ class CatalogPage:
 
     def feed(self, visitor: WebUser, most: int = limits.PAGE_CHANGES) -> Html:
         if not visitor.reads:
-            return el("p", el("a", "Sign in", href="/sign-in"), " to see what changes.", class_="soft")
+            return el("p", el("a", "Sign in", href="/sign-in"), " to see changes.", class_="soft")
         shown = self._changes.latest(audience(visitor.reader), most)
         lines = [change_line(change) for change in shown]
         return el(

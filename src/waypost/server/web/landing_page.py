@@ -1,4 +1,8 @@
-"""What both pages at `/` carry for programs (adp.md §5): JSON-LD, meta tags, elements; and the page of a hosted agent."""
+"""Machine-readable parts of the pages at `/` (adp.md §5): JSON-LD, meta tags, elements; and the page of a hosted agent.
+
+`/agent/connect` answers the form of that page (ADP-35) with instructions. It makes no request and proves nothing: agents
+authenticate in the conversation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ CONNECT_PATH = "/agent/connect"
 
 
 def adp_metadata(document: JsonObject) -> Html:
-    """ADP-33, ADP-34: the whole metadata, equal to the well-known document, and who and what in meta tags."""
+    """The complete metadata, equal to the well-known document, as JSON-LD and meta tags (ADP-33, ADP-34)."""
     identity: Any = document.get("identity")
     identity = identity if isinstance(identity, dict) else {}
     key: Any = identity.get("publicKey")
@@ -90,7 +94,7 @@ def connect_form(label: str) -> Html:
 
 
 def make_landing_page(registration: Registration, document: JsonObject, trust: dict[str, Any]) -> WebPage:
-    """The page of an agent under its own domain: about it and nothing else."""
+    """The page of an agent under its own domain."""
     record = registration.record
     status = registration.status
     card = el(
@@ -132,13 +136,8 @@ def _documents() -> Html:
     return el("ul", [el("li", el("a", name, href=path)) for path, name in links], class_="plain")
 
 
-# ---- `/agent/connect`: what the form of a landing page asks for (ADP-35). It tells the other side how to go on; it calls nobody.
-#
-# Who wants to talk proves itself in the conversation, so nothing is looked up here: a name in a form is only a name.
-
-
 def parse_agent_input(text: str) -> str:
-    """`agent:{domain}`; a bare domain is taken for its agent."""
+    """Normalise to `agent:{domain}`; a bare domain is accepted."""
     name = text.strip()
     if not name:
         raise InvalidParameter("from is missing.", path="from", hint="Name your agent, such as agent:your.example.com.")
@@ -146,7 +145,7 @@ def parse_agent_input(text: str) -> str:
 
 
 def connection_info(asker: str, document: JsonObject) -> JsonObject:
-    """How the asker reaches the agent, for programs."""
+    """Instructions to reach the agent, for programs."""
     identity: Any = document.get("identity")
     identity = identity if isinstance(identity, dict) else {}
     endpoints: Any = document.get("endpoints")
@@ -160,7 +159,7 @@ def _next_steps(endpoints: dict[str, str]) -> str:
         return "Open the chat endpoint and send a signed hello (AGP)."
     if "tasks" in endpoints:
         return "Post a task to the tasks endpoint."
-    return "This agent names no place for conversations; see its A2A card."
+    return "This agent has no endpoint for conversations; see its A2A card."
 
 
 def make_connect_page(told: JsonObject) -> WebPage:
@@ -177,7 +176,7 @@ def make_connect_page(told: JsonObject) -> WebPage:
             "li",
             "Open ",
             el("code", endpoints.get("chat", "the agent's endpoint")),
-            " and send a signed hello. Both sides prove who they are there; this form proves nothing.",
+            " and send a signed hello. Both sides authenticate there; this form proves nothing.",
         ),
         el("li", "From a terminal:", copyable_code(f"waypost chat {shlex.quote(to)}", "command")),
     ]

@@ -1,4 +1,4 @@
-"""What all pages share: head, bar, foot, and the headers that say what a browser may do with them."""
+"""What all pages share: head, navigation, footer and security headers; plain pages such as the API reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waypost.server.web.static_files import ICON_PATH, SCRIPT_PATH, STYLE_PATH
 _SECTIONS = (("/", "Catalogue"), ("/changes", "Changes"), ("/register", "Register"), ("/reference", "API"))
 
 _TYPE = b"text/html; charset=utf-8"
-# X1: style and pictures of this service alone, no frame around the page, no other base for its links, forms only to here.
+# X1: style and images from this service only, no frames, no other base URL, forms only to this origin.
 _POLICY = (
     "default-src 'none'; style-src 'self'; {script}img-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -31,7 +31,7 @@ _POLICY_WITH_SCRIPT = _POLICY.format(script="script-src 'self'; connect-src 'sel
 
 
 class WebPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page before it is written. Without a `visitor` it stands alone: no bar, no script, the same for all."""
+    """A page before rendering. Without a `visitor` it stands alone: no navigation, no script, equal for everybody."""
 
     title: str
     main: HtmlContent
@@ -112,18 +112,20 @@ def _footer() -> Html:
 def open_access_notice(open_access: bool) -> HtmlContent:
     if not open_access:
         return None
-    return el("p", "Authentication is off: everyone who reaches this address may read and write.", class_="notice warn")
+    return el(
+        "p", "Authentication is off: everybody who can reach this address may read and write.", class_="notice warn"
+    )
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
 
 
 def page_headers(visitor: WebUser | None) -> Headers:
-    """H9: what one who signed in sees is kept by nobody for another."""
+    """H9: a page for a signed-in visitor is never stored by a shared cache."""
     private = visitor is not None and visitor.is_signed_in
     return [
         (b"content-security-policy", _POLICY_NO_SCRIPT if visitor is None else _POLICY_WITH_SCRIPT),
-        (b"referrer-policy", b"same-origin"),  # told to nobody else; without any, forms would come from `Origin: null`
+        (b"referrer-policy", b"same-origin"),  # sent nowhere else; without it, forms would have `Origin: null`
         (b"vary", b"Host" if visitor is None else b"Host, Cookie"),
         (b"cache-control", b"private, no-cache" if private else b"no-cache"),
     ]
@@ -132,7 +134,7 @@ def page_headers(visitor: WebUser | None) -> Headers:
 def page_response(
     call: RequestContext, body: bytes, visitor: WebUser | None, changed_at: float | None = None
 ) -> Response:
-    """A page, or the word that it is still the same."""
+    """A page, or 304."""
     etag = strong_etag(body, b"text/html")
     headers = [*page_headers(visitor), (b"etag", etag.encode())]
     if changed_at is not None:
@@ -143,7 +145,7 @@ def page_response(
 
 
 def uncached_response(body: bytes, visitor: WebUser | None, status: int = 200) -> Response:
-    """The answer to a form, or what is wrong."""
+    """The response to a form, or its errors."""
     headers = [pair for pair in page_headers(visitor) if pair[0] != b"cache-control"]
     return Response(status, body, content_type=_TYPE, headers=[*headers, (b"cache-control", b"no-store")])
 
@@ -154,7 +156,7 @@ def see_other(place: str, *cookies: bytes) -> Response:
 
 
 def error_response(error: WaypostError, visitor: WebUser | None) -> Response:
-    """What went wrong, for a person: what, and what to do. Hidden and absent look alike, as everywhere."""
+    """An error page: what is wrong and what to do. Hidden and unknown agents look alike."""
     codes = error_codes(error)
     main = el(
         "div",
@@ -173,7 +175,7 @@ def error_response(error: WaypostError, visitor: WebUser | None) -> Response:
 
 
 def error_note(error: WaypostError) -> Html:
-    """The same inside a page that goes on."""
+    """The same inside a page."""
     where = el("code", error.path) if error.path else None
     return el(
         "div",
@@ -197,26 +199,24 @@ def section(title: str, *content: HtmlContent, name: str, class_: str = "") -> H
 
 
 def definition_list(rows: list[tuple[str, HtmlContent]]) -> Html:
-    """Names and what they are, in two columns."""
+    """A definition list in two columns."""
     return el("dl", [join((el("dt", name), el("dd", value))) for name, value in rows if value], class_="facts")
 
 
 PageRenderer = Callable[[RequestContext], Html]
 
 
-# ---- Plain pages beside the catalogue, such as the API reference: a title and what the caller wrote and escaped.
-
 __all__ = ["html_response", "plain_page", "escape_text"]
 
 
 def plain_page(title: str, body: str) -> bytes:
-    """`body` is HTML that the caller escaped."""
+    """`body` is escaped HTML."""
     back = el("p", el("a", "Waypost", class_="brand", href="/"))
     return render_page(WebPage(title=f"{title} · Waypost", main=el("div", back, Html(body), class_="plain-page")))
 
 
 def html_response(body: bytes, status: int = 200, *, private: bool = False) -> Response:
-    """`private`: only who may read the service gets this page, so no shared cache keeps it (H9)."""
+    """`private`: only callers with read access get this page, so shared caches must not store it (H9)."""
     headers = page_headers(None)
     if private:
         headers = [pair for pair in headers if pair[0] not in (b"vary", b"cache-control")]

@@ -1,7 +1,7 @@
-"""HTML as values: elements with texts in them. A text is data and is escaped; only an `Html` is taken as it is.
+"""HTML as values. A text is escaped; only `Html` is inserted unchanged.
 
-There is no way to write an attribute or an element by joining strings, so a text of a record never becomes markup (X1), and
-characters that turn or hide text are shown as what they are (X2).
+Elements and attributes cannot be built from strings, so the text of a record never becomes markup (X1). Bidirectional and
+invisible characters are made visible (X2).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waypost.model.times import find_instant, to_rfc3339
 
 
 class Html(str):
-    """Markup that was made here."""
+    """Markup created by this module."""
 
     __slots__ = ()
 
@@ -32,31 +32,31 @@ _VOID = frozenset(("br", "hr", "input", "link", "meta", "wbr"))
 _LINE_ENDS = frozenset("\n\t")
 
 _NUMBERS = (int, float)
-# P-1 of the ADP restatement: nothing in the block can end it, and no reader of JavaScript takes it apart otherwise.
+# ADP P-1: nothing inside the block can close it, and JavaScript parsers read it as JSON does.
 _IN_SCRIPT = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
 def escape_text(value: str) -> str:
-    """Text of a record as data: escaped, and with characters that turn or hide text made visible (X2)."""
+    """Escape the text of a record and make bidirectional and invisible characters visible (X2)."""
     if not value.isprintable():
         value = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value)
     return html.escape(value)
 
 
 def escape_multiline(value: str) -> Html:
-    """The same for a text with lines."""
+    """The same for text with several lines."""
     if not value.isprintable():
         value = "".join(char if char.isprintable() or char in _LINE_ENDS else f"\\u{ord(char):04x}" for char in value)
     return Html(html.escape(value))
 
 
 def escape_form_value(value: str) -> Html:
-    """What somebody typed, to be given back unchanged inside a field: escaped and nothing else."""
+    """Escape user input that is returned unchanged in a form field."""
     return Html(html.escape(value))
 
 
 def el(tag: str, *content: HtmlContent, **attributes: HtmlAttribute) -> Html:
-    """An element. `class_`, `for_` and `aria_label` stand for `class`, `for` and `aria-label`."""
+    """An element. `class_`, `for_` and `aria_label` become `class`, `for` and `aria-label`."""
     head = (
         f"<{tag}{''.join([_attribute(name, value) for name, value in attributes.items()])}>"
         if attributes
@@ -96,7 +96,7 @@ def _attribute(name: str, value: HtmlAttribute) -> str:
 
 
 def external_link(url: str, *content: HtmlContent, **attributes: HtmlAttribute) -> Html:
-    """A link that a publisher wrote: only where it leads to a page or a letter; else its text."""
+    """A publisher's link: only http(s) and mailto; otherwise its text."""
     text = content or (url,)
     if not url.lower().startswith(("https://", "http://", "mailto:")) or not url.isprintable():
         return el("span", *text, **attributes)
@@ -104,22 +104,19 @@ def external_link(url: str, *content: HtmlContent, **attributes: HtmlAttribute) 
 
 
 def meter(value: float, label: str) -> Html:
-    """How much of one, with a name for who does not see it. There are hundreds on a page, so it is written at once."""
+    """A meter with an accessible name. Built as one string, because a page contains hundreds."""
     told = f"{value:.2f}"
     return Html(f'<meter min="0" max="1" value="{value:.3f}" aria-label="{escape_text(label)} {told}">{told}</meter>')
 
 
 def json_script(value: Any, kind: str) -> Html:
-    """JSON inside a page, for programs that read it."""
+    """A JSON block for programs."""
     text = dump_json(value).decode().translate(_IN_SCRIPT)
     return Html(f'<script type="{kind}">{text}</script>')
 
 
-# ---- Instants on a page: written out whole, so that a page stays the same while nothing changes. A script says how long ago.
-
-
 def time_element(at: float | str) -> Html:
-    """A time element; a text that is no time stays a text."""
+    """A time element with an absolute time, so that pages can be cached; a script adds the relative time."""
     instant = find_instant(at) if isinstance(at, str) else at
     if instant is None:
         return el("span", str(at))

@@ -1,7 +1,7 @@
-"""The latest changes for each audience, newest first, one for each agent: a list for whoever does not stay to watch.
+"""The latest change per agent, newest first, per audience: for visitors who do not watch.
 
-What an audience is shown depends on nothing that it may not see: each scope has its own few (P8). At the start these are the
-agents that changed last; from then on the log fills them.
+Each scope has its own bounded list, so what an audience sees does not depend on hidden agents (P8). The lists start with
+the agents that changed last and are then fed by the change log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMOVAL_EVENTS = frozenset(("withdrawn", "expired"))
 
 
 class ChangeSummary(msgspec.Struct, frozen=True):
-    """A change without the record, which may be large, but with its name."""
+    """A change without its record, which may be large, but with its name."""
 
     event: Event
     name: str
@@ -49,9 +49,7 @@ class RecentChanges:
         self._registry = registry
         self._kept: OrderedDict[str, OrderedDict[str, ChangeSummary]] = OrderedDict()
         self._is_filled = False
-        self._told: list[
-            tuple[Event, str]
-        ] = []  # and not taken in yet: there are more changes than readers of this list
+        self._told: list[tuple[Event, str]] = []  # not merged yet: changes are more frequent than reads of this list
         registry.observe(self._hear)
 
     def latest(self, audience: frozenset[str] | None, most: int) -> list[VisibleChange]:
@@ -74,7 +72,7 @@ class RecentChanges:
                 self._take_in()
 
     def _take_in(self) -> None:
-        """Of what many see, only the newest few are looked at: the others would be gone again."""
+        """Keep only the newest few of a public scope; older ones would be dropped anyway."""
         told, self._told = self._told, []
         newest: dict[str, set[str]] = {scope: set() for scope in _SHARED}
         puts: list[tuple[ChangeSummary, list[str]]] = []
@@ -98,11 +96,11 @@ class RecentChanges:
             if len(kept) > limits.PAGE_CHANGES_KEPT:
                 kept.popitem(last=False)
         while len(self._kept) > limits.PAGE_AUDIENCES:
-            # What many see is never given up for what few see: its absence would tell of them.
+            # Widely visible changes are never dropped for private ones: their absence would reveal them.
             del self._kept[next(kept for kept in self._kept if kept not in _SHARED)]
 
     def _fill(self) -> None:
-        """Once, when somebody looks: a start does not wait for it."""
+        """Load once on first use, so that start-up does not wait."""
         self._is_filled = True
         catalogue = self._registry.catalog
         by_scope: dict[str, list[CatalogEntry]] = {}
@@ -119,7 +117,7 @@ class RecentChanges:
 
 
 def _is_among(newest: set[str], agent_id: str) -> bool:
-    """Whether a change is the newest of its agent, and no more than the few that are kept came after it; then it is noted."""
+    """Whether a change is the newest of its agent and among the newest few; records it if so."""
     if agent_id in newest or len(newest) >= limits.PAGE_CHANGES_KEPT:
         return False
     newest.add(agent_id)
@@ -127,7 +125,7 @@ def _is_among(newest: set[str], agent_id: str) -> bool:
 
 
 def _change_of(entry: CatalogEntry) -> ChangeSummary:
-    """What is known of a change from before the start."""
+    """A change from before the start, as far as it is known."""
     event = Event(
         revision=entry.revision,
         type="updated",

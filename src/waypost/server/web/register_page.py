@@ -1,4 +1,4 @@
-"""Registering from a page: paste a document or name an address, see what was recognised, then save exactly that."""
+"""Registration from a page: paste a document or enter an address, review what was recognised, then save exactly that."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MAX_MEMBERS = 40
 
 
 class RegistrationForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed into the form."""
+    """The form fields."""
 
     document: str = ""
     address: str = ""
     visibility: str = ""
-    digest: str | None = None  # of what was shown, when it is to be saved
+    digest: str | None = None  # digest of the reviewed document, when saving
     save: bool = False
 
 
@@ -53,11 +53,11 @@ class RegisterPage:
         self._importer = importer
 
     async def look(self, entered: RegistrationForm, visitor: WebUser) -> ImportResult:
-        """What is there; with `save`, and if it is still what was shown, registered."""
+        """Recognise the input; with `save`, register it if it is still what was reviewed."""
         if bool(entered.document.strip()) == bool(entered.address):
-            raise InvalidParameter("Give a document or an address.", path="document", hint="One of the two.")
+            raise InvalidParameter("Enter a document or an address.", path="document", hint="Enter only one of them.")
         if entered.save and entered.digest is None:
-            raise PreconditionFailed("Look at it first, then save it.", path="digest", hint="Press Look.")
+            raise PreconditionFailed("Review it first, then save it.", path="digest", hint="Press Look.")
         wanted = ImportRequest(
             url=entered.address,
             save=entered.save,
@@ -68,7 +68,7 @@ class RegisterPage:
             return await self._importer.find(visitor.principal, wanted)
         return await self._importer.take(visitor.principal, wanted, entered.document.encode())
 
-    # --- What is shown ---------------------------------------------------------------------------
+    # --- Rendering -------------------------------------------------------------------------------
 
     def form(
         self, entered: RegistrationForm, visitor: WebUser, *after: HtmlContent, error: WaypostError | None = None
@@ -78,8 +78,8 @@ class RegisterPage:
             for value, text in (
                 ("", "as the document or the settings say"),
                 ("public", "everybody"),
-                ("internal", "whoever has a token"),
-                ("private", "only me and whom I invite"),
+                ("internal", "everybody with a token"),
+                ("private", "only me and invitees"),
             )
         ]
         fields = el(
@@ -111,7 +111,7 @@ class RegisterPage:
             ),
             el(
                 "div",
-                el("label", "Seen by ", el("select", choices, name="visibility")),
+                el("label", "Visible to ", el("select", choices, name="visibility")),
                 el("button", "Look", name="do", value="look", class_="first"),
                 class_="row",
             ),
@@ -125,7 +125,7 @@ class RegisterPage:
             el(
                 "p",
                 "A2A card, MCP server.json, ADP document, AI Catalog entry, RTFS card, OASF record, announcement or profile: "
-                "which of them it is, is recognised.",
+                "the format is detected.",
                 class_="lead",
             ),
             error_note(error) if error is not None else None,
@@ -177,7 +177,7 @@ class RegisterPage:
 
 
 def saved_notice(receipt: PublicationReceipt) -> Html:
-    """What became of a document that was saved."""
+    """The result of saving a document."""
     held = receipt.outcome == "held"
     return el(
         "div",
@@ -190,7 +190,7 @@ def saved_notice(receipt: PublicationReceipt) -> Html:
 
 
 def saved_note(outcome: str) -> Html | None:
-    """The same in a few words, above the agent itself."""
+    """A short result above the agent's page."""
     told = OUTCOME_TEXTS.get(outcome)
     return None if told is None else el("p", told, class_="notice good", role="status")
 
@@ -198,9 +198,9 @@ def saved_note(outcome: str) -> Html | None:
 OUTCOME_TEXTS = {
     "created": "Registered.",
     "updated": "Updated.",
-    "refreshed": "Refreshed: its content was the same.",
-    "unchanged": "Nothing changed: it was registered already.",
-    "held": "Held: a change of a verified agent waits until its owner confirms it.",
+    "refreshed": "Refreshed: the content is unchanged.",
+    "unchanged": "No change: it was already registered.",
+    "held": "Held: the change of a verified agent needs confirmation by its owner.",
 }
 
 
@@ -237,7 +237,7 @@ def _existing(existing: dict[str, Any] | None) -> HtmlContent:
         return el("p", "New: no agent is registered under this id.", class_="soft")
     if existing["yours"]:
         return el("p", "Saving updates ", el("a", existing["id"], href=agent_path(existing["id"])), ".")
-    return el("p", "Another subject registered this id: saving will be refused.", class_="notice bad")
+    return el("p", "Another subject owns this id: saving will be refused.", class_="notice bad")
 
 
 def _mapping(record: dict[str, Any]) -> Html:
@@ -259,6 +259,6 @@ def _value(value: Any) -> Html:
 def _losses(found: ImportedAgent) -> HtmlContent:
     losses = found.decoded.losses if found.decoded is not None else ()
     if not losses:
-        return el("p", "Nothing of the document is lost: its bytes are kept as well.", class_="soft")
+        return el("p", "Nothing is lost: the received bytes are stored as well.", class_="soft")
     lines = [el("li", el("code", loss.path), " ", loss.reason) for loss in losses]
-    return join((el("h4", "What the record has no place for"), el("ul", lines, class_="losses")))
+    return join((el("h4", "Members that the record cannot hold"), el("ul", lines, class_="losses")))

@@ -1,4 +1,4 @@
-"""What a form sends: names and texts, once each, within bounds."""
+"""Routes of the web pages: sessions, forms, and which page answers. Errors are pages too."""
 
 from __future__ import annotations
 
@@ -65,21 +65,19 @@ _MAX_FIELDS = 16
 
 
 async def parse_form(request: Request, most: int = limits.REQUEST_BYTES) -> dict[str, str]:
-    """The fields of a form. A browser sends every line end as two characters, whatever was pasted: they are one again."""
+    """Parse form fields. Browsers send line ends as CRLF; they are converted back to LF."""
     kind = (request.header(b"content-type") or "").split(";", 1)[0].strip().lower()
     if kind != _FORM_MEDIA_TYPE:
         raise InvalidRequest(
-            f"A form is sent as {_FORM_MEDIA_TYPE}.", path="Content-Type", hint="Send it from the page."
+            f"A form must be sent as {_FORM_MEDIA_TYPE}.", path="Content-Type", hint="Submit the form on the page."
         )
     body = await request.body(most)
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError:
-        raise InvalidRequest("The form cannot be read.", path="$", hint="Send it from the page.") from None
+        raise InvalidRequest("The form is malformed.", path="$", hint="Submit the form on the page.") from None
     return {name: value.replace("\r\n", "\n") for name, value in pairs}
 
-
-# ---- The routes of the pages: who looks, what is asked, which page answers. What goes wrong is a page too.
 
 FindHostedAgent = Callable[[Request], Awaitable[Registration | None]]
 
@@ -91,7 +89,7 @@ _PART_PARAMETER = "part"
 
 
 class WebDependencies(msgspec.Struct, kw_only=True):
-    """What the pages stand on."""
+    """What the pages need."""
 
     registry: Registry
     renderer: Renderer
@@ -101,7 +99,7 @@ class WebDependencies(msgspec.Struct, kw_only=True):
     sessions: WebSessions
     importer: Importer
     watch: WatchApi
-    reference: Callable[[], str]  # the API described, as HTML
+    reference: Callable[[], str]  # the API reference as HTML
     open_access: bool
     rates: RateLimits | None = None
     origin: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
@@ -119,19 +117,19 @@ class WebPages:
         self._registering = RegisterPage(parts.importer)
 
     def guard(self, authenticator: RequestAuthenticator, rates: RateLimits, origin: TrustedProxies) -> None:
-        """Whom the pages ask who somebody is, and who counts what they write."""
+        """Set the authenticator and the rate limiter."""
         self.sessions.authenticator = authenticator
         self._parts.rates, self._parts.origin = rates, origin
 
     def routes(self) -> list[Route]:
         return [
-            self._route("GET", "/", self.home, "The catalogue; under a hosted domain the page of that agent"),
-            self._route("GET", "/a/{id}", self.agent, "The data sheet of an agent", ParameterSpec(name="as")),
+            self._route("GET", "/", self.home, "The catalog; under a hosted domain the page of that agent"),
+            self._route("GET", "/a/{id}", self.agent, "The page of an agent", ParameterSpec(name="as")),
             self._route("GET", "/changes", self.changes, "The latest changes"),
-            self._route("GET", "/reference", self.reference, "The API, for whoever is signed in"),
-            self._route("GET", "/changes/stream", self.stream, "Changes as they happen, for the page"),
+            self._route("GET", "/reference", self.reference, "The API reference, for signed-in visitors"),
+            self._route("GET", "/changes/stream", self.stream, "Live changes, for the page"),
             self._route("GET", "/register", self.register_form, "Register an agent from a page"),
-            self._route("POST", "/register", self.register, "Look at a document or an address, or save it"),
+            self._route("POST", "/register", self.register, "Review a document or an address, or save it"),
             self._route("GET", "/sign-in", self.sign_in_form, "Sign in with a token"),
             self._route("POST", "/sign-in", self.sign_in, "Sign in with a token"),
             self._route("POST", "/sign-out", self.sign_out, "Sign out"),
@@ -157,7 +155,8 @@ class WebPages:
             body=_FORM_BODY if method == "POST" else None,
             answers=_HTML_ANSWER,
             open=True,
-            described=path == "/",  # the others are for people: described in the how-to, not in the API
+            described=path
+            == "/",  # the other routes are for people: documented in the how-to, not in the API description
         )
 
     def _shown(self, handler: Callable[[RequestContext, WebUser], Awaitable[AnyResponse]]) -> Handler:
@@ -172,19 +171,19 @@ class WebPages:
         return handle
 
     def _check_host(self, request: Request) -> None:
-        """Under the domain of an agent there is the page of that agent, and nothing of the service around it."""
+        """Under the domain of a hosted agent only its own page is served."""
         if request.path not in ("/", CONNECT_PATH) and self._is_hosted(request):
-            raise NotFound("Nothing is served at this path.", path="path", hint="See / for what is.")
+            raise NotFound("Nothing is served at this path.", path="path", hint="See / for an overview.")
 
     def _is_hosted(self, request: Request) -> bool:
         host = (request.header(b"host") or "").rsplit("]", 1)[-1].split(":", 1)[0]
         return bool(host) and self._registry.hosted(host) is not None
 
     def _document(self, registration: Registration) -> JsonObject:
-        """As the well-known path serves it."""
+        """The document as its well-known path serves it."""
         return parse_rendered(self._parts.hosting.of(registration, self._registry.clock.now()).body)
 
-    # --- Reading ---------------------------------------------------------------------------------
+    # --- Reads -----------------------------------------------------------------------------------
 
     async def home(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         alone = await self._parts.hosted(call.request)
@@ -266,9 +265,7 @@ class WebPages:
         main = el(
             "div",
             el("h1", "Changes"),
-            el(
-                "p", "What was registered, updated and withdrawn, newest first; one line for each agent.", class_="lead"
-            ),
+            el("p", "What was registered, updated and withdrawn, newest first; one line per agent.", class_="lead"),
             self._catalogue.feed(visitor, limits.PAGE_CHANGES_KEPT),
             el("p", "For programs: ", el("code", "GET /api/v1/watch"), class_="soft"),
             class_="narrow changes",
@@ -286,12 +283,12 @@ class WebPages:
         )
 
     async def stream(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
-        """`GET /api/v1/watch` for whoever is signed in to the page: the API itself takes no cookies."""
+        """`GET /api/v1/watch` for the signed-in page: the API accepts no cookies."""
         if not visitor.reads:
             require_scope(visitor.principal, SCOPE_READ)
         return await self._parts.watch.watch(msgspec.structs.replace(call, principal=visitor.reader))
 
-    # --- Writing ---------------------------------------------------------------------------------
+    # --- Writes ----------------------------------------------------------------------------------
 
     async def register_form(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         main = (
@@ -335,7 +332,7 @@ class WebPages:
             render_page(WebPage(title="Register", main=main, visitor=visitor, section="/register")), visitor, status
         )
 
-    # --- In and out ------------------------------------------------------------------------------
+    # --- Sign-in and sign-out --------------------------------------------------------------------
 
     async def sign_in_form(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
         return page_response(
@@ -360,15 +357,15 @@ class WebPages:
         return see_other("/", self.sessions.leave())
 
     async def _end(self, visitor: WebUser) -> None:
-        """The token that was made for the session goes with it, in every process."""
+        """Revoke the token of the session, in every process."""
         now = self._registry.clock.now()
         revocation = RevocationEntry(kind="token", name=visitor.token_id, revoked_at=now, reason="signed out")
         await self._registry.trust.revoke(visitor.principal, revocation)
 
-    # --- Connecting ------------------------------------------------------------------------------
+    # --- Connect ---------------------------------------------------------------------------------
 
     async def connect(self, call: RequestContext, visitor: WebUser) -> AnyResponse:
-        """Nothing is written and nobody is called, so it may be sent from anywhere."""
+        """Writes nothing and calls nobody, so any origin may send it."""
         registration = await self._parts.hosted(call.request) or self._parts.service
         form = await parse_form(call.request)
         told = connection_info(parse_agent_input(form.get("from", "")), self._document(registration))

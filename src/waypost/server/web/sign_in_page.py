@@ -1,4 +1,4 @@
-"""The page on which somebody signs in with a token."""
+"""The sign-in page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RETURN_PATH = re.compile(r"/(?:register|changes|reference|a/[A-Za-z0-9._~%-]{1,
 
 
 def parse_return_path(text: str | None) -> str:
-    """Where to go after signing in: a page of this service, and nowhere else."""
+    """Redirect after sign-in to a page of this service only."""
     return text if text is not None and _RETURN_PATH.match(text) else "/"
 
 
@@ -26,7 +26,7 @@ def _main(visitor: WebUser, goes_to: str, error: WaypostError | None) -> Html:
         return el(
             "div",
             el("h1", "Signed in"),
-            el("p", "You are ", el("b", visitor.principal.subject or ""), "."),
+            el("p", "Signed in as ", el("b", visitor.principal.subject or ""), "."),
             class_="state",
         )
     form = el(
@@ -47,7 +47,7 @@ def _main(visitor: WebUser, goes_to: str, error: WaypostError | None) -> Html:
         form,
         el(
             "p",
-            "A token of your own: ",
+            "Create a token: ",
             el("code", "waypost token mint --sub NAME --scope discover:read --scope discover:write"),
             class_="soft",
         ),

@@ -1,4 +1,4 @@
-"""The files that pages ask for: style, script, icon. Their address holds their digest, so that a browser keeps them."""
+"""Style, script and icon of the pages. Their address contains their digest, so that browsers can cache them forever."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asset_routes() -> list[Route]:
             path=path,
             operation="page",
             handler=_handler(path, kind),
-            summary=f"{path[1:]}, which pages ask for",
+            summary=f"{path[1:]}, used by the pages",
             answers={200: BodySpec(schema={"type": "string"}, content_type=kind)},
             open=True,
         )

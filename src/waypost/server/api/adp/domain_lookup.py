@@ -1,5 +1,6 @@
-"""The key of an agent as its own domain gives it: in the DNS, and in the document that the DNS leads to; for a domain that is
-hosted here, the one that its document here is signed with."""
+"""What the DNS of an agent's domain says: the key of the agent, and the endpoint that takes its tasks.
+
+For a domain that is hosted here, the key is the one that signs its document here."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from waypost.domains.resolver import DomainResolution
 
 
-_SPECIAL_USE_NAMES = ("invalid", "localhost", "test", "example", "local")  # names that no public DNS has (RFC 6761)
+_SPECIAL_USE_NAMES = ("invalid", "localhost", "test", "example", "local")  # not in the public DNS (RFC 6761)
 
 
 class DomainKeyResolver(Protocol):
@@ -26,7 +27,7 @@ class DomainKeyResolver(Protocol):
 
 class DomainKeys:
     def __init__(self, resolver: DomainKeyResolver, *, everywhere: bool = False) -> None:
-        """`everywhere`: a resolver of one's own, which may know names that the public DNS has not."""
+        """`everywhere`: also look up special-use names, which a private resolver may know."""
         self._resolver = resolver
         self._everywhere = everywhere
 
@@ -46,22 +47,22 @@ class DomainKeys:
             return None
         if found.dnssec == "bogus":
             raise UnknownPeer(
-                f"What the DNS says of {domain} is not to be believed: {found.reason or 'its signatures do not hold'}.",
+                f"The DNS answer for {domain} is bogus: {found.reason or 'its signatures are invalid'}.",
                 path="$.from",
-                hint="Mend the zone; nothing else is believed of this agent until then.",
+                hint="Repair the signatures of the zone.",
             )
         rung = found.rung("key-verified")
         if rung is not None and rung.state == "failed":
             raise FingerprintMismatch(
-                f"The document of {domain} shows another key than its DNS.",
+                f"The key in the document of {domain} differs from the one in its DNS.",
                 path="$.from",
-                hint="Publish one key in both.",
+                hint="Publish the same key in both.",
             )
         return find_dns_key(agent, found)
 
 
 class HostedPeerKeys:
-    """Agents that this service hosts, while no DNS leads to them: whoever has their key speaks for them."""
+    """Keys of agents hosted here that the DNS does not lead to yet."""
 
     def __init__(self, registry: Registry, keys: HostedKeys) -> None:
         self._registry = registry
@@ -78,9 +79,6 @@ class HostedPeerKeys:
         )
 
 
-# ---- Where an agent takes tasks that is not registered here: as the document says that its domain leads to.
-
-
 class DomainTaskResolver(Protocol):
     async def find(self, name: str) -> DomainResolution: ...
 
@@ -90,7 +88,7 @@ class DomainTaskEndpoints:
         self._resolver = resolver
 
     async def tasks_url(self, agent: str) -> str:
-        """NotFound when there is none; why, is not told to who could map a network by it."""
+        """Find the task endpoint, or raise NotFound without a reason: a reason would help to map a network."""
         try:
             found = await self._resolver.find(agent)
         except InvalidParameter:
@@ -106,7 +104,7 @@ class DomainTaskEndpoints:
 
 
 def has_public_domain(agent: str) -> bool:
-    """Whether an Agent URI has a name that the DNS may know."""
+    """Whether an Agent URI contains a name that the public DNS could have."""
     domain = domain_of(agent) if agent.startswith("agent:") else None
     return domain is not None and "." in domain and not domain.rpartition(".")[2].isdigit()
 
@@ -118,4 +116,4 @@ def _find_tasks_url(document: JsonObject) -> str | None:
 
 
 def _no_task_endpoint(agent: str) -> NotFound:
-    return NotFound(f"Nothing tells where {agent[:80]!r} takes tasks.", path="agent", hint="Is its name right?")
+    return NotFound(f"No task endpoint is known for {agent[:80]!r}.", path="agent", hint="Check the name of the agent.")

@@ -1,4 +1,4 @@
-"""The JSON of invitations, as JSON Schemas."""
+"""Invitations over HTTP: `/api/v1/invitations`, and the well-known document of a private agent for an invitee (P-6)."""
 
 from __future__ import annotations
 
@@ -106,16 +106,14 @@ REDEEMED_SCHEMA = _object(
     id=_TEXT,
     document={"type": "object"},
     fingerprint=_TEXT,
-    shared={"type": "boolean", "description": "the caller sees the agent's record from now on"},
-    pinned={"type": "boolean", "description": "the key is kept as the agent's"},
+    shared={"type": "boolean", "description": "the caller can see the agent's record from now on"},
+    pinned={"type": "boolean", "description": "the key is pinned for the agent"},
 )
 
 
-# ---- Invitations on the wire: `/api/v1/invitations`, and the well-known document of a private agent for who holds one (P-6).
-
 _NOT_STORED = (b"cache-control", b"no-store")
 
-_INVITED = "invited"  # a request takes one use, however often it is asked about
+_INVITED = "invited"  # a request takes one use, even if several handlers check it
 
 
 class InvitationApi:
@@ -135,7 +133,7 @@ class InvitationApi:
         self._outgoing = outgoing
         self._base_url = base_url
         self.discreet_seconds = limits.FETCH_DISCREET_SECONDS
-        self.authenticator: Authenticator | None = None  # for tokens at open paths
+        self.authenticator: Authenticator | None = None  # reads tokens on open paths
 
     def routes(self) -> list[Route]:
         return [
@@ -144,7 +142,7 @@ class InvitationApi:
                 path="/api/v1/invitations",
                 operation="invite",
                 handler=self.make,
-                summary="Invite to an agent of yours",
+                summary="Invite to one of your agents",
                 body=BodySpec(schema=INVITE_SCHEMA),
                 answers={201: BodySpec(schema=INVITATION_SCHEMA)},
             ),
@@ -153,7 +151,7 @@ class InvitationApi:
                 path="/api/v1/invitations",
                 operation="list_invitations",
                 handler=self.list,
-                summary="The invitations to an agent of yours; for admin, all",
+                summary="List the invitations to one of your agents; admin: all",
                 parameters=(ParameterSpec(name="agent"), ParameterSpec(name="limit", schema={"type": "integer"})),
                 answers={200: BodySpec(schema=INVITATION_LIST_SCHEMA)},
             ),
@@ -170,19 +168,19 @@ class InvitationApi:
                 path="/api/v1/invitations:redeem",
                 operation="redeem",
                 handler=self.redeem,
-                summary="Redeem an invitation: see the agent, and keep its key",
+                summary="Redeem an invitation: see the agent and pin its key",
                 body=BodySpec(schema=REDEEM_SCHEMA),
                 answers={200: BodySpec(schema=REDEEMED_SCHEMA)},
             ),
         ]
 
-    # --- Making ----------------------------------------------------------------------------------
+    # --- Create ----------------------------------------------------------------------------------
 
     async def make(self, call: RequestContext) -> AnyResponse:
         asked = await read_object(call.request)
         agent = asked.get("agent")
         if not isinstance(agent, str):
-            raise InvalidDocument("To which agent?", path="$.agent", hint="Name an agent of yours.")
+            raise InvalidDocument("The agent is missing.", path="$.agent", hint="Name one of your agents.")
         entry = owned_agent(self._registry, call.principal, agent)
         uses = _parse_integer(asked, "uses", 1, 1, limits.INVITATION_USES)
         ttl = _parse_integer(
@@ -208,14 +206,14 @@ class InvitationApi:
         )
 
     def _place(self, registration: Registration) -> tuple[str, str, str]:
-        """Its Agent URI, where its document is, and the key that its document holds."""
+        """Return the Agent URI, the address of the document and the key in it."""
         domain = registration.hosted
         hosted = self._hosting.of(registration, self._registry.clock.now(), "domain")
         if hosted.fingerprint is None or (domain is None and not hosted.is_own):
             raise InvalidDocument(
-                "The agent has no key that an invitation could name.",
+                "The agent has no key that the invitation could contain.",
                 path="$.agent",
-                hint="Host it under its domain (`waypost host DOMAIN AGENT`): then the service makes one.",
+                hint="Host the agent under its domain (`waypost host DOMAIN AGENT`): the service then creates a key.",
             )
         if domain is None:
             place = f"{self._base_url}{WELL_KNOWN_PATH}?agent={quote(registration.id, safe=':')}"
@@ -223,14 +221,14 @@ class InvitationApi:
         return f"{AGENT_SCHEME}{domain}", f"{self._hosting.origin(domain)}{WELL_KNOWN_PATH}", hosted.fingerprint
 
     def _signed(self, invitation: Invitation) -> Invitation:
-        """By the key that it names, where that is here: a signature by another one would say nothing."""
+        """Sign with the key that the invitation names, if this service holds it."""
         domain = invitation.agent.removeprefix(AGENT_SCHEME)
         key = self._keys.key_of(domain) if invitation.agent.startswith(AGENT_SCHEME) else None
         if key is None or key.public.fingerprint() != invitation.pubkey:
             return invitation
         return invitation.signed(key)
 
-    # --- Looking after them ----------------------------------------------------------------------
+    # --- List and revoke -------------------------------------------------------------------------
 
     async def list(self, call: RequestContext) -> AnyResponse:
         agent, limit = call.request.param("agent"), read_limit(call.request)
@@ -251,21 +249,21 @@ class InvitationApi:
         return Response(204)
 
     async def _note(self, principal: Principal, action: str, record: str, outcome: str, detail: str) -> None:
-        """In the audit trail: an invitation lets somebody see what is private."""
+        """Write an audit entry: an invitation makes a private agent visible to somebody."""
         now = self._registry.clock.now()
         entry = audit_entry_by(principal, action, now=now, object=record, outcome=outcome, detail=detail)
         await self._registry.record(entry)
 
     def _may(self, principal: Principal, held: StoredInvitation) -> bool:
-        """Who made it, who owns the agent now, and admin."""
+        """Allow the creator of the invitation, the current owner of the agent, and admin."""
         entry = self._registry.catalog.find(held.record)
         owner = entry.owner if entry is not None else held.by
         return principal.is_admin or principal.subject in (owner, held.by)
 
-    # --- Redeeming -------------------------------------------------------------------------------
+    # --- Redeem ----------------------------------------------------------------------------------
 
     async def redeem(self, call: RequestContext) -> AnyResponse:
-        """By its code, or by the invitation: under that name, or as the whole of the body, as a file holds it."""
+        """Read a code, or an invitation as the member `invitation` or as the whole body."""
         asked = await read_object(call.request)
         given, path = (asked, "$") if "invite" in asked else (asked.get("invitation"), "$.invitation")
         invitation = parse_invitation(given, path) if isinstance(given, dict) else None
@@ -302,7 +300,7 @@ class InvitationApi:
         )
 
     async def _let_in(self, registration: Registration, subject: str) -> None:
-        """In the name of the owner, who made the invitation or let it be made."""
+        """Share the agent on behalf of the owner who created the invitation."""
         if subject == registration.owner or subject in registration.invitees:
             return
         owner = Principal(subject=registration.owner, scopes=frozenset((SCOPE_WRITE,)), via="invitation")
@@ -310,7 +308,7 @@ class InvitationApi:
 
     async def _elsewhere(self, call: RequestContext, invitation: Invitation) -> JsonObject:
         refuse_fetch_loops(call.request)
-        require_scope(call.principal, SCOPE_WRITE)  # it makes the service ask somebody, as every fetch does
+        require_scope(call.principal, SCOPE_WRITE)  # a fetch, with the cost of one
         followed = await self._followed(call.principal, invitation)
         is_kept = followed.is_from_domain or call.principal.is_admin
         if is_kept:
@@ -325,7 +323,7 @@ class InvitationApi:
         }
 
     async def _followed(self, principal: Principal, invitation: Invitation) -> InvitedDocument:
-        """Denied, closed, missing and refused look alike, and are told equally late (THREATS S1, S9)."""
+        """Denied, closed, missing and refused are indistinguishable, also by time (THREATS S1, S9)."""
         began = time.monotonic()
         try:
             return await fetch_invited_document(invitation, self._outgoing, self._registry.clock.now())
@@ -336,14 +334,14 @@ class InvitationApi:
         raise FetchFailed(
             "The agent's document could not be fetched.",
             path="$.invitation.invite.wellKnown",
-            hint="Is the invitation used up? Is the agent's server up, and public?",
+            hint="Check that the invitation has uses left, and that the agent's server is running and public.",
             details={"reason": "unreachable"},
         )
 
-    # --- At the well-known path ------------------------------------------------------------------
+    # --- Well-known document ---------------------------------------------------------------------
 
     async def invited(self, request: Request, registration: Registration) -> bool:
-        """Whether a request may see a private agent: by an invitation, of which it takes one use, or by its token."""
+        """Whether a request may see a private agent: by its token, or by an invitation, of which it takes one use."""
         if _INVITED not in request.params:
             request.params[_INVITED] = str(await self._holds(request, registration))
         return request.params[_INVITED] == str(True)
@@ -352,7 +350,7 @@ class InvitationApi:
         scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
         code = credential.strip() if scheme.lower() == SCHEME.lower() else request.param("invite")
         if code is not None:
-            if request.method == "HEAD":  # looking takes nothing
+            if request.method == "HEAD":  # HEAD takes no use
                 held = await self._invitations.find(code)
                 return held is not None and held.record == registration.id and held.used < held.uses
             return await self._invitations.redeem(code, registration.id) is not None
@@ -365,7 +363,7 @@ class InvitationApi:
 
 
 def declared_agent_uri(registration: Registration) -> str:
-    """The Agent URI of an agent that is not hosted here: as its own document says."""
+    """The Agent URI in the document of an agent that is not hosted here."""
     source = registration.source("adp")
     return source.id if source is not None else registration.id
 
@@ -380,6 +378,8 @@ def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most:
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidParameter(
-            f"{name} is a whole number from {least} to {most}.", path=f"$.{name}", hint=f"Leave it out for {default}."
+            f"{name} must be a whole number from {least} to {most}.",
+            path=f"$.{name}",
+            hint=f"The default is {default}.",
         )
     return value

@@ -1,6 +1,6 @@
-"""Who sends a task or joins a swarm, and to which agent: the subject of a token, or an agent that signs its request (P-5).
+"""The sender of a task or swarm request (the subject of a token, or an agent that signs it, P-5) and its target agent.
 
-`?agent=` names the agent, else the `Host` that it is served under, else it is the service itself.
+The target is the agent in `?agent=`, else the agent hosted under `Host`, else the service itself.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from waypost.server.http.routing import RequestContext
 from waypost.server.renderer import Renderer
 from waypost.trust.policy import may_change, may_see, no_such_agent
 
-_FALLBACK_ID_HEADERS = (b"idempotency-key", b"x-request-id")  # what a request without ADP-Id goes by
+_FALLBACK_ID_HEADERS = (b"idempotency-key", b"x-request-id")  # identify a signed request without ADP-Id
 
 
 class Requester(msgspec.Struct, frozen=True, kw_only=True):
-    """`agent` is set when the request was signed; then the principal has no rights but those of everybody."""
+    """`agent` is set if the request was signed; the principal then has the rights of an anonymous caller."""
 
     principal: Principal
     agent: str | None = None
@@ -51,12 +51,12 @@ _HTTPS_PORT = 443
 
 
 class Addressee(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent that a request is for, and who does its tasks."""
+    """The target agent of a request, and where its tasks are processed."""
 
-    agent: str  # its Agent URI, or its id when it has no domain
+    agent: str  # Agent URI, or the id of an agent without a domain
     where: TaskRoute
     entry: CatalogEntry | None = None  # None: the service itself
-    url: str | None = None  # where its tasks are sent
+    url: str | None = None  # the task endpoint
 
 
 class Requesters:
@@ -68,7 +68,7 @@ class Requesters:
         signatures: RequestVerifier,
         holds_key: Callable[[str], bool],
     ) -> None:
-        """`holds_key`: whether the key of a domain is here."""
+        """`holds_key`: whether this service holds the key of a domain."""
         self._holds_key = holds_key
         self._registry = registry
         self._renderer = renderer
@@ -81,7 +81,7 @@ class Requesters:
         return self._service.record.id
 
     async def sender(self, call: RequestContext, body: bytes) -> Requester:
-        """Raises BadSignature or Replayed for a signature that does not hold."""
+        """Identify the sender. Raises BadSignature or Replayed if a signature is invalid."""
         request = call.request
         signed = (
             parse_signature_headers(request.header, _FALLBACK_ID_HEADERS)
@@ -96,8 +96,8 @@ class Requesters:
         return Requester(principal=call.principal, agent=signed.agent)
 
     def _named(self, request: Request) -> str:
-        """To whom a request is addressed, as its signature says: by the name that the sender gave, so that a signature holds
-        alike for agents that it may see, for hidden ones and for none."""
+        """The receiver that the signature covers: the name as the sender wrote it, so that a signature is judged equally for
+        visible, hidden and unknown agents."""
         wanted = request.param("agent")
         if wanted is not None:
             return wanted
@@ -116,8 +116,8 @@ class Requesters:
         return found
 
     async def addressee(self, request: Request, sender: Requester) -> Addressee:
-        """The agent that is to do a task, if the sender may see it. One that is not here is looked for by its domain, later:
-        what is hidden here and what is not there are answered alike."""
+        """The agent that is to perform a task, if the sender may see it. An agent that is not registered here is looked up by its
+        domain later; hidden and unknown agents are handled alike."""
         wanted = request.param("agent")
         if (
             wanted is not None
@@ -130,7 +130,7 @@ class Requesters:
         return Addressee(agent=self.own, where="own") if entry is None else await self._addressed(entry, sender)
 
     def host(self, request: Request, sender: Requester) -> str:
-        """The agent that a swarm is of, if the sender may see it."""
+        """The agent that owns a swarm, if the sender may see it."""
         entry = self._seen(request, sender)
         return self.own if entry is None else agent_uri(entry)
 
@@ -151,14 +151,14 @@ class Requesters:
             return Addressee(agent=agent_uri(entry), where="kept", entry=entry)
         if sender.agent is not None:
             raise Forbidden(
-                "This agent takes its tasks elsewhere, and they are sent on for subjects of this service only.",
+                "This agent takes tasks elsewhere. This service forwards tasks of its own subjects only.",
                 path="agent",
-                hint=f"Send it to {url}.",
+                hint=f"Send the task to {url}.",
             )
         return Addressee(agent=agent_uri(entry), where="sent", entry=entry, url=url)
 
     async def _tasks_url(self, entry: CatalogEntry) -> str | None:
-        """Where an agent says that it takes tasks, if that is not here."""
+        """The task endpoint that the agent's ADP document names, unless it is this service."""
         found = await self._registry.registrations((entry.id,))
         try:
             document = self._renderer.document(found[0], "adp", self._registry.clock.now()) if found else {}
@@ -170,13 +170,13 @@ class Requesters:
         return None if self._is_here(url, entry.domain) else url
 
     def _is_here(self, url: str, domain: str | None) -> bool:
-        """By host and port: another service, or the agent itself, may listen on the same host or under the same domain."""
+        """Compare host and port: another service may listen on the same host or domain."""
         own, there = urlsplit(self._renderer.base_url), urlsplit(url)
         ports = {_HTTPS_PORT, own.port or _HTTPS_PORT}
         return there.hostname in (domain, self._renderer.host) and (there.port or _HTTPS_PORT) in ports
 
     def owner_of(self, agent: str) -> str | None:
-        """Who registered an agent. Nobody but admin speaks for the service."""
+        """The owner of an agent; admin for the service itself."""
         if agent == self.own:
             return "admin"
         entry = find_agent(self._registry, agent)
@@ -186,28 +186,28 @@ class Requesters:
         return owned_agent(self._registry, principal, key)
 
     def sent_as(self, request: Request, sender: Requester) -> str | None:
-        """The agent in whose name a task is sent (`?as=`): one of the caller's own that is served here, by its key."""
+        """The agent on whose behalf a task is sent (`?as=`): one of the caller's agents, hosted here with its key."""
         wanted = request.param("as")
         if wanted is None:
             return None
         if sender.agent is not None:
-            raise Forbidden("An agent that signs sends in its own name.", path="as", hint="Leave it out.")
+            raise Forbidden("A signed request is sent on behalf of its signer.", path="as", hint="Leave out `as`.")
         entry = owned_agent(self._registry, sender.principal, wanted, "as")
         if entry.domain is None or not self._holds_key(entry.domain):
             raise InvalidParameter(
-                f"{wanted[:80]!r} has no domain that is served here with its key.",
+                f"{wanted[:80]!r} is not hosted here with a key.",
                 path="as",
-                hint="Make it so with `waypost host DOMAIN AGENT`, or sign with its key (--as AGENT --key FILE).",
+                hint="Host it with `waypost host DOMAIN AGENT`, or sign with its key (--as AGENT --key FILE).",
             )
         return agent_uri(entry)
 
     def domain(self, request: Request) -> str:
-        """The name under which a request came: a hosted agent's, else the service's."""
+        """The domain of the hosted agent that `Host` selects, else the service's host."""
         entry = self._hosted(request)
         return entry.domain or self._renderer.host if entry is not None else self._renderer.host
 
     def worked_for(self, request: Request, principal: Principal) -> str | None:
-        """The agent of the caller's whose tasks are asked for: by `?agent=`, or by the Host of one that is its own."""
+        """The caller's agent whose tasks are requested: `?agent=`, or the agent that `Host` selects if the caller owns it."""
         wanted = request.param("agent")
         if wanted is not None:
             return agent_uri(self.owned(principal, wanted))
@@ -220,10 +220,10 @@ class Requesters:
 
 
 def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:
-    """P-5: https, a public address; a name is looked up when there is something to bring. Whoever only signs is anybody, and has
-    nothing brought but to its own domain: otherwise we would be an amplifier against others (THREATS S8)."""
+    """Require https and a public address (P-5). A caller that only signs may name its own domain only: otherwise the service
+    could be used to amplify requests against others (THREATS S8)."""
     if not isinstance(url, str):
-        raise InvalidDocument("The callback is an address.", path="$.callback", hint="Write https://….")
+        raise InvalidDocument("The callback must be a URL.", path="$.callback", hint="Write https://….")
     try:
         outgoing.check(url, "webhook")
     except (InvalidParameter, AddressDenied) as error:
@@ -233,19 +233,21 @@ def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:
     domain, host = sender.agent.removeprefix(AGENT_URI_PREFIX), urlsplit(url).hostname or ""
     if host != domain and not host.endswith(f".{domain}"):
         raise Forbidden(
-            "An agent that signs is told at its own domain.", path="$.callback", hint=f"Use https://{domain}/…."
+            "The callback of a signed request must be in the domain of its signer.",
+            path="$.callback",
+            hint=f"Use https://{domain}/….",
         )
 
 
 def find_agent(registry: Registry, key: str) -> CatalogEntry | None:
-    """By the domain that it is hosted under, by its id or by an alias."""
+    """Find an agent by hosted domain, id or alias."""
     registry.catalog.expire(registry.clock.now())
     hosted = registry.hosted(key.removeprefix(AGENT_URI_PREFIX)) if key.startswith(AGENT_URI_PREFIX) else None
     return hosted or registry.catalog.find(registry.catalog.resolve(key) or key)
 
 
 def owned_agent(registry: Registry, principal: Principal, key: str, path: str = "$.agent") -> CatalogEntry:
-    """An agent of the caller's own: hidden looks like absent, visible but foreign is refused."""
+    """Return one of the caller's agents. A hidden agent is reported as unknown, a foreign one as not owned."""
     entry = find_agent(registry, key)
     if entry is None or not may_see(principal, entry.scopes):
         raise no_such_agent(key, path)

@@ -1,4 +1,4 @@
-"""The JSON of swarms, as JSON Schemas."""
+"""Swarms over HTTP: `POST /agent/swarm/join` (ADP-47, P-5), and our own paths to leave, list and broadcast."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JOIN_SCHEMA = _object(
     agent=_URI,
     task={"type": "string", "maxLength": limits.TASK_NAME_CHARS},
     role=_ROLE,
-    callback={"type": "string", "format": "uri", "description": "https; what is told to all is brought there, signed"},
+    callback={"type": "string", "format": "uri", "description": "https; broadcasts are posted there, signed"},
 )
 
 JOINED_SCHEMA = _object(
@@ -82,12 +82,10 @@ MESSAGE_SCHEMA = _object(
 MESSAGE_LIST_SCHEMA = _object(["messages"], messages={"type": "array", "items": MESSAGE_SCHEMA})
 
 
-# ---- Swarms on the wire: `POST /agent/swarm/join` (ADP-47, P-5), and paths of our own to leave, to look and to tell all.
-
 _NOT_STORED = (b"cache-control", b"no-store")
 
 _AGENT_PARAMETER = ParameterSpec(
-    name="agent", description="the agent that the swarm is of; without it the one of Host, else the service"
+    name="agent", description="the agent that owns the swarm; default: the agent that Host selects, else the service"
 )
 
 _TEXT_MEDIA_TYPE = "text/plain"
@@ -106,7 +104,7 @@ class SwarmApi:
                 path="/agent/swarm/join",
                 operation="join_swarm",
                 handler=self.join,
-                summary="Bring an agent into the swarm of a task",
+                summary="Add an agent to the swarm of a task",
                 parameters=(_AGENT_PARAMETER,),
                 body=BodySpec(schema=JOIN_SCHEMA),
                 answers={200: BodySpec(schema=JOINED_SCHEMA)},
@@ -117,7 +115,7 @@ class SwarmApi:
                 path="/agent/swarm",
                 operation="list_swarms",
                 handler=self.list,
-                summary="The swarms that you brought agents into",
+                summary="List the swarms that your agents are in",
                 answers={200: BodySpec(schema=SWARM_LIST_SCHEMA)},
                 signed=True,
             ),
@@ -126,7 +124,7 @@ class SwarmApi:
                 path="/agent/swarm/{id}",
                 operation="swarm_members",
                 handler=self.show,
-                summary="A swarm and its members, for those who are in it",
+                summary="Show a swarm and its members, to members",
                 answers={200: BodySpec(schema=SWARM_SCHEMA)},
                 signed=True,
             ),
@@ -135,7 +133,7 @@ class SwarmApi:
                 path="/agent/swarm/{id}:leave",
                 operation="leave_swarm",
                 handler=self.leave,
-                summary="Take an agent out of a swarm",
+                summary="Remove an agent from a swarm",
                 body=BodySpec(schema=LEAVE_SCHEMA),
                 answers={200: BodySpec(schema=SWARM_SCHEMA)},
                 signed=True,
@@ -145,7 +143,7 @@ class SwarmApi:
                 path="/agent/swarm/{id}:broadcast",
                 operation="broadcast",
                 handler=self.broadcast,
-                summary="Tell all members of a swarm",
+                summary="Broadcast to all members of a swarm",
                 body=BodySpec(schema=BROADCAST_SCHEMA),
                 answers={200: BodySpec(schema=MESSAGE_SCHEMA)},
                 signed=True,
@@ -155,10 +153,10 @@ class SwarmApi:
                 path="/agent/swarm/{id}:messages",
                 operation="swarm_messages",
                 handler=self.messages,
-                summary="What was told in a swarm",
+                summary="List the broadcasts of a swarm",
                 parameters=(
                     ParameterSpec(
-                        name="after", schema={"type": "integer"}, description="the number of the last one seen"
+                        name="after", schema={"type": "integer"}, description="the number of the last broadcast seen"
                     ),
                     ParameterSpec(name="limit", schema={"type": "integer"}),
                 ),
@@ -217,12 +215,12 @@ class SwarmApi:
         sender, _ = await self._asked(call)
         after = call.request.param("after", "0") or "0"
         if not after.isascii() or not after.isdigit() or len(after) > 12:
-            raise InvalidParameter("after is the number of a message.", path="after", hint="Begin with 0.")
+            raise InvalidParameter("after must be the number of a broadcast.", path="after", hint="Start with 0.")
         swarm = await self._swarms.get(call.id, sender.name, leads=await self._leads_in(sender, call.id))
         found = await self._swarms.messages(swarm.id, int(after), read_limit(call.request))
         return json_response({"messages": found}, headers=[_NOT_STORED])
 
-    # --- Who speaks ------------------------------------------------------------------------------
+    # --- Who acts --------------------------------------------------------------------------------
 
     async def _asked(self, call: RequestContext) -> tuple[Requester, JsonObject]:
         most = 2 * limits.SWARM_MESSAGE_BYTES
@@ -231,14 +229,14 @@ class SwarmApi:
         return sender, parse_object(body, max_bytes=most) if call.request.method == "POST" else {}
 
     def _require_speaker(self, sender: Requester, agent: str) -> None:
-        """An agent that signs speaks for itself; a subject for its own agents, and for those that nobody registered here."""
+        """A signed request acts for its signer; a subject for its own agents and for agents not registered here."""
         if sender.agent is not None:
             may = sender.agent == agent
         else:
             owner = self._senders.owner_of(agent)
             may = sender.principal.is_admin or owner is None or owner == sender.principal.subject
         if not may:
-            raise Forbidden("You do not speak for this agent.", path="$.agent", hint="Join with an agent of yours.")
+            raise Forbidden("You may not act for this agent.", path="$.agent", hint="Join with one of your agents.")
 
     def _leads(self, sender: Requester, host: str) -> bool:
         if sender.agent is not None:
@@ -253,7 +251,7 @@ class SwarmApi:
 def _parse_text(asked: JsonObject, name: str, most: int) -> str:
     value = asked.get(name)
     if not isinstance(value, str) or not value or len(value.encode("utf-8", "replace")) > most:
-        raise InvalidDocument(f"{name} is a text of 1 to {most} bytes.", path=f"$.{name}", hint="Send a string.")
+        raise InvalidDocument(f"{name} must be a text of 1 to {most} bytes.", path=f"$.{name}", hint="Send a string.")
     if name == "task" and not value.isprintable():
-        raise InvalidDocument("A task has a printable name.", path="$.task", hint="Leave out control characters.")
+        raise InvalidDocument("The task must be a printable name.", path="$.task", hint="Remove control characters.")
     return value

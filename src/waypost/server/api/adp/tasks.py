@@ -1,4 +1,8 @@
-"""The JSON of tasks, swarms and invitations, as JSON Schemas: what the API description shows and tests hold answers against."""
+"""Tasks over HTTP (adp.md §7, P-5): send, query, cancel; take and report for the owner of an agent; incoming results.
+
+`DELETE /agent/tasks/{id}` cancels a task. An agent that accepts no requests works through `POST /agent/tasks:take` and
+`:report`. The service itself performs `discover` and `echo`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ TASK_SCHEMA = _object(
     ["task"],
     task={"type": "string", "minLength": 1, "maxLength": limits.TASK_NAME_CHARS},
     input={},
-    callback={"type": "string", "format": "uri", "description": "https; the result is brought there, signed"},
+    callback={"type": "string", "format": "uri", "description": "https; the signed result is posted there"},
     ttl_seconds={
         "type": "integer",
         "minimum": limits.TASK_TTL_MIN_SECONDS,
@@ -128,23 +132,21 @@ WEBHOOK_SCHEMA = _object(
 )
 
 
-# ---- The tasks that the service does itself: `discover` and `echo` (SURFACE: the service is an agent too).
-
 SERVICE_TASK_NAMES = ("discover", "echo")
 
 
 class ServiceTasks:
     def __init__(self, find: Callable[[JsonObject, Principal, str], Awaitable[bytes]]) -> None:
-        """`find` answers a Discovery Request for a caller and a request id with the bytes of a Discovery Response."""
+        """`find` takes a Discovery Request, the caller and a request id, and returns the bytes of a Discovery Response."""
         self._find = find
 
     def check(self, name: str, principal: Principal) -> None:
-        """Refuse at once what could only fail."""
+        """Refuse input that could only fail."""
         if name not in SERVICE_TASK_NAMES:
             raise InvalidParameter(
-                f"The service has no task {name[:64]!r}.",
+                f"The service does not perform the task {name[:64]!r}.",
                 path="$.task",
-                hint=f"It does {' and '.join(SERVICE_TASK_NAMES)}.",
+                hint=f"It performs {' and '.join(SERVICE_TASK_NAMES)}.",
             )
         if name == "discover" and not principal.is_anonymous:
             require_scope(principal, SCOPE_READ)
@@ -155,7 +157,7 @@ class ServiceTasks:
         request = parse_task_input(task)
         if not isinstance(request, dict):
             raise InvalidRequest(
-                f"The input is a Discovery Request, not {kind_of(request)}.",
+                f"The input must be a Discovery Request, not {kind_of(request)}.",
                 path="$.input",
                 hint='Send {"query": "…"}.',
             )
@@ -163,16 +165,11 @@ class ServiceTasks:
 
 
 def _task_principal(task: Task) -> Principal:
-    """Those that the task was sent with. An agent that signed sees what everybody sees."""
+    """The scopes that the task was sent with. A signing agent has those of an anonymous caller."""
     if task.subject is None:
         return ANONYMOUS
     return Principal(subject=task.subject, scopes=frozenset(task.scopes), via="task")
 
-
-# ---- Tasks on the wire (adp.md §7, P-5): send, ask, cancel; take and report, for the owner of an agent; results that come in.
-#
-# `DELETE /agent/tasks/{id}` cancels. `POST /agent/tasks:take` and `:report` are how an agent works that answers no
-# requests itself.
 
 _JSON = b"application/json"
 
@@ -181,10 +178,13 @@ _NOT_STORED = (b"cache-control", b"no-store")
 _PRIVATE = (b"cache-control", b"private, no-cache")
 
 _AGENT_PARAMETER = ParameterSpec(
-    name="agent", description="the agent that is to do it; without it the one of Host, else the service"
+    name="agent",
+    description="the agent that is to perform the task; default: the agent that Host selects, else the service",
 )
 
-_AS_PARAMETER = ParameterSpec(name="as", description="an agent of yours, hosted here, in whose name it is sent")
+_AS_PARAMETER = ParameterSpec(
+    name="as", description="one of your agents, hosted here, on whose behalf the task is sent"
+)
 
 
 class TaskApi:
@@ -197,7 +197,7 @@ class TaskApi:
         outgoing: Outgoing,
         origin_of: Callable[[str], str],
     ) -> None:
-        """`origin_of`: where a domain that is served here is reached."""
+        """`origin_of`: the base URL of a domain that is hosted here."""
         self._tasks = tasks
         self._senders = senders
         self._own = own
@@ -209,14 +209,14 @@ class TaskApi:
         return [*self._sender_routes(), *self._worker_routes()]
 
     def _sender_routes(self) -> list[Route]:
-        """For who gives a task, and asks how it goes."""
+        """Routes for the sender of a task."""
         return [
             Route(
                 method="POST",
                 path="/agent/tasks",
                 operation="send_task",
                 handler=self.send,
-                summary="Give an agent a task",
+                summary="Send a task to an agent",
                 parameters=(_AGENT_PARAMETER, _AS_PARAMETER, ParameterSpec(name="Idempotency-Key", place="header")),
                 body=BodySpec(schema=TASK_SCHEMA),
                 answers={202: BodySpec(schema=ACCEPTED_SCHEMA)},
@@ -227,7 +227,7 @@ class TaskApi:
                 path="/agent/tasks/{id}",
                 operation="task_status",
                 handler=self.status,
-                summary="How a task goes, and its result",
+                summary="Show the status of a task and its result",
                 answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
                 signed=True,
             ),
@@ -245,9 +245,9 @@ class TaskApi:
                 path="/agent/tasks",
                 operation="list_tasks",
                 handler=self.list,
-                summary="Tasks that are not done: those that you sent, or those of an agent of yours",
+                summary="List unfinished tasks: those you sent, or those of one of your agents",
                 parameters=(
-                    ParameterSpec(name="agent", description="an agent of yours"),
+                    ParameterSpec(name="agent", description="one of your agents"),
                     ParameterSpec(name="status", schema={"enum": ["accepted", "running"]}),
                     ParameterSpec(name="limit", schema={"type": "integer"}),
                 ),
@@ -256,14 +256,14 @@ class TaskApi:
         ]
 
     def _worker_routes(self) -> list[Route]:
-        """For who does the work, here or elsewhere."""
+        """Routes for whoever performs a task, here or elsewhere."""
         return [
             Route(
                 method="POST",
                 path="/agent/tasks:take",
                 operation="take_tasks",
                 handler=self.take,
-                summary="Take tasks of an agent of yours, to work on them",
+                summary="Take tasks of one of your agents to work on them",
                 body=BodySpec(schema=TAKE_SCHEMA),
                 answers={200: BodySpec(schema=WORK_LIST_SCHEMA)},
             ),
@@ -272,7 +272,7 @@ class TaskApi:
                 path="/agent/tasks/{id}:report",
                 operation="report_task",
                 handler=self.report,
-                summary="Say that a task which you took goes on, or how it ended",
+                summary="Report progress or the result of a task that you took",
                 body=BodySpec(schema=REPORT_SCHEMA),
                 answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
             ),
@@ -281,14 +281,14 @@ class TaskApi:
                 path="/agent/webhook",
                 operation="task_result",
                 handler=self.webhook,
-                summary="Take the signed result of a task that this service sent",
+                summary="Receive the signed result of a task that this service sent",
                 body=BodySpec(schema=WEBHOOK_SCHEMA),
                 answers={200: BodySpec(schema=TASK_STATUS_SCHEMA)},
                 signed=True,
             ),
         ]
 
-    # --- Sending ---------------------------------------------------------------------------------
+    # --- Send ------------------------------------------------------------------------------------
 
     async def send(self, call: RequestContext) -> AnyResponse:
         body = await call.request.body(limits.TASK_BYTES)
@@ -317,15 +317,15 @@ class TaskApi:
         return self._accepted(task, self._senders.domain(call.request))
 
     def _accepted(self, task: Task, domain: str) -> AnyResponse:
-        """The status is asked for where the task was sent: elsewhere nobody would believe the address."""
+        """The status URL is on the origin that the task was sent to: clients would not trust another one."""
         path = f"/agent/tasks/{task.id}"
         answer = {"taskId": task.id, "status": "accepted", "statusUrl": f"{self._origin_of(domain)}{path}"}
         return json_response(answer, 202, headers=[(b"location", path.encode()), _NOT_STORED])
 
-    # --- Asking ----------------------------------------------------------------------------------
+    # --- Status ----------------------------------------------------------------------------------
 
     async def status(self, call: RequestContext) -> AnyResponse:
-        """Asked again and again, so it is told only when it changed. Its time tells that once nothing more can change."""
+        """The status, with an entity tag because clients poll it, and Last-Modified once it is final."""
         _, task = await self._own_task(call)
         told = sender_status_json(task)
         settled = task.is_done and "callback" not in told
@@ -341,7 +341,7 @@ class TaskApi:
         return json_response(sender_status_json(await self._tasks.cancel(task.id)), headers=[_NOT_STORED])
 
     async def _own_task(self, call: RequestContext) -> tuple[Requester, Task]:
-        """The task, for who sent it, for the owner of the agent that does it, and for admin."""
+        """Return the task to its sender, to the owner of the agent that performs it, and to admin."""
         sender = await self._senders.sender(call, await call.request.body(limits.REQUEST_BYTES))
         task = await self._tasks.get(call.id)
         if sender.name != task.caller and not sender.principal.is_admin and not self._is_owner(sender, task):
@@ -370,14 +370,14 @@ class TaskApi:
                 chosen.append(shown(task))
         return json_response({"tasks": chosen}, headers=[_NOT_STORED])
 
-    # --- Working ---------------------------------------------------------------------------------
+    # --- Work ------------------------------------------------------------------------------------
 
     async def take(self, call: RequestContext) -> AnyResponse:
-        """Without a task that waits, the answer waits too, if it was asked to."""
+        """Take tasks; without one, wait for the requested time (long polling)."""
         asked = parse_object(await call.request.body(limits.REQUEST_BYTES))
         agent = asked.get("agent")
         if not isinstance(agent, str):
-            raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name an agent of yours.")
+            raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name one of your agents.")
         queue = queue_name(agent_uri(self._senders.owned(call.principal, agent)))
         limit = _parse_integer(asked, "limit", 1, 1, limits.TASKS_TAKEN)
         lease = _parse_lease(asked)
@@ -397,27 +397,29 @@ class TaskApi:
             raise unknown_task_error(call.id)
         lease = asked.get("lease")
         if not isinstance(lease, str):
-            raise InvalidDocument("Which lease?", path="$.lease", hint="Send the one that came with the task.")
+            raise InvalidDocument("Which lease?", path="$.lease", hint="Send the lease that came with the task.")
         task = await self._tasks.report(call.id, lease, parse_task_outcome(asked), _parse_lease(asked))
         return json_response(queued_task_json(task), headers=[_NOT_STORED])
 
-    # --- Results from elsewhere ------------------------------------------------------------------
+    # --- Incoming results ------------------------------------------------------------------------
 
     async def webhook(self, call: RequestContext) -> AnyResponse:
-        """Only the agent that a task was sent to ends it. Whether there is such a task is looked at before anybody is asked
-        for a key: a stranger makes us ask nobody."""
+        """Accept a result from the agent that the task was sent to. The task is looked up before any key is fetched, so that a
+        stranger cannot trigger outgoing requests."""
         body = await call.request.body(2 * limits.TASK_RESULT_BYTES)
         signed = parse_signature_headers(call.request.header)
         if signed is None:
             raise Unauthorized(
-                "A result is signed by the agent that it comes from.",
+                "A result must be signed by the agent that sends it.",
                 path=SIGNATURE_HEADER,
-                hint="Send the headers of P-5.",
+                hint="Send the signature headers of P-5.",
             )
         document = parse_object(body, max_bytes=2 * limits.TASK_RESULT_BYTES)
         task_id = document.get("taskId")
         if not isinstance(task_id, str):
-            raise InvalidDocument("Of which task?", path="$.taskId", hint="Send the id that was given for it.")
+            raise InvalidDocument(
+                "The task id is missing.", path="$.taskId", hint="Send the id that the task was given."
+            )
         task = await self._tasks.sent_as(parse_agent_uri(signed.agent, "ADP-Agent"), task_id)
         await self._signatures.check_result(signed, task_id, task.sender or self._senders.own, body)
         return json_response(task_status_json(await self._ended(task, document)), headers=[_NOT_STORED])
@@ -428,7 +430,7 @@ class TaskApi:
             return task
         try:
             return await self._tasks.end(task.id, outcome)
-        except Conflict:  # it came twice at once
+        except Conflict:  # a concurrent duplicate
             return await self._tasks.get(task.id)
 
 
@@ -436,7 +438,9 @@ def _parse_integer(asked: JsonObject, name: str, default: int, least: int, most:
     value: Any = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidParameter(
-            f"{name} is a whole number from {least} to {most}.", path=f"$.{name}", hint=f"Leave it out for {default}."
+            f"{name} must be a whole number from {least} to {most}.",
+            path=f"$.{name}",
+            hint=f"The default is {default}.",
         )
     return value
 

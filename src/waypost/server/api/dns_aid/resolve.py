@@ -1,6 +1,5 @@
-"""From a domain name to an agent, on the service's own face. It makes the service ask others, so it costs a caller as much as
-fifty reads, and whoever is not an admin cannot map a network by it.
-"""
+"""`GET /api/v1/resolve`: from a domain name to an agent. It triggers outgoing requests, so it costs as much as fifty reads of
+the rate limit, and its errors do not help non-admins to map a network."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from waypost.domains.organisation_index import OrganisationReader
     from waypost.domains.resolver import DomainResolver
 
-# What is told apart only for admins: it says something of a network, not of an agent (S1, S9).
+# Reasons shown to admins only: they describe a network, not an agent (S1, S9).
 _NETWORK_REASONS: Final = frozenset(("no_address", "refused", "timed_out", "tls", "protocol", "denied"))
 _UNREACHABLE_TEXT: Final = "the server could not be reached"
 _STATE: Final = {"enum": ["passed", "failed", "unknown", "not_checked"]}
@@ -99,8 +98,6 @@ AnswerT = TypeVar("AnswerT", Resolution, OrganisationIndex)
 
 
 class ResolveApi:
-    """`rates` is given when the service is put together."""
-
     def __init__(
         self,
         resolver: DomainResolver,
@@ -120,7 +117,7 @@ class ResolveApi:
                 path="/api/v1/resolve",
                 operation="resolve",
                 handler=self.resolve,
-                summary="From a domain name to an agent, and how far that is proven",
+                summary="Resolve a domain name to an agent, with proof levels",
                 parameters=(
                     ParameterSpec(
                         name="name",
@@ -131,11 +128,9 @@ class ResolveApi:
                     ParameterSpec(
                         name="until",
                         schema={"enum": list(DEPTHS), "default": "key"},
-                        description="how far to ask: the DNS, the document, the key",
+                        description="how far to go: dns, document or key",
                     ),
-                    ParameterSpec(
-                        name="fresh", schema={"enum": ["true", "false"]}, description="ask anew, whatever is remembered"
-                    ),
+                    ParameterSpec(name="fresh", schema={"enum": ["true", "false"]}, description="ignore caches"),
                 ),
                 answers={200: BodySpec(schema=RESOLUTION_SCHEMA)},
             ),
@@ -144,7 +139,7 @@ class ResolveApi:
                 path="/api/v1/organisation",
                 operation="organisation",
                 handler=self.organisation,
-                summary="The agents that an organisation lists in its DNS",
+                summary="List the agents that an organisation publishes in its DNS",
                 parameters=(
                     ParameterSpec(
                         name="name",
@@ -179,7 +174,7 @@ class ResolveApi:
         refuse_fetch_loops(call.request)
         name = call.request.param("name")
         if not name:
-            raise InvalidParameter("name is missing.", path="name", hint="Name a domain, like alice.example.com.")
+            raise InvalidParameter("name is missing.", path="name", hint="Pass a domain, like alice.example.com.")
         return name
 
     def _charge(self, call: RequestContext) -> None:
@@ -187,7 +182,7 @@ class ResolveApi:
             self.rates.read(call.principal, call.principal.address, limits.RESOLVE_COST)
 
     async def _discreet(self, principal: Principal, found: AnswerT, began: float) -> AnswerT:
-        """Closed, denied and missing look alike, and are told equally late."""
+        """Closed, denied and missing hosts are indistinguishable, also by time."""
         if principal.is_admin or all(step.code not in _NETWORK_REASONS for step in found.steps):
             return found
         await asyncio.sleep(max(0.0, began + self.discreet_seconds - time.monotonic()))
@@ -223,7 +218,7 @@ def _redact_step(step: ResolutionStep) -> ResolutionStep:
 def _read_depth(text: str | None) -> Depth:
     found = next((depth for depth in DEPTHS if depth == text), None)
     if found is None:
-        raise InvalidParameter("until is no depth.", path="until", hint=f"Use one of {', '.join(DEPTHS)}.")
+        raise InvalidParameter("until has an unknown value.", path="until", hint=f"Use one of {', '.join(DEPTHS)}.")
     return found
 
 

@@ -1,5 +1,5 @@
-"""What a zone should hold for an agent, as an operation: from the registration, its documents and the certificate in use to
-the records. Nothing is looked up in the DNS here."""
+"""The DNS records that a zone should contain for an agent, from its registration, documents and the current certificate. Makes
+no DNS lookups."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from waypost.server.hosted_agents.documents import (
 from waypost.server.http.asgi import AnyResponse, Request, json_response
 from waypost.server.http.routing import BodySpec, ParameterSpec, RequestContext, Route
 
-CertificateSource = Callable[[], bytes | None]  # DER of the one that this service shows, if it has one
+CertificateSource = Callable[[], bytes | None]  # DER certificate of this service, if it has one
 _PREFIX = "/.well-known/"
 _TEXT: dict[str, Any] = {"type": "string"}
-_FURTHER_PROTOCOLS = ("mcp",)  # agent protocols with a record of their own; ADP's is the first one
+_FURTHER_PROTOCOLS = ("mcp",)  # protocols with a record of their own; ADP's is the first
 ZONE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["id", "domain", "format", "text", "records", "warnings"],
@@ -72,7 +72,7 @@ ZONE_SCHEMA: dict[str, Any] = {
 
 
 class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for beside the agent."""
+    """The query parameters besides the agent."""
 
     form: str = "bind"
     target: str | None = None
@@ -80,7 +80,7 @@ class ZoneRequest(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int = 3600
     organisation: str | None = None
     addresses: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()  # SHA-256 of public keys of certificates, in hex
+    digests: tuple[str, ...] = ()  # SHA-256 of certificate public keys, hex
 
 
 class ZoneApi:
@@ -99,19 +99,17 @@ class ZoneApi:
                 path="/api/v1/agents/{id}:zone",
                 operation="zone",
                 handler=self.zone,
-                summary="The DNS records that lead to an agent, by its id or its domain",
+                summary="The DNS records for an agent, by id or domain",
                 parameters=(
                     ParameterSpec(name="format", schema={"enum": list(ZONE_FORMATS), "default": "bind"}),
-                    ParameterSpec(
-                        name="target", description="the host that serves the agent, when it is not the domain"
-                    ),
+                    ParameterSpec(name="target", description="the host that serves the agent, if it is not the domain"),
                     ParameterSpec(name="port", schema={"type": "integer", "minimum": 1, "maximum": 65535}),
                     ParameterSpec(
                         name="ttl", schema={"type": "integer", "minimum": 5, "maximum": 86400, "default": 3600}
                     ),
-                    ParameterSpec(name="org", description="write the index of this organisation too"),
-                    ParameterSpec(name="address", description="an address of the host; may be repeated"),
-                    ParameterSpec(name="spki", description="SHA-256 of a certificate's key, in hex; may be repeated"),
+                    ParameterSpec(name="org", description="include the index of this organisation"),
+                    ParameterSpec(name="address", description="an address of the host; repeatable"),
+                    ParameterSpec(name="spki", description="SHA-256 of a certificate's public key, hex; repeatable"),
                 ),
                 answers={200: BodySpec(schema=ZONE_SCHEMA)},
             )
@@ -122,9 +120,9 @@ class ZoneApi:
         registration = await self._find(call.principal, call.id)
         if registration.visibility != PUBLIC:
             raise Conflict(
-                "This agent is not public, so nothing of it belongs into the DNS (ADP-55).",
+                "This agent is not public, so it must not be published in the DNS (ADP-55).",
                 path="visibility",
-                hint="Register it with the header Waypost-Visibility: public, or invite who may know it.",
+                hint="Register it with the header Waypost-Visibility: public, or use invitations.",
             )
         zone = make_zone(self._plan(registration, wishes), private_keys=wishes.form not in PLAIN_FORMATS)
         told = {
@@ -138,7 +136,7 @@ class ZoneApi:
         return json_response(told)
 
     async def _find(self, principal: Principal, name: str) -> Registration:
-        """By its id, by an alias of it, or by the domain that it is hosted under."""
+        """Find an agent by id, alias or hosted domain."""
         own = self._hosting.own_domain
         if name.lower().rstrip(".") in (own, f"agent:{own}"):
             return self._service
@@ -199,20 +197,20 @@ class ZoneApi:
         return () if own is None else (tlsa_of(own),)
 
     def _index(self, organisation: str, plan: ZonePlan) -> tuple[ZoneIndexEntry, ...]:
-        """Every public agent that is hosted below the organisation, this one among them: the list is one record set."""
+        """All public agents hosted below the organisation: the index is one record set."""
         domains = {plan.domain, *self._registry.hosted_below(organisation)}
         below = sorted(name for name in domains if name == organisation or name.endswith(f".{organisation}"))
         return tuple(ZoneIndexEntry(domain=name, protocol=plan.protocol) for name in below[: limits.ZONE_AGENTS])
 
     def _index_host(self, organisation: str) -> str | None:
-        """Who serves the list: this service, if it is of that organisation (AID-25). An agent's own host lists itself alone."""
+        """The host of the index: this service if it belongs to the organisation (AID-25); other hosts list only themselves."""
         own = self._hosting.own_domain
         inside = own == organisation or own.endswith(f".{organisation}")
         return own if inside and is_hostname(own) and not _is_address(own) else None
 
 
 def read_certificate(path: Path | None) -> CertificateSource:
-    """The certificate that the service shows, as its file is now: it may have been renewed."""
+    """The current certificate of the service; the file may have been renewed."""
 
     def read() -> bytes | None:
         if path is None:
@@ -220,17 +218,17 @@ def read_certificate(path: Path | None) -> CertificateSource:
         try:
             return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(Encoding.DER)
         except (OSError, ValueError):
-            return None  # the listener tells of it
+            return None  # the listener reports it
 
     return read
 
 
-# --- Agents that others serve ---------------------------------------------------------------------
+# --- Agents hosted elsewhere ----------------------------------------------------------------------
 
 
 def _plan_elsewhere(registration: Registration, wishes: ZoneRequest) -> ZonePlan:
-    """Of an agent with an ADP document that is not hosted here: the document says where it is. Nothing is said of a
-    capability document, because nobody here knows the bytes that are served."""
+    """For an agent with an ADP document that is not hosted here. `cap` is left out, because the bytes served there are not
+    known here."""
     source = registration.source("adp")
     domain = domain_of(registration.id)
     if source is None or domain is None or not is_hostname(domain):
@@ -240,7 +238,7 @@ def _plan_elsewhere(registration: Registration, wishes: ZoneRequest) -> ZonePlan
     where = urlsplit(url)
     if where.scheme != "https" or not where.hostname:
         raise Conflict(
-            "The document does not say at which https address it is served.",
+            "The document does not name the https address at which it is served.",
             path="$.endpoints.wellKnown",
             hint="Register it with endpoints.wellKnown.",
         )
@@ -278,9 +276,9 @@ def _further(record: AgentRecord) -> tuple[ExtraProtocol, ...]:
 
 def _no_domain(name: str) -> Conflict:
     return Conflict(
-        f"{name[:80]!r} has no domain, so there is no zone to write.",
+        f"{name[:80]!r} has no domain, so there are no records to write.",
         path="id",
-        hint="Give it one with `waypost host DOMAIN AGENT`; for the service itself set base_url.",
+        hint="Host it with `waypost host DOMAIN AGENT`; for the service itself set base_url.",
     )
 
 
@@ -292,7 +290,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-# --- Reading --------------------------------------------------------------------------------------
+# --- Parameters -----------------------------------------------------------------------------------
 
 
 def parse_zone_request(request: Request) -> ZoneRequest:
@@ -311,7 +309,7 @@ def parse_zone_request(request: Request) -> ZoneRequest:
 def _read_form(text: str | None) -> str:
     if text not in ZONE_FORMATS:
         raise InvalidParameter(
-            f"{str(text)[:32]!r} is not a format of zones.",
+            f"{str(text)[:32]!r} is not a zone format.",
             path="format",
             hint=f"Use one of {', '.join(ZONE_FORMATS)}.",
         )
@@ -330,7 +328,9 @@ def _read_whole(request: Request, name: str, least: int, most: int) -> int | Non
 def _repeated(request: Request, name: str, read: Callable[[str], str]) -> tuple[str, ...]:
     given = [value for key, value in request.query if key == name]
     if len(given) > limits.ZONE_VALUES:
-        raise InvalidParameter(f"{name} is given {len(given)} times.", path=name, hint=f"At most {limits.ZONE_VALUES}.")
+        raise InvalidParameter(
+            f"{name} is repeated {len(given)} times.", path=name, hint=f"At most {limits.ZONE_VALUES}."
+        )
     return tuple(map(read, given))
 
 
@@ -349,5 +349,7 @@ def _read_digest(text: str) -> str:
     except ValueError:
         data = b""
     if len(data) != 32:
-        raise InvalidParameter("spki is not 64 digits in hex.", path="spki", hint="Hash the key of the certificate.")
+        raise InvalidParameter(
+            "spki must be 64 hex digits.", path="spki", hint="Use the SHA-256 of the certificate's public key."
+        )
     return data.hex()

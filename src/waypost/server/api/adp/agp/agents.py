@@ -1,7 +1,8 @@
-"""Who comes to a conversation before it has said who it is: the subject of its token, and the invitation that it shows.
+"""The agents that this service speaks AGP for: itself, and hosted agents whose key it holds; and the credentials of a peer.
 
-An invitation lets in once for each of its uses. The use is of an agent with its key, so that whoever comes back by the same key
-takes none (ADP-55, P-6). What it opens is one private agent; to anybody else that agent is not here.
+Before its hello, a peer is known by the subject of its token and by its invitation. An invitation admits a peer once per
+use; a use belongs to an agent and its key, so a peer that reconnects with the same key takes none (ADP-55, P-6). It opens
+one private agent, which does not exist for anybody else.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ class AgpCredentials:
         self._held = held
 
     def sees(self, entry: CatalogEntry) -> bool:
-        """Whether it may know of an agent: by its token, or by an invitation to this one."""
+        """Whether the peer may know of an agent, by its token or by an invitation to that agent."""
         return may_see(self.principal, entry.scopes) or self.is_invited_to(entry)
 
     def is_invited_to(self, entry: CatalogEntry) -> bool:
         return self._held is not None and self._held.record == entry.id
 
     async def redeem(self, invitations: InvitationStore, entry: CatalogEntry, hello: Hello) -> None:
-        """Take a use of the invitation to an agent for another one, which must prove the key that it shows. When there is
-        none left, it is not invited."""
+        """Take one use of the invitation for a peer, which must prove the key it presents. Without uses left it is not
+        invited."""
         if self._code is None or not self.is_invited_to(entry) or may_see(self.principal, entry.scopes):
             return
         self._held = await invitations.redeem(self._code, entry.id, f"{hello.agent} {hello.fingerprint}")
@@ -58,7 +59,7 @@ class AgpCredentials:
 async def read_credentials(
     request: Request, authenticator: Authenticator, invitations: InvitationStore | None
 ) -> AgpCredentials:
-    """A token that is shown must hold; an invitation that does not is none."""
+    """Read the credentials: an invalid token is an error, an invalid invitation is ignored."""
     scheme, _, credential = (request.header(b"authorization") or "").partition(" ")
     is_invitation = scheme.lower() == SCHEME.lower()
     code = credential.strip() if is_invitation else request.param("invite")
@@ -71,11 +72,9 @@ async def read_credentials(
 NO_CREDENTIALS = AgpCredentials()
 
 
-# ---- The agents that this service speaks for: itself, and those hosted here whose key it holds.
-
 AGENT_URI_PREFIX = "agent:"
 
-_BINDING_SOURCES = ("domain", "pin", "registry")  # what says whose key it is; a token says who asks
+_BINDING_SOURCES = ("domain", "pin", "registry")  # sources of key bindings; a token only identifies the caller
 
 
 class AgpAgents:
@@ -91,7 +90,7 @@ class AgpAgents:
         """`own`: the Agent URI of the service."""
         self.own = own
         self.peers: PeerKeySource = UnrevokedKeys(peers, registry)
-        self.rights: dict[str, Principal] = {}  # of peers whose token holds, while they are here
+        self.rights: dict[str, Principal] = {}  # connected peers with a valid token
         self._registry = registry
         self._keeper = keeper
         self._keys = keys
@@ -114,7 +113,7 @@ class AgpAgents:
             await correspondent.close()
 
     def find(self, agent: str, visitor: AgpCredentials = NO_CREDENTIALS) -> AgpEndpoint | None:
-        """Who answers for an agent, if that is us, and if who asks may know of it."""
+        """The endpoint of an agent, if this service speaks for it and the peer may know of it."""
         if agent != self.own and not self.is_hosted(agent.removeprefix(AGENT_URI_PREFIX), visitor):
             return None
         key = self._keys.key_of(agent.removeprefix(AGENT_URI_PREFIX))
@@ -128,11 +127,11 @@ class AgpAgents:
 
     @property
     def lines(self) -> frozenset[str]:
-        """The agents that hold a line here."""
+        """The agents that are connected to the relay."""
         return frozenset() if self.relay is None else self.relay.attached
 
     async def tell(self, agent: str, content: MessageContent) -> bool:
-        """Say something, as the service, to an agent that holds a line; False when it does not, or takes no more."""
+        """Send a message from the service to a connected agent; False if it is not connected or its queue is full."""
         service = self.find(self.own)
         if service is None or agent not in self.lines:
             return False
@@ -143,7 +142,7 @@ class AgpAgents:
         return True
 
     def refusal(self, first: str | bytes, error: WaypostError) -> str | None:
-        """What the service tells somebody who gets no further than a first frame. An agent that is not here may come."""
+        """The endpoint that reports handshake errors. An agent that is not connected here may still connect."""
         key = self._keys.key_of(self.own.removeprefix(AGENT_URI_PREFIX))
         if key is None:
             return None
@@ -161,7 +160,7 @@ class AgpAgents:
         return UnrevokedKeys(peers, self._registry)
 
     async def owned_key(self, agent: str, principal: Principal) -> bytes | None:
-        """The key that the owner of an agent's record says that it has."""
+        """The key that the owner put into the agent's record."""
         try:
             registration = await self._registry.get(principal, agent)
         except NotFound:
@@ -174,7 +173,7 @@ class AgpAgents:
         return entry is not None and visitor.sees(entry)
 
     def entry_of(self, agent: str) -> CatalogEntry | None:
-        """The record of an agent: by its name, or by the domain that it is hosted under."""
+        """Find an agent's record by name or hosted domain."""
         found = self._registry.catalog.resolve(agent)
         entry = self._registry.catalog.find(found) if found is not None else None
         return entry or self._registry.hosted(agent.removeprefix(AGENT_URI_PREFIX))
@@ -200,7 +199,7 @@ class AgpAgents:
         )
 
     async def _met(self, conversation: AgpConnection) -> None:
-        """Both sides are known: the record of the peer says so from now on."""
+        """Both sides are verified: mark the record of the peer as `peer-verified`."""
         verdict, peer = conversation.verdict(), conversation.peer_key
         if verdict is not None and peer is not None and verdict.state == "passed" and peer.by in _BINDING_SOURCES:
             await self._lifting.lift(peer.agent, verdict)

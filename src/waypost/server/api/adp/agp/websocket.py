@@ -1,4 +1,11 @@
-"""A WebSocket of the service as the link of a conversation, at the pace that one session may have (W5)."""
+"""`WS /agent/chat`: AGP with the service, with hosted agents, and relayed to connected agents.
+
+A peer authenticates with its hello, not with a token. A token that is sent must be valid, and admits a peer whose key is
+not known otherwise. What an unauthenticated peer may consume is bounded (W rows, THREATS §2.8).
+
+One process holds all conversations of a service, so that a connected agent is reachable whichever process accepted the
+call. Followers forward text frames to the writer, which validates them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +75,7 @@ class AsgiLink:
         self._is_closed = False
 
     def set_rate(self, per_second: float, burst: float) -> None:
-        """Another pace, for who speaks with many."""
+        """Use another rate, for a peer that talks to many."""
         self._per_second, self._burst, self._left = per_second, float(burst), float(burst)
 
     async def receive(self) -> str | bytes:
@@ -86,9 +93,9 @@ class AsgiLink:
         self._counted_at = now
         if self._left < 0:
             raise RateLimited(
-                f"More than {self._per_second:g} messages a second.",
+                f"More than {self._per_second:g} messages per second.",
                 path="$",
-                hint="Slow down, and connect again in a while.",
+                hint="Slow down and reconnect later.",
                 retry_after=5,
             )
 
@@ -97,7 +104,7 @@ class AsgiLink:
             raise LinkLost
         try:
             await self._send({"type": "websocket.send", "text": frame})
-        except OSError:  # uvicorn's word for a client that left
+        except OSError:  # uvicorn's message for a closed connection
             self._is_closed = True
             raise LinkLost from None
 
@@ -112,18 +119,13 @@ class AsgiLink:
             return
 
 
-# ---- `WS /agent/chat`: conversations with the service, with agents hosted here, and through it with agents that hold a line.
-#
-# Whoever speaks proves itself by its hello, not by a token; a token that is sent along must hold, and lets one in whose key
-# nothing else tells (its subject is who asks). What a stranger may cost is bounded before it is known (W rows, THREATS §2.8).
-
 log = logging.getLogger("waypost.messaging")
 
 CHAT_PATH = "/agent/chat"
 
 
 class PresentedKeys:
-    """Whoever holds a token may be somebody whose key nothing tells: the one that it shows is its own then."""
+    """A token holder whose key is not known otherwise: accept the key that it presents."""
 
     def __init__(self, others: PeerKeySource, raw: bytes) -> None:
         self._others = others
@@ -162,33 +164,33 @@ class AgpWebSocketApp:
         self._strangers: Counter[str] = Counter()
         self._of_agent: Counter[str] = Counter()
         self._calls = TokenBuckets(
-            now, limits.AGP_HANDSHAKES_PER_MINUTE, what="calls of one address", hint="Keep one connection open."
+            now, limits.AGP_HANDSHAKES_PER_MINUTE, what="connections of one address", hint="Keep one connection open."
         )
 
     def guard(
         self, authenticator: Authenticator, hosts: TrustedHosts, origin: TrustedProxies, refuse: RefuseUpgrade
     ) -> None:
-        """What says who may come, and in which words the others are told."""
+        """Set the authenticator and the function that answers refused upgrades."""
         self._authenticator, self._hosts, self._origin, self._refuse = authenticator, hosts, origin, refuse
 
     def routes(self) -> list[Route]:
-        """What a request that is no WebSocket is told."""
+        """Answer an HTTP request that is not a WebSocket upgrade."""
         return [
             Route(
                 method="GET",
                 path=CHAT_PATH,
                 operation="chat",
                 handler=self._plain,
-                summary="A conversation over a WebSocket (AGP, subprotocol adp-v1)",
+                summary="Talk over a WebSocket (AGP, subprotocol adp-v1)",
                 open=True,
             )
         ]
 
     async def _plain(self, call: RequestContext) -> AnyResponse:
         raise UpgradeRequired(
-            "This path is a WebSocket.",
+            "This path accepts WebSocket connections only.",
             path="Upgrade",
-            hint=f"Connect with version 13; the subprotocol is {SUBPROTOCOL}.",
+            hint=f"Connect with WebSocket version 13 and the subprotocol {SUBPROTOCOL}.",
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,34 +211,34 @@ class AgpWebSocketApp:
         visitor = await read_credentials(request, self._authenticator, self.invitations)
         self._hosts.check(request, lambda domain: self.agents.is_hosted(domain, visitor))
         if self._open >= limits.AGP_SOCKETS:
-            raise Unavailable("Too many conversations are open.", hint="Come back later.", retry_after=10)
+            raise Unavailable("Too many conversations are open.", hint="Try again later.", retry_after=10)
         if self._strangers[place] >= limits.AGP_PENDING_HANDSHAKES:
             raise RateLimited(
-                f"{limits.AGP_PENDING_HANDSHAKES} handshakes of this address are not over.",
+                f"{limits.AGP_PENDING_HANDSHAKES} handshakes of this address are pending.",
                 path="address",
-                hint="Say hello as soon as you are connected.",
+                hint="Send the hello right after connecting.",
                 retry_after=10,
             )
         self._calls.take(place)
         return visitor
 
     async def holds(self, request: Request) -> bool:
-        """Whether the token of a connection still does (W9)."""
+        """Whether the token of a connection is still valid (W9)."""
         try:
             await self._authenticator.principal(request)
         except Unauthorized:
             return False
-        except WaypostError as error:  # who cannot be asked now is asked again
-            log.debug("a token could not be checked again: %s", error)
+        except WaypostError as error:  # the issuer is unreachable: check again later
+            log.debug("cannot recheck a token: %s", error)
         return True
 
     @property
     def count(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return self._open
 
     def _revoked(self, kind: str, name: str) -> None:
-        """Whoever came by it goes at once (W9)."""
+        """Close the connections that depend on a revoked credential (W9)."""
         for caller in [*self._callers]:
             caller.close_if_revoked(kind, name)
 
@@ -255,12 +257,12 @@ class AgpWebSocketApp:
         self._open -= 1
 
     def reserve_slot(self, agent: str) -> None:
-        """One more session of an agent that is known."""
+        """Count one more session of an authenticated agent."""
         if self._of_agent[agent] >= limits.AGP_SESSIONS_OF_AGENT:
             raise RateLimited(
                 f"{limits.AGP_SESSIONS_OF_AGENT} conversations with {agent} are open.",
                 path="$.from",
-                hint="Close some of them: one carries all messages.",
+                hint="Close some of them: one connection carries all messages.",
                 retry_after=10,
             )
         self._of_agent[agent] += 1
@@ -272,7 +274,7 @@ class AgpWebSocketApp:
 
 
 class AgpSocketSession:
-    """One connection, from its first frame to its end."""
+    """One connection, from its first frame to its close."""
 
     def __init__(
         self, conversations: AgpWebSocketApp, request: Request, visitor: AgpCredentials, place: str, link: AsgiLink
@@ -286,7 +288,7 @@ class AgpSocketSession:
         self._link = link
         self._is_known = False
         self._seat: str | None = None
-        self._came_by: set[tuple[str, str]] = set()  # what must not be revoked while it is here
+        self._came_by: set[tuple[str, str]] = set()  # closed when one of these is revoked
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -295,9 +297,9 @@ class AgpSocketSession:
         try:
             await self._converse()
         except (LinkLost, PeerClosed, PeerError) as error:
-            log.debug("a conversation ended: %s", error)
+            log.debug("conversation ended: %s", error)
         except WaypostError as error:
-            log.debug("a conversation was refused: %s", error)
+            log.debug("conversation refused: %s", error)
             await self._link.close(error_codes(error).ws_close, error.message)
         finally:
             if checking is not None:
@@ -313,20 +315,20 @@ class AgpSocketSession:
             await asyncio.sleep(self._conversations.recheck_seconds)
             if not await self._conversations.holds(self._request):
                 break
-        await self._link.close(error_codes(Unauthorized("")).ws_close, "the token does not hold any more")
+        await self._link.close(error_codes(Unauthorized("")).ws_close, "the token is no longer valid")
 
     def close_if_revoked(self, kind: str, name: str) -> None:
-        """End it where it came by what was revoked now."""
+        """Close the connection if it depends on what was revoked."""
         if (kind, name) in self._came_by and self._ending is None:
             closing = self._link.close(error_codes(Revoked("")).ws_close, f"the {kind} was revoked")
             self._ending = asyncio.create_task(closing)
 
     def _noting(self, hello: Hello | None, peers: PeerKeySource | None) -> PeerKeySource:
-        """Keys that are remembered as they are found: by which agent and which key it comes, the known and the shown one."""
+        """Look up and record the peer's agent id and its keys, the known one and the presented one."""
         if hello is not None:
             self._came_by.add(("agent", hello.agent))
             if hello.raw is not None:
-                with contextlib.suppress(InvalidKey):  # the session says what is wrong with it
+                with contextlib.suppress(InvalidKey):  # the session reports the error
                     self._came_by.add(("key", parse_ed25519_raw(hello.raw).key_id))
         return ObservedKeys(peers or self._agents.peers, lambda key: self._came_by.add(("key", key.key_id)))
 
@@ -360,7 +362,7 @@ class AgpSocketSession:
             await correspondent.converse(link, peers=peers, opened=self._opened)
 
     async def _relaying(self, to: str) -> Relay | None:
-        """The relay, for an agent that holds a line, or did so lately."""
+        """The relay, for an agent that is or recently was connected."""
         relay = self._agents.relay
         entry = self._agents.entry_of(to)
         if relay is None or to == self._agents.own or (entry is not None and not self._visitor.sees(entry)):
@@ -368,7 +370,7 @@ class AgpSocketSession:
         return relay if await relay.serves(to) else None
 
     async def _invited(self, to: str, hello: Hello | None) -> bool:
-        """Whether it is an invitation that opens this agent; it takes a use of it."""
+        """Whether the invitation opens this agent; takes one use of it."""
         entry, invitations = self._agents.entry_of(to), self._conversations.invitations
         if entry is None or hello is None or invitations is None:
             return False
@@ -379,12 +381,14 @@ class AgpSocketSession:
         found = self._agents.find(to, self._visitor)
         if found is None:
             raise Forbidden(
-                f"{to[:80]} is not here.", path="$.to", hint=f"This is {self._agents.own}; ask the agent where it is."
+                f"{to[:80]} is not served here.",
+                path="$.to",
+                hint=f"This is {self._agents.own}; resolve the agent's own address.",
             )
         return found
 
     async def _tell(self, first: str | bytes, error: WaypostError) -> None:
-        """Why, before the connection is closed."""
+        """Send the reason before closing the connection."""
         frame = self._agents.refusal(first, error)
         if frame is not None:
             await self._link.send(frame)
@@ -395,22 +399,26 @@ class AgpSocketSession:
                 return await self._link.receive()
         except TimeoutError:
             raise HandshakeTimeout(
-                f"Nothing was said for {limits.AGP_HANDSHAKE_SECONDS:g} seconds.", path="$", hint="Say hello at once."
+                f"No hello within {limits.AGP_HANDSHAKE_SECONDS:g} seconds.",
+                path="$",
+                hint="Send the hello right after connecting.",
             ) from None
 
     def _addressed(self, document: JsonObject) -> str:
-        """Whom it is for: as it says itself, within what the `Host` says."""
+        """The target agent: as the hello says, within what `Host` selects."""
         host = host_name((self._request.header(b"host") or "").lower())
         selected = AGENT_URI_PREFIX + host if self._agents.is_hosted(host, self._visitor) else None
         to = document.get("to")
         if not isinstance(to, str):
             return selected or self._agents.own
         if selected is not None and to.lower() != selected:
-            raise Forbidden(f"This host is {selected}.", path="$.to", hint="Call the agent at its own address.")
+            raise Forbidden(
+                f"This host serves {selected}.", path="$.to", hint="Connect to the agent at its own address."
+            )
         return to.lower()
 
     async def _peers(self, hello: Hello | None, is_invited: bool) -> PeerKeySource | None:
-        """A token, or an invitation, lets in whose key is not known otherwise, by the key that it shows, or that its own
+        """A token or invitation admits a peer whose key is not known otherwise, with the key that it presents or that its own
         record names."""
         has_token = not self._principal.is_anonymous and self._principal.has(SCOPE_READ)
         if hello is None or not (has_token or is_invited):
@@ -426,7 +434,7 @@ class AgpSocketSession:
             self._agents.rights[conversation.peer] = self._principal
 
     async def _meet(self, correspondent: AgpEndpoint, link: AttachedLink, peers: PeerKeySource | None) -> None:
-        """A conversation with the service itself. An agent may ask it to hold the line for what is for the agent."""
+        """A conversation with the service itself. The peer may ask to stay connected to the relay."""
         relay = self._agents.relay
         attached: list[str] = []
 
@@ -446,29 +454,24 @@ class AgpSocketSession:
                 await relay.detach(link, agent)  # type: ignore[union-attr]
 
     def _check_attaching(self, conversation: AgpConnection) -> None:
-        """Only an agent with a record here, by a key that something binds to it."""
+        """Accept only an agent with a record here whose key is bound to it."""
         peer = conversation.peer_key
         by = peer.by if peer is not None else ""
         if not conversation.session.is_verified or by == "token" or not self._agents.knows(conversation.peer):
             raise Forbidden(
-                f"{conversation.peer} cannot hold a line here.",
+                f"{conversation.peer} cannot be relayed here.",
                 path="$",
                 hint="Register the agent here, with the key that its domain, a pin or its document binds to it.",
             )
 
 
 def _find_hello(document: JsonObject) -> Hello | None:
-    """The hello of a first frame; what is wrong with it, the session tells."""
+    """Parse the hello of a first frame; the session reports errors."""
     try:
         return find_hello(document)
     except WaypostError:
         return None
 
-
-# ---- Conversations in a process that follows: passed on, frame by frame, to the process that writes.
-#
-# One process holds all conversations of a service: an agent that holds a line is reached by whoever calls, whichever process
-# took the call. Only text frames pass; the other process judges them.
 
 _FORWARDED_HEADERS = (b"authorization", b"cookie")
 
@@ -476,7 +479,7 @@ TRY_AGAIN = 1013
 
 
 class AgpProxy:
-    """The ASGI application of `/agent/chat` in a process that follows. `path`: the socket of the one that writes."""
+    """`/agent/chat` in a follower: forwards frames to the writer's socket at `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -503,7 +506,7 @@ class AgpProxy:
                 compression=None,
                 max_size=limits.AGP_FRAME_BYTES,
                 open_timeout=limits.SOCKET_OPEN_SECONDS,
-                ping_interval=None,  # each side of the way looks after its own
+                ping_interval=None,  # each side sends its own pings
             ) as other:
                 await send({"type": "websocket.accept", "subprotocol": other.subprotocol})
                 await _pump(other, receive, send)
@@ -511,11 +514,11 @@ class AgpProxy:
             await _refuse(error, send)
         except (OSError, TimeoutError, WebSocketException):
             with suppress(OSError):
-                await send({"type": "websocket.close", "code": TRY_AGAIN, "reason": "come back later"})
+                await send({"type": "websocket.close", "code": TRY_AGAIN, "reason": "try again later"})
 
 
 def _query(scope: Scope) -> str:
-    """With an invitation in it, perhaps."""
+    """The path with its query, which may contain an invitation."""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"?{query}" if query else ""
 
@@ -529,7 +532,7 @@ async def _pump(other: ClientConnection, receive: Receive, send: Send) -> None:
             await send({"type": "websocket.send", "text" if isinstance(frame, str) else "bytes": frame})
     except ConnectionClosed:
         pass
-    except OSError:  # the caller left
+    except OSError:  # the peer disconnected
         return
     finally:
         going.cancel()
@@ -549,13 +552,13 @@ async def _pump_outbound(other: ClientConnection, receive: Receive) -> None:
 
 
 def _code(other: ClientConnection) -> int:
-    """Codes that no frame may carry mean that the other process is gone."""
+    """Map reserved codes, which no frame may carry and which mean that the writer is gone."""
     code = other.close_code
     return TRY_AGAIN if code is None or code in (1005, 1006, 1015) else code
 
 
 async def _refuse(error: InvalidStatus, send: Send) -> None:
-    """The refusal of the other process, as it is."""
+    """Pass on the writer's refusal."""
     headers = [
         (name.lower().encode(), value.encode())
         for name, value in error.response.headers.raw_items()
