@@ -80,7 +80,7 @@ class Counting(Nameserver):
 async def serve(data: Path, delay: float) -> None:
     folder = ZoneFolder(data)
     zone = folder.open(ZONE, "ed25519", time.time(), text=(data / "zone").read_text())
-    folder.keep_anchors([zone])
+    folder.save_anchors([zone])
     server = Counting(ZoneSet([zone]), None, time.time)
     server.asked_at = []
     server.delay_seconds = delay

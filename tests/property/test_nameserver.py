@@ -42,7 +42,7 @@ SEEDS = _seeds()
 def server(tmp_path_factory: pytest.TempPathFactory) -> Nameserver:
     folder = ZoneFolder(tmp_path_factory.mktemp("zone"))
     zone = folder.open("example.test", "ed25519", time.time(), text=EXAMPLE)
-    return Nameserver(ZoneSet([zone]), folder.tsig(), time.time)
+    return Nameserver(ZoneSet([zone]), folder.load_update_key(), time.time)
 
 
 @given(data=st.data())

@@ -44,7 +44,7 @@ class Running:
 
     @property
     def key(self) -> dns.tsig.Key:
-        return self.folder.tsig()
+        return self.folder.load_update_key()
 
     async def ask(self, name: str, kind: str, *, dnssec: bool = True, tcp: bool = False) -> dns.message.Message:
         query = dns.message.make_query(name, kind, want_dnssec=dnssec)
@@ -61,8 +61,8 @@ async def nameserver(
 ) -> AsyncIterator[Running]:
     folder = ZoneFolder(data)
     held = folder.open(zone, algorithm, time.time(), text=text)
-    folder.keep_anchors([held])
-    server = Nameserver(ZoneSet([held]), folder.tsig(), time.time, folder.keep)
+    folder.save_anchors([held])
+    server = Nameserver(ZoneSet([held]), folder.load_update_key(), time.time, folder.save)
     await server.start("127.0.0.1", 0)
     try:
         yield Running(server, held, folder)

@@ -10,7 +10,7 @@ from support.outside import Outside, answer
 from support.service import Bench
 from waypost.errors import FetchFailed
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import SafeFetcher
 from waypost.registry.jobs.health_checks import HealthChecks, HealthOptions
 from waypost.registry.ports import EndpointProber

@@ -92,7 +92,7 @@ class Script:
     entries: list[Entry]
     steps: list[tuple[Entry, Entry]]  # what is asked, and what unbound says
 
-    async def ask(self, question: DnsQuery, perspective: int | None = None) -> DnsMessage:
+    async def send(self, question: DnsQuery, perspective: int | None = None) -> DnsMessage:
         """As `Upstreams` does."""
         for entry in self.entries:
             if entry.is_answer and entry.fits(question.name, question.type):

@@ -39,7 +39,7 @@ class ZoneBook:
             zone.text(), origin=zone.origin, relativize=False, check_origin=False
         )
 
-    async def ask(self, question: DnsQuery) -> DnsMessage:
+    async def send(self, question: DnsQuery) -> DnsMessage:
         place = (question.name.to_text(omit_final_dot=True).lower(), dns.rdatatype.to_text(question.type))
         self.asked[place] += 1
         self.before(question)

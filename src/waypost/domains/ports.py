@@ -1,5 +1,4 @@
-"""What the procedures need of the net: answers of the DNS with what is proven of them, and documents with the certificate of
-the very connection that brought them."""
+"""Ports to the network: DNS lookups with their DNSSEC status, and HTTP fetches that show the TLS peer before the request."""
 
 from __future__ import annotations
 
@@ -16,38 +15,34 @@ SecurityState = Literal["secure", "insecure", "bogus", "indeterminate"]
 
 
 class DnsLookup(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to the DNS and its answer. `failed` is a server that fails, a timeout or a bogus answer: nothing follows
-    from it, least of all that there is no record (D3, C-11)."""
+    """A DNS query and its answer. `failed` is a server failure, a timeout or a bogus answer: nothing may be concluded from it,
+    least of all that there is no record (D3, C-11)."""
 
-    name: str  # as asked, lower case, without a final dot
+    name: str  # as queried, lower case, without a final dot
     type: RecordType
     outcome: LookupOutcome
     security: SecurityState
     reason: str = ""  # why it failed, or why it is not secure
-    records: tuple[bytes, ...] = ()  # rdata in wire form, names in it not compressed
-    owner: str = ""  # where the records are, after CNAMEs
+    records: tuple[bytes, ...] = ()  # rdata in wire form, without name compression
+    owner: str = ""  # the name of the records, after CNAMEs
     ttl: int = 0
-    server: str = ""  # who was asked
-    queries: int = 0  # sent for this answer; 0 when it was remembered
-    round_trips: int = 0  # one after another
+    server: str = ""
+    queries: int = 0  # sent for this answer; 0 for a cached one
+    round_trips: int = 0  # sequential ones
     took_ms: float = 0.0
-    validated: bool = True  # by us; False where the AD bit of a trusted resolver was taken for it
+    validated: bool = True  # by this service; False if the AD bit of a trusted resolver was used
 
 
 class DnsResolver(Protocol):
     async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
-        """Never raises for what the DNS says or fails to say."""
+        """Never raises for an answer or a failure of the DNS."""
         ...
 
 
 class TlsPeer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answered a connection, before anything is asked of it."""
+    """The peer of a TLS connection, before a request is sent."""
 
-    host: str
-    port: int
-    address: str
-    certificate: bytes | None = None  # DER; None without TLS
-    chain: tuple[bytes, ...] = ()  # leaf first, as verified, where it is known
+    chain: tuple[bytes, ...] = ()  # verified certificates in DER, leaf first; before Python 3.13 the leaf alone
     tls_version: str = ""
 
 
@@ -56,8 +51,7 @@ PeerCheck = Callable[[TlsPeer], Awaitable[None] | None]
 
 class DomainFetcher(Protocol):
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
-        """`check` sees the peer after its handshake and before the request; what it raises ends the connection (ADP-12). It may
-        be a coroutine: what it waits for goes side by side with the connection."""
+        """`check` runs after the TLS handshake and before the request; an exception closes the connection (ADP-12)."""
         ...
 
     async def send(
@@ -69,5 +63,5 @@ class DomainFetcher(Protocol):
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
-        """One request as it is told, and its answer, whatever it is."""
+        """One request without redirects; any status is returned."""
         ...

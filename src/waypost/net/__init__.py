@@ -1,1 +1,1 @@
-"""Sockets and clocks: what reaches outside of the process."""
+"""Outgoing HTTP with an SSRF guard, DNS, and the clock."""

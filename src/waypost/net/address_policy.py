@@ -1,12 +1,11 @@
-"""Which addresses this service connects to on behalf of others. Knows numbers, not names; opens nothing.
+"""Which IP addresses this service may connect to on behalf of others. Checks addresses, resolves no names.
 
-Denied is what the IANA special-purpose registries list, whatever is no global unicast, and the addresses at which clouds hand
-out credentials. An address that carries another one inside (mapped, NAT64, 6to4, Teredo …) is judged by that one too.
+Denied are special-purpose networks (IANA), everything that is not global unicast, and addresses at which clouds hand out
+credentials. An address that embeds an IPv4 address (mapped, NAT64, 6to4, Teredo …) is checked by that one too.
 """
 
 from __future__ import annotations
 
-import csv
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,6 @@ from waypost.errors import AddressDenied
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_REGISTRIES: Final = ("iana-ipv4-special-registry-1.csv", "iana-ipv6-special-registry-1.csv")
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 
@@ -28,19 +26,19 @@ def _networks(*texts: str) -> tuple[Network, ...]:
 
 
 _LOOPBACK: Final = _networks("127.0.0.0/8", "::1/128")
-# Never lifted, whatever the settings say: who gets an answer here is given the keys of the machine.
+# Cannot be allowed by a setting: these endpoints hand out the credentials of the machine.
 _METADATA: Final = _networks(
     "169.254.169.0/24",  # AWS, Google, Azure, Oracle, OpenStack, DigitalOcean
     "169.254.170.0/24",  # AWS containers
     "100.100.100.200/32",  # Alibaba
-    "168.63.129.16/32",  # Azure's wire server
-    "192.0.0.192/32",  # Oracle, of old
+    "168.63.129.16/32",  # Azure wire server
+    "192.0.0.192/32",  # Oracle, older endpoint
     "fd00:ec2::/32",  # AWS
     "fd20:ce::254/128",  # Google
     "fe80::a9fe:a9fe/128",  # OpenStack
 )
 _UNROUTABLE: Final = _networks("0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "240.0.0.0/4")
-# These stand for the address inside and for nothing else.
+# Checked by the embedded address alone.
 _EMBEDDED_ONLY: Final = _networks("::ffff:0:0/96", "64:ff9b::/96")
 _LAST_32_BITS: Final = _networks("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48")
 _6TO4: Final = ipaddress.IPv6Network("2002::/16")
@@ -50,46 +48,46 @@ _ISATAP: Final = (0x00005EFE, 0x02005EFE)  # the upper half of the interface ide
 
 
 class AddressPolicy:
-    """The rule of one deployment. `allow` lifts private ranges; `own` is where this service itself listens."""
+    """`allow` permits private networks; `own` are the addresses at which this service itself listens."""
 
     def __init__(self, allow: Iterable[str] = (), own: Iterable[tuple[str, int]] = ()) -> None:
         self._allowed = tuple(map(ipaddress.ip_network, allow))
         self._own = tuple(own)
 
     def loopback(self) -> list[Address]:
-        """What `localhost` stands for here: those loopback addresses that are allowed, else the usual one."""
-        usual = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
-        return [address for address in usual if self.find_reason(address) is None] or usual[:1]
+        """The addresses of `localhost`: the allowed ones of 127.0.0.1 and ::1, else 127.0.0.1."""
+        addresses: list[Address] = [ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1")]
+        return [address for address in addresses if self.find_reason(address) is None] or addresses[:1]
 
     def check(self, address: Address, port: int) -> None:
-        """Raises AddressDenied, with the reason in its details."""
+        """Raises AddressDenied with the reason in its details."""
         reason = self.find_reason(address) or ("own" if self._is_own(address, port) else None)
         if reason is not None:
             raise address_denied(reason)
 
     def find_reason(self, address: Address) -> str | None:
-        """Why an address is denied; None when it is not."""
-        inner = list(_embedded_ipv4(address))
+        """Why an address is denied; None if it is allowed."""
+        embedded = list(_embedded_ipv4(address))
         if _contains(_EMBEDDED_ONLY, address):
-            return self._judge(inner[0])
-        return next((reason for one in (address, *inner) if (reason := self._judge(one)) is not None), None)
+            return self._reason(embedded[0])
+        return next((reason for one in (address, *embedded) if (reason := self._reason(one)) is not None), None)
 
-    def _judge(self, address: Address) -> str | None:
+    def _reason(self, address: Address) -> str | None:
         if _contains(_METADATA, address):
             return "metadata"
         if _contains(_UNROUTABLE, address):
             return "reserved"
         if _contains(_LOOPBACK, address):
-            named = (network for network in self._allowed if _within(network, _LOOPBACK))
-            return None if _contains(named, address) else "loopback"
+            allowed = (network for network in self._allowed if _within(network, _LOOPBACK))
+            return None if _contains(allowed, address) else "loopback"
         if _is_special(address) and not _contains(self._allowed, address):
             return "private"
         return None
 
     def _is_own(self, address: Address, port: int) -> bool:
-        real = next(_embedded_ipv4(address), address) if _contains(_EMBEDDED_ONLY, address) else address
+        effective = next(_embedded_ipv4(address), address) if _contains(_EMBEDDED_ONLY, address) else address
         return any(
-            port == own_port and (_is_wildcard(host) or _same(host, real)) and _is_local(real)
+            port == own_port and (_is_wildcard(host) or _same(host, effective)) and _is_local(effective)
             for host, own_port in self._own
         )
 
@@ -99,30 +97,23 @@ def address_denied(reason: str) -> AddressDenied:
         return AddressDenied(
             "This is the address of this service itself.",
             path="url",
-            hint="Register its agents where they are.",
+            hint="Name the address of the agent, not of the registry.",
             details={"reason": reason},
         )
-    never = reason in ("metadata", "reserved")
+    fixed = reason in ("metadata", "reserved")
     return AddressDenied(
-        f"This address is not one to connect to ({reason}).",
+        f"This service does not connect to this address ({reason}).",
         path="url",
-        hint="It cannot be allowed." if never else "Name its range in the setting allow_cidrs, if that is meant.",
+        hint="No setting allows it." if fixed else "To allow it, add its network to the setting allow_cidrs.",
         details={"reason": reason},
     )
 
 
 @cache
 def _special_networks() -> tuple[Network, ...]:
-    folder = resources.files("waypost.net") / "data"
-    return tuple(network for name in _REGISTRIES for network in _parse_registry((folder / name).read_text("utf-8")))
-
-
-def _parse_registry(text: str) -> Iterator[Network]:
-    """The first column of a registry: one block or several, perhaps with the number of a footnote."""
-    for row in csv.DictReader(text.splitlines()):
-        for block in (row["Address Block"] or "").split(","):
-            if "/" in block:
-                yield ipaddress.ip_network(block.split("[")[0].strip())
+    """The table of the IANA registries (written by scripts/tables.py)."""
+    lines = (resources.files("waypost.net") / "special_networks.txt").read_text("ascii").splitlines()
+    return _networks(*(line for line in lines if not line.startswith("#")))
 
 
 def _is_special(address: Address) -> bool:
@@ -132,14 +123,14 @@ def _is_special(address: Address) -> bool:
 
 
 def _embedded_ipv4(address: Address) -> Iterator[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an IPv6 address may lead to."""
+    """The IPv4 addresses that an IPv6 address may be routed to."""
     if isinstance(address, ipaddress.IPv4Address):
         return
     number = int(address)
     last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
     if _contains((*_EMBEDDED_ONLY, *_LAST_32_BITS), address) and number > 1:
         yield last
-    if address in _LOCAL_NAT64:  # RFC 6052 §2.2: after 48 bits, around the eight that are zero
+    if address in _LOCAL_NAT64:  # RFC 6052 §2.2: after 48 bits, around the eight zero bits
         yield ipaddress.IPv4Address(((number >> 64) & 0xFFFF) << 16 | ((number >> 40) & 0xFFFF))
     if address in _6TO4:
         yield ipaddress.IPv4Address((number >> 80) & 0xFFFFFFFF)
@@ -168,11 +159,11 @@ def _same(host: str, address: Address) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")) == address
     except ValueError:
-        return True  # bound by a name: whichever address of this machine it stands for
+        return True  # listening on a name: any address of this machine may be meant
 
 
 def _is_local(address: Address) -> bool:
-    """Is it an address of this machine? The system is asked which way it would go; nothing is sent."""
+    """Whether this machine has the address: the route to it starts there. Sends nothing."""
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

@@ -1,4 +1,4 @@
-"""The one clock. Tests pass their own."""
+"""The clock of the service, and one for tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 
 class SystemClock:
-    """Wall time that does not jump within a process: the start's wall time plus the monotonic time since.
+    """Wall time that never jumps within a process: the wall time at the start plus the monotonic time since.
 
-    A jump of the wall clock must neither end every lease at once nor make leases immortal (T2 of the threat list).
+    A jump of the wall clock must neither expire every lease at once nor make leases immortal (T2).
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """Stands still until `advance` is called."""
 
     def __init__(self, now: float = 1_767_225_600.0) -> None:
         self._now = now

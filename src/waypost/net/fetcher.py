@@ -1,7 +1,7 @@
-"""The one way out: every request that this service makes on behalf of others goes through `SafeFetcher`.
+"""Outgoing HTTP: every request that this service makes on behalf of others goes through `SafeFetcher`.
 
-It looks a name up once, checks every address of the answer, connects to one of those and to nothing else, reads plain bytes
-within bounds of size and time, and follows redirects only within a site. No proxy, no cookie, no caller's header.
+It resolves a name once, checks every address of the answer, connects to one of them and to nothing else, reads plain bytes
+within limits of size and time, and follows redirects only within a site. It uses no proxy, cookie or header of a caller.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,8 @@ from waypost.domains.ports import PeerCheck
 from waypost.errors import FetchFailed, InvalidParameter, RateLimited
 from waypost.model.health import is_connect_only, is_socket, scheme_of
 from waypost.net.address_policy import Address, AddressPolicy, address_denied
-from waypost.net.dns.stub_resolver import StubResolver
-from waypost.net.ssrf import Cooldown, KeyedSemaphore, PinnedNetworkBackend, ReadBudget, too_large_error
+from waypost.net.dns.upstreams import StubResolver
+from waypost.net.ssrf import Cooldown, KeyedSemaphore, PinnedNetworkBackend, ReadBudget, response_too_large
 from waypost.net.tls_context import client_tls_context
 from waypost.net.url import FetchTarget, is_same_site, join_url, parse_url
 from waypost.registry.ports import FetchPurpose, FetchResponse
@@ -39,9 +39,11 @@ _GONE: Final = 410
 
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
-_LOOPBACK_NAMES: Final = "localhost"
+_LOOPBACK_NAME: Final = "localhost"
 
-_TLS_CONTEXTS: Final = 4  # what a process trusts, by TLS 1.3 alone and by older ones too
+_HTTPS_PORT: Final = 443
+
+_TLS_CONTEXTS: Final = 4  # cached contexts of a process: with and without `ca_file`, for TLS 1.3 alone and from 1.2
 
 
 class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
     redirects: int = 0
     https_only: bool = False
     accept: str = "application/json"
-    newest_tls: bool = False  # 1.3 and nothing before (ADP-52)
+    tls13_only: bool = False  # ADP-52
     connect_seconds: float = limits.FETCH_CONNECT_SECONDS
     total_seconds: float = limits.FETCH_TOTAL_SECONDS
 
@@ -69,12 +71,12 @@ FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
     "descriptor": FetchLimits(
         body_bytes=limits.DESCRIPTOR_BYTES,
         https_only=True,
-        newest_tls=True,
+        tls13_only=True,
         total_seconds=limits.DESCRIPTOR_SECONDS,
         accept="application/vnd.adp+json, application/json;q=0.9, */*;q=0.5",
     ),
     "index": FetchLimits(
-        body_bytes=limits.INDEX_BYTES, https_only=True, newest_tls=True, total_seconds=limits.DESCRIPTOR_SECONDS
+        body_bytes=limits.INDEX_BYTES, https_only=True, tls13_only=True, total_seconds=limits.DESCRIPTOR_SECONDS
     ),
     "webhook": FetchLimits(body_bytes=limits.FETCH_SMALL_BYTES, https_only=True),
     "task": FetchLimits(body_bytes=2 * limits.TASK_RESULT_BYTES, https_only=True),
@@ -82,7 +84,7 @@ FETCH_LIMITS: Final[dict[FetchPurpose, FetchLimits]] = {
 
 
 class OutgoingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for at a target; `headers` are ours, beside those that every request has."""
+    """Method, body and additional headers of a request."""
 
     method: str = "GET"
     body: bytes = b""
@@ -96,7 +98,10 @@ _WEBSOCKET_UPGRADE: Final = OutgoingRequest(
     headers=(
         ("Upgrade", "websocket"),
         ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", base64.b64encode(b"waypost asks you").decode()),  # whoever answers is not held to it
+        (
+            "Sec-WebSocket-Key",
+            base64.b64encode(b"waypost asks you").decode(),
+        ),  # only the status is read: any key will do
     ),
     connection="Upgrade",
 )
@@ -105,16 +110,16 @@ _PROBE_SCHEMES: Final = {"ws": "http", "wss": "https", "grpc": "http", "grpcs": 
 
 
 @lru_cache(maxsize=_TLS_CONTEXTS)
-def _tls_context(ca_file: Path | None, *, newest: bool = False) -> ssl.SSLContext:
-    """Shared by all fetchers of a process that trust the same: nothing in it changes."""
+def _tls_context(ca_file: Path | None, tls13_only: bool) -> ssl.SSLContext:
+    """Shared by all fetchers of a process. Loading the authorities takes longer than a request."""
     context = client_tls_context(ca_file)
-    if newest:
+    if tls13_only:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 
 
 class SafeFetcher:
-    """`Fetcher`, `Sender` and `Prober` of registry/ports.py. One for a process: it holds who is being asked now."""
+    """`Fetcher`, `Sender` and `Prober` of registry/ports.py. A process has one: it counts concurrent requests."""
 
     def __init__(
         self,
@@ -123,90 +128,28 @@ class SafeFetcher:
         *,
         ca_file: Path | None = None,
         own_origin: str | None = None,
-        bounds: dict[FetchPurpose, FetchLimits] = FETCH_LIMITS,
+        fetch_limits: dict[FetchPurpose, FetchLimits] = FETCH_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._resolver = resolver
-        self._bounds = bounds
+        self._limits = fetch_limits
         self._ca_file = ca_file
         self._own_origin = own_origin  # this service as others reach it, perhaps behind a proxy
         if ca_file is not None:
-            _ = self._tls  # a mistake in the settings is told at the start
-        self._all = asyncio.Semaphore(limits.FETCH_AT_ONCE)
-        self._checks = asyncio.Semaphore(limits.HEALTH_AT_ONCE)  # dead endpoints take no place of others
-        self._waiting = 0
-        self._crowd: KeyedSemaphore[str] = KeyedSemaphore(limits.FETCH_PER_ADDRESS)
-        self._pace: Cooldown[tuple[str, int]] = Cooldown(limits.FETCH_PACE_TARGETS, clock)
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        """Loading all authorities takes longer than a request; a service that asks nobody does without."""
-        return _tls_context(self._ca_file)
-
-    @cached_property
-    def _newest_tls(self) -> ssl.SSLContext:
-        return _tls_context(self._ca_file, newest=True)
+            _tls_context(ca_file, False)  # report a mistake in the settings at the start
+        self._slots = asyncio.Semaphore(limits.FETCH_AT_ONCE)
+        self._probe_slots = asyncio.Semaphore(limits.HEALTH_AT_ONCE)  # dead endpoints must not delay other requests
+        self._queued = 0
+        self._address_slots: KeyedSemaphore[str] = KeyedSemaphore(limits.FETCH_PER_ADDRESS)
+        self._cooldown: Cooldown[tuple[str, int]] = Cooldown(limits.FETCH_PACE_TARGETS, clock)
 
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
-        """`check` sees who answered, after its handshake and before the request."""
-        bounds = self._bounds[purpose]
+        """`check` sees the TLS peer after the handshake and before the request."""
+        bounds = self._limits[purpose]
         target = parse_url(url, https_only=bounds.https_only or check is not None)
-        async with self._place():
-            try:
-                async with asyncio.timeout(bounds.total_seconds):
-                    return await self._follow(target, purpose, bounds, check)
-            except TimeoutError:
-                raise _fetch_failed("timed_out", "The other server took too long.", "Try again later.") from None
-
-    async def probe(self, endpoint: str) -> int | None:
-        """Whether somebody answers: the status of an answer whose body is not read, or that a connection was made."""
-        scheme = scheme_of(endpoint)
-        target = _probe_target(endpoint)
-        bounds = msgspec.structs.replace(self._bounds["health"], body_bytes=0)
-        async with self._checks:
-            try:
-                async with asyncio.timeout(bounds.total_seconds):
-                    if is_connect_only(scheme):
-                        await self._reach(target, bounds)
-                        return None
-                    asked = _WEBSOCKET_UPGRADE if is_socket(scheme) else _GET
-                    return (await self._hop(target, "health", bounds, asked=asked)).status
-            except TimeoutError:
-                raise _fetch_failed("timed_out", "The other server took too long.", "Try again later.") from None
-
-    def check_endpoint(self, endpoint: str) -> None:
-        """AddressDenied, where the endpoint names a number that is not asked."""
-        try:
-            target = _probe_target(endpoint)
-        except InvalidParameter:
-            return
-        if target.address is not None and target.origin != self._own_origin:
-            self._policy.check(target.address, target.port)
-
-    async def _reach(self, target: FetchTarget, bounds: FetchLimits) -> None:
-        """A connection and nothing more."""
-        if target.origin == self._own_origin:
-            raise address_denied("own")
-        addresses = await self._addresses(target)
-        for address in addresses:
-            self._policy.check(address, target.port)
-        self._keep_pace(addresses, target, "health")
-        async with AsyncExitStack() as stack:
-            network = PinnedNetworkBackend(addresses, ReadBudget(0), self._crowd, stack)
-            try:
-                stream = await network.connect_tcp(target.host, target.port, timeout=bounds.connect_seconds)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
-                raise _fetch_failed("refused", "The other server cannot be reached.", "Does it run?") from None
-            await stream.aclose()
-
-    def check(self, url: str, purpose: FetchPurpose) -> None:
-        """What can be said of an address without asking anybody: how it is written, and the number that it names."""
-        target = parse_url(url, https_only=self._bounds[purpose].https_only)
-        if target.origin == self._own_origin:
-            raise address_denied("own")
-        if target.address is not None:
-            self._policy.check(target.address, target.port)
+        async with self._slot(), _deadline(bounds):
+            return await self._follow_redirects(target, purpose, bounds, check)
 
     async def send(
         self,
@@ -217,113 +160,154 @@ class SafeFetcher:
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
-        """One hop and no more: a redirect is an answer like any other."""
-        bounds = self._bounds[purpose]
+        """Follows no redirect: the response is returned as it is."""
+        bounds = self._limits[purpose]
         target = parse_url(url, https_only=bounds.https_only)
-        asked = OutgoingRequest(method=method, body=body, headers=tuple(headers))
-        async with self._place():
-            try:
-                async with asyncio.timeout(bounds.total_seconds):
-                    return await self._hop(target, purpose, bounds, asked=asked)
-            except TimeoutError:
-                raise _fetch_failed("timed_out", "The other server took too long.", "Try again later.") from None
+        request = OutgoingRequest(method=method, body=body, headers=tuple(headers))
+        async with self._slot(), _deadline(bounds):
+            return await self._fetch_once(target, purpose, bounds, request=request)
+
+    async def probe(self, endpoint: str) -> int | None:
+        """The status of the response, whose body is not read; None where only a connection is made."""
+        scheme = scheme_of(endpoint)
+        target = _probe_target(endpoint)
+        bounds = msgspec.structs.replace(self._limits["health"], body_bytes=0)
+        async with self._probe_slots, _deadline(bounds):
+            if is_connect_only(scheme):
+                await self._connect(target, bounds)
+                return None
+            request = _WEBSOCKET_UPGRADE if is_socket(scheme) else _GET
+            return (await self._fetch_once(target, "health", bounds, request=request)).status
+
+    def check(self, url: str, purpose: FetchPurpose) -> None:
+        """Reject what can be rejected without a lookup: a malformed URL, this service itself, a denied IP address."""
+        target = parse_url(url, https_only=self._limits[purpose].https_only)
+        if target.origin == self._own_origin:
+            raise address_denied("own")
+        if target.address is not None:
+            self._policy.check(target.address, target.port)
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Raises AddressDenied if the endpoint is an IP address that may not be connected to."""
+        try:
+            target = _probe_target(endpoint)
+        except InvalidParameter:
+            return
+        if target.address is not None and target.origin != self._own_origin:
+            self._policy.check(target.address, target.port)
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        if self._waiting >= limits.FETCH_WAITING:
-            raise RateLimited("Too many requests wait to go out.", retry_after=5)
-        self._waiting += 1
+    async def _slot(self) -> AsyncIterator[None]:
+        if self._queued >= limits.FETCH_WAITING:
+            raise RateLimited("Too many outgoing requests are queued.", retry_after=5)
+        self._queued += 1
         try:
-            async with self._all:
+            async with self._slots:
                 yield
         finally:
-            self._waiting -= 1
+            self._queued -= 1
 
-    async def _follow(
+    async def _follow_redirects(
         self, target: FetchTarget, purpose: FetchPurpose, bounds: FetchLimits, check: PeerCheck | None
     ) -> FetchResponse:
-        """S6: each hop is checked as the first one was."""
+        """S6: every redirect target is checked like the first URL."""
+        hint = "Name the document's own address."
         for _ in range(bounds.redirects + 1):
-            fetched = await self._hop(target, purpose, bounds, check)
-            location = fetched.headers.get("location")
-            if fetched.status not in _REDIRECTS or not bounds.redirects or location is None:
-                return fetched
-            there = parse_url(join_url(target, location))
-            if there.scheme != "https" or not is_same_site(target, there):
-                raise _fetch_failed(
-                    "redirect", "It redirects to another site, or away from https.", "Name the document's own address."
-                )
-            target = there
-        raise _fetch_failed("redirect", "It redirects again and again.", "Name the document's own address.")
+            response = await self._fetch_once(target, purpose, bounds, check)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECTS or not bounds.redirects or location is None:
+                return response
+            redirected = parse_url(join_url(target, location))
+            if redirected.scheme != "https" or not is_same_site(target, redirected):
+                raise _fetch_failed("redirect", "The URL redirects to another site, or away from https.", hint)
+            target = redirected
+        raise _fetch_failed("redirect", "The URL redirects too many times.", hint)
 
-    async def _hop(
+    async def _fetch_once(
         self,
         target: FetchTarget,
         purpose: FetchPurpose,
         bounds: FetchLimits,
         check: PeerCheck | None = None,
-        asked: OutgoingRequest = _GET,
+        request: OutgoingRequest = _GET,
     ) -> FetchResponse:
-        if target.origin == self._own_origin:
-            raise address_denied("own")
-        addresses, _ = await asyncio.gather(self._addresses(target), self._prepare(target, bounds))
-        for address in addresses:  # S5: one that is denied spoils all
-            self._policy.check(address, target.port)
-        self._keep_pace(addresses, target, purpose)
+        addresses, tls = await asyncio.gather(self._checked_addresses(target), self._load_tls_context(target, bounds))
+        if purpose == "health":
+            self._start_cooldown(addresses, target)
         async with AsyncExitStack() as stack:
             try:
-                fetched = await self._ask(target, addresses, bounds, stack, check, asked)
+                response = await self._request(target, addresses, bounds, stack, tls, check, request)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
-                raise _fetch_failed("refused", "The other server cannot be reached.", "Does it run?") from None
+                raise _unreachable() from None
             except httpcore2.TimeoutException:
-                raise _fetch_failed("timed_out", "The other server took too long.", "Try again later.") from None
+                raise _timed_out() from None
             except (httpcore2.NetworkError, httpcore2.ProtocolError):
-                raise _fetch_failed("protocol", "The other server broke off, or speaks no HTTP.", None) from None
-        if purpose == "health" and fetched.status == _GONE:
+                message = "The other server closed the connection early, or does not speak HTTP."
+                raise _fetch_failed("protocol", message, None) from None
+        if purpose == "health" and response.status == _GONE:
             for address in addresses:
-                self._pace.rest((str(address), target.port), limits.FETCH_OPT_OUT_SECONDS)
-        return fetched
+                self._cooldown.start((str(address), target.port), limits.FETCH_OPT_OUT_SECONDS)
+        return response
 
-    async def _prepare(self, target: FetchTarget, bounds: FetchLimits) -> None:
-        """Loading all authorities takes longer than a look-up: once, beside it, and not on the event loop."""
-        wanted = "_newest_tls" if bounds.newest_tls else "_tls"
-        if target.scheme == "https" and wanted not in self.__dict__:
-            await asyncio.to_thread(getattr, self, wanted)
+    async def _connect(self, target: FetchTarget, bounds: FetchLimits) -> None:
+        """Open a connection and close it."""
+        addresses = await self._checked_addresses(target)
+        self._start_cooldown(addresses, target)
+        async with AsyncExitStack() as stack:
+            backend = PinnedNetworkBackend(addresses, ReadBudget(0), self._address_slots, stack)
+            try:
+                stream = await backend.connect_tcp(target.host, target.port, timeout=bounds.connect_seconds)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
+                raise _unreachable() from None
+            await stream.aclose()
 
-    async def _addresses(self, target: FetchTarget) -> Sequence[Address]:
+    async def _load_tls_context(self, target: FetchTarget, bounds: FetchLimits) -> ssl.SSLContext | None:
+        """In a thread, beside the lookup: the first load blocks for longer than a request takes."""
+        if target.scheme != "https":
+            return None
+        return await asyncio.to_thread(_tls_context, self._ca_file, bounds.tls13_only)
+
+    async def _checked_addresses(self, target: FetchTarget) -> Sequence[Address]:
+        """S5: one denied address rejects the whole target."""
+        if target.origin == self._own_origin:
+            raise address_denied("own")
+        addresses = await self._resolve(target)
+        for address in addresses:
+            self._policy.check(address, target.port)
+        return addresses
+
+    async def _resolve(self, target: FetchTarget) -> Sequence[Address]:
         if target.address is not None:
             return [target.address]
-        if target.host.split(".")[-1] == _LOOPBACK_NAMES:
+        if target.host.split(".")[-1] == _LOOPBACK_NAME:
             return self._policy.loopback()
         return await self._resolver.addresses(target.host)
 
-    def _keep_pace(self, addresses: Sequence[Address], target: FetchTarget, purpose: FetchPurpose) -> None:
-        """S8: however many agents name one endpoint, it is checked by the clock."""
-        if purpose != "health":
-            return
+    def _start_cooldown(self, addresses: Sequence[Address], target: FetchTarget) -> None:
+        """S8: an endpoint is checked at most once per pause, however many agents name it."""
         keys = [(str(address), target.port) for address in addresses]
-        wait = max(map(self._pace.wait_seconds, keys))
-        if wait > 0:
-            raise RateLimited("This endpoint was checked a moment ago.", path="url", retry_after=int(wait) + 1)
+        seconds = max(map(self._cooldown.remaining_seconds, keys))
+        if seconds > 0:
+            raise RateLimited("This endpoint was checked a moment ago.", path="url", retry_after=int(seconds) + 1)
         for key in keys:
-            self._pace.rest(key, limits.FETCH_HEALTH_PAUSE_SECONDS)
+            self._cooldown.start(key, limits.FETCH_HEALTH_PAUSE_SECONDS)
 
-    async def _ask(
+    async def _request(
         self,
         target: FetchTarget,
         addresses: Sequence[Address],
         bounds: FetchLimits,
         stack: AsyncExitStack,
+        tls: ssl.SSLContext | None,
         check: PeerCheck | None,
-        asked: OutgoingRequest = _GET,
+        request: OutgoingRequest,
     ) -> FetchResponse:
-        allowance = ReadBudget(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
+        budget = ReadBudget(2 * bounds.body_bytes + 4 * limits.FETCH_HEADER_BYTES)
         origin = httpcore2.Origin(target.scheme.encode(), target.host.encode(), target.port)
-        network = PinnedNetworkBackend(addresses, allowance, self._crowd, stack, check)
-        tls = None if target.scheme == "http" else self._newest_tls if bounds.newest_tls else self._tls
-        connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=network)
+        backend = PinnedNetworkBackend(addresses, budget, self._address_slots, stack, check)
+        connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=backend)
         stack.push_async_callback(connection.aclose)
-        response = await connection.handle_async_request(_build_request(target, bounds, asked))
+        response = await connection.handle_async_request(_build_request(target, bounds, request))
         stack.push_async_callback(response.aclose)
         headers = _read_headers(response)
         body = b""
@@ -332,17 +316,26 @@ class SafeFetcher:
         return FetchResponse(url=str(target), status=response.status, headers=headers, body=body)
 
 
+@asynccontextmanager
+async def _deadline(bounds: FetchLimits) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(bounds.total_seconds):
+            yield
+    except TimeoutError:
+        raise _timed_out() from None
+
+
 def _probe_target(endpoint: str) -> FetchTarget:
-    """An endpoint of an agent as an address of the web: a WebSocket is asked there, and others have a host and a port."""
+    """The endpoint as an HTTP URL: WebSockets are probed over HTTP; of other schemes, only host and port count."""
     scheme = scheme_of(endpoint)
     return parse_url(_PROBE_SCHEMES.get(scheme, scheme) + endpoint[len(scheme) :])
 
 
-def _build_request(target: FetchTarget, bounds: FetchLimits, asked: OutgoingRequest) -> httpcore2.Request:
+def _build_request(target: FetchTarget, bounds: FetchLimits, request: OutgoingRequest) -> httpcore2.Request:
     connect, total = bounds.connect_seconds, bounds.total_seconds
-    length = [(b"Content-Length", str(len(asked.body)).encode())] if asked.method != "GET" else []
+    length = [(b"Content-Length", str(len(request.body)).encode())] if request.method != "GET" else []
     return httpcore2.Request(
-        asked.method,
+        request.method,
         httpcore2.URL(
             scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.target.encode()
         ),
@@ -352,32 +345,33 @@ def _build_request(target: FetchTarget, bounds: FetchLimits, asked: OutgoingRequ
             (b"Accept", bounds.accept.encode()),
             (b"Accept-Encoding", b"identity"),
             (HOP_HEADER, b"1"),
-            (b"Connection", asked.connection.encode()),
+            (b"Connection", request.connection.encode()),
             *length,
-            *((name.encode("ascii"), value.encode("ascii")) for name, value in asked.headers),
+            *((name.encode("ascii"), value.encode("ascii")) for name, value in request.headers),
         ],
-        content=asked.body or None,
+        content=request.body or None,
         extensions={"timeout": {"connect": connect, "read": total, "write": connect, "pool": connect}},
     )
 
 
 def _read_headers(response: httpcore2.Response) -> dict[str, str]:
     if sum(len(name) + len(value) + 4 for name, value in response.headers) > limits.FETCH_HEADER_BYTES:
-        raise too_large_error()
+        raise response_too_large()
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
 
 
-async def _read_body(response: httpcore2.Response, headers: dict[str, str], most: int) -> bytes:
-    """S7: as it was sent, never unpacked; a few bytes can hold gigabytes."""
+async def _read_body(response: httpcore2.Response, headers: dict[str, str], max_bytes: int) -> bytes:
+    """S7: a compressed body is rejected, since a few bytes can expand to gigabytes."""
     if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-        raise _fetch_failed("encoding", "The answer is compressed, which was not asked for.", "Serve it plain.")
-    if headers.get("content-length", "").isdigit() and int(headers["content-length"]) > most:
-        raise too_large_error()
+        message = "The response is compressed, though the request asked for identity encoding."
+        raise _fetch_failed("encoding", message, "Serve it uncompressed.")
+    if headers.get("content-length", "").isdigit() and int(headers["content-length"]) > max_bytes:
+        raise response_too_large()
     content = bytearray()
     async for part in response.aiter_stream():
         content += part
-        if len(content) > most:
-            raise too_large_error()
+        if len(content) > max_bytes:
+            raise response_too_large()
     return bytes(content)
 
 
@@ -385,28 +379,34 @@ def _fetch_failed(reason: str, message: str, hint: str | None) -> FetchFailed:
     return FetchFailed(message, path="url", hint=hint, details={"reason": reason})
 
 
-# ---- Where the proof of a domain is looked up: in its zone, or on its web server.
+def _timed_out() -> FetchFailed:
+    return _fetch_failed("timed_out", "The other server took too long to answer.", "Try again later.")
 
-_HTTPS_PORT = 443
+
+def _unreachable() -> FetchFailed:
+    return _fetch_failed("refused", "Cannot connect to the other server.", "Check that it is running.")
 
 
 class DomainProofLookup:
-    """`ProofLookup` of registry/domain_claims.py. `port` is for tests, which may not listen on the usual one."""
+    """`ProofLookup` of registry/domain_claims.py: reads the proof of a domain from its zone or its web server.
+
+    `port` is for tests, which may not be allowed to listen on 443.
+    """
 
     def __init__(self, resolver: StubResolver, fetcher: SafeFetcher, *, port: int = _HTTPS_PORT) -> None:
         self._resolver = resolver
         self._fetcher = fetcher
-        self._authority_end = "" if port == _HTTPS_PORT else f":{port}"
+        self._port_suffix = "" if port == _HTTPS_PORT else f":{port}"
 
     async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
         if method == "dns":
             texts = await self._resolver.texts(f"{PROOF_LABEL}.{domain}", perspective)
             return [text.decode("ascii", "replace") for text in texts]
-        fetched = await self._fetcher.fetch(f"https://{domain}{self._authority_end}{PROOF_PATH}", "proof")
-        if not fetched.is_success:
+        response = await self._fetcher.fetch(f"https://{domain}{self._port_suffix}{PROOF_PATH}", "proof")
+        if not response.is_success:
             raise FetchFailed(
-                f"The web server of {domain} answered with status {fetched.status}.",
+                f"The web server of {domain} answered with status {response.status}.",
                 path="$.domain",
                 details={"reason": "status"},
             )
-        return fetched.body.decode("ascii", "replace").splitlines()
+        return response.body.decode("ascii", "replace").splitlines()

@@ -1,7 +1,7 @@
-"""The way out of one process, made of its settings: fetching, and looking up proofs.
+"""Outgoing HTTP and DNS of one process, configured from its settings.
 
-What it is made of is a third of all that a start would import. Most services ask nobody for a while, so it is loaded when
-somebody is to be asked; a mistake in the settings is told at once.
+The modules behind it are a third of all imports of a start, and most services need them late or never. They are imported on
+first use; mistakes in the settings are reported at the start.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from waypost.trust.domain_claims import ProofMethod
 
 if TYPE_CHECKING:
     from waypost.domains.ports import DnsResolver
-    from waypost.net.dns.upstreams import UpstreamResolvers
+    from waypost.net.dns.upstreams import StubResolver, UpstreamResolvers
     from waypost.net.fetcher import DomainProofLookup, SafeFetcher
     from waypost.trust.dnssec.anchors import TrustAnchors
 
 
 class OutboundOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`own` are the addresses at which this process listens, `own_origin` is how others reach it."""
+    """`own` are the addresses at which this process listens, `own_origin` its public origin."""
 
     allow_cidrs: tuple[str, ...] = ()
     resolver: str = SYSTEM_RESOLVER
@@ -42,7 +42,6 @@ class OutboundOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """What the settings say of it; `msgspec.structs.replace` says what is otherwise."""
         return cls(
             allow_cidrs=settings.allow_cidrs,
             resolver=settings.resolver,
@@ -54,8 +53,8 @@ class OutboundOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundClient:
-    """`Fetcher` of registry/ports.py, `Dns` and `DomainFetcher` of domains/ports.py, `ProofLookup` of
-    registry/domain_claims.py."""
+    """`Fetcher`, `Sender` and `Prober` of registry/ports.py, `DnsResolver` and `DomainFetcher` of domains/ports.py, `ProofLookup`
+    of registry/domain_claims.py."""
 
     def __init__(self, options: OutboundOptions) -> None:
         self._options = options
@@ -64,21 +63,21 @@ class OutboundClient:
         if options.trust_ad:
             require_trusted_paths(options.resolver)
         if options.ca_file is not None:
-            _ = self._parts
+            _ = self._fetcher
         if options.trust_anchors is not None or options.insecure_domains:
             _ = self._anchors
 
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
-        return await self._parts[0].fetch(url, purpose, check=check)
+        return await self._fetcher.fetch(url, purpose, check=check)
 
     async def probe(self, endpoint: str) -> int | None:
-        return await self._parts[0].probe(endpoint)
+        return await self._fetcher.probe(endpoint)
 
     def check_endpoint(self, endpoint: str) -> None:
-        self._parts[0].check_endpoint(endpoint)
+        self._fetcher.check_endpoint(endpoint)
 
     def check(self, url: str, purpose: FetchPurpose) -> None:
-        self._parts[0].check(url, purpose)
+        self._fetcher.check(url, purpose)
 
     async def send(
         self,
@@ -89,22 +88,22 @@ class OutboundClient:
         body: bytes = b"",
         headers: Sequence[tuple[str, str]] = (),
     ) -> FetchResponse:
-        return await self._parts[0].send(url, purpose, method=method, body=body, headers=headers)
+        return await self._fetcher.send(url, purpose, method=method, body=body, headers=headers)
 
     async def lookup(self, name: str, kind: RecordType, /) -> DnsLookup:
         return await self.dns.lookup(name, kind)
 
     async def lines(self, domain: str, method: ProofMethod, perspective: int) -> list[str]:
-        return await self._parts[1].lines(domain, method, perspective)
+        return await self._proofs.lines(domain, method, perspective)
 
     async def aclose(self) -> None:
-        """Close what is kept open to a resolver."""
+        """Close the connections to resolvers."""
         if "_upstreams" in self.__dict__:
             await self._upstreams.aclose()
 
     @cached_property
     def dns(self) -> DnsResolver:
-        """Questions to the DNS with how far their answers are proven."""
+        """DNS lookups with their DNSSEC status."""
         from waypost.net.dns.validator import ValidatingResolver
 
         return ValidatingResolver(
@@ -124,12 +123,20 @@ class OutboundClient:
         return load_trust_anchors(self._options.trust_anchors, self._options.insecure_domains)
 
     @cached_property
-    def _parts(self) -> tuple[SafeFetcher, DomainProofLookup]:
-        from waypost.net.dns.stub_resolver import StubResolver
-        from waypost.net.fetcher import DomainProofLookup, SafeFetcher
+    def _stub_resolver(self) -> StubResolver:
+        from waypost.net.dns.upstreams import StubResolver
 
-        resolver = StubResolver(self._upstreams)
-        fetcher = SafeFetcher(
-            self._policy, resolver, ca_file=self._options.ca_file, own_origin=self._options.own_origin
-        )
-        return fetcher, DomainProofLookup(resolver, fetcher)
+        return StubResolver(self._upstreams)
+
+    @cached_property
+    def _fetcher(self) -> SafeFetcher:
+        from waypost.net.fetcher import SafeFetcher
+
+        options = self._options
+        return SafeFetcher(self._policy, self._stub_resolver, ca_file=options.ca_file, own_origin=options.own_origin)
+
+    @cached_property
+    def _proofs(self) -> DomainProofLookup:
+        from waypost.net.fetcher import DomainProofLookup
+
+        return DomainProofLookup(self._stub_resolver, self._fetcher)

@@ -1,4 +1,4 @@
-"""Whom connections to other servers believe: the authorities of certifi, of this machine, and those that the settings name."""
+"""TLS context for outgoing connections: certifi's authorities, this machine's, and those that the settings name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def client_tls_context(ca_file: Path | None) -> ssl.SSLContext:
             context.load_verify_locations(ca_file)
         except OSError as error:
             raise ConfigurationError(
-                f"{ca_file} cannot be used as certificate authorities: {error.strerror or 'not PEM'}.",
+                f"Cannot load certificate authorities from {ca_file}: {error.strerror or 'not PEM'}.",
                 path="fetch_ca",
                 hint="Name a PEM file.",
             ) from None

@@ -1,7 +1,7 @@
-"""Addresses of the web, read so strictly that nobody else can read them otherwise. Pure: no look-up, no connection.
+"""Strict URL parser for outgoing requests. Pure: no lookup, no connection.
 
-Parsers disagree about user names, backslashes, tabs, odd numbers and strange dots, and each disagreement is a way around a
-filter. What is not in the one canonical form is refused, not repaired.
+URL parsers disagree about user names, backslashes, tabs, odd numbers and unusual dots, and each disagreement is a way around
+a filter. A URL that is not in the one canonical form is rejected, not repaired.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from waypost.errors import InvalidParameter
 from waypost.net.address_policy import Address
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_FIRST_FREE_PORT: Final = 1024
-# Ports above it where a stray GET talks to a database, a container engine or a mail server rather than to the web.
+_FIRST_UNPRIVILEGED_PORT: Final = 1024
+# Unprivileged ports of databases, container engines and mail servers, which a stray GET must not reach.
 # fmt: off
 DENIED_PORTS: Final = frozenset((
     1433, 1521, 1723, 1883, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 4045, 5060, 5061, 5432, 5672, 5900, 5984,
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z")
 
 
 class FetchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request goes. `address` is set when the host is a number; then no name is looked up."""
+    """The destination of a request. `address` is set if the host is an IP address; then no name is resolved."""
 
     scheme: str
     host: str  # lower case, without brackets
@@ -45,7 +45,7 @@ class FetchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authority(self) -> str:
-        """For the Host header: with the port when it is not the scheme's own."""
+        """For the Host header: with the port unless it is the default of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -58,18 +58,18 @@ class FetchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(text: str, *, https_only: bool = False) -> FetchTarget:
-    """Raises InvalidParameter for whatever is not a plain address of the web."""
+    """Raises InvalidParameter unless the text is an http or https URL in canonical form."""
     if len(text) > limits.FETCH_URL_CHARS:
-        raise _invalid_url(f"has {len(text)} characters; at most {limits.FETCH_URL_CHARS} are read", "Shorten it.")
-    found = _URL.match(text)
-    if found is None or (scheme := found["scheme"].lower()) not in _DEFAULT_PORTS:
-        raise _invalid_url("is not an address of the web", "Use https:// or http://.")
+        raise _invalid_url(f"has {len(text)} characters; the limit is {limits.FETCH_URL_CHARS}", "Shorten it.")
+    match = _URL.match(text)
+    if match is None or (scheme := match["scheme"].lower()) not in _DEFAULT_PORTS:
+        raise _invalid_url("is not an http or https URL", "Use https:// or http://.")
     if https_only and scheme != "https":
-        raise _invalid_url("is not an https address", "Use https://.")
-    host, port = _parse_authority(found["authority"], scheme)
-    target = found["target"] or "/"
+        raise _invalid_url("is not an https URL", "Use https://.")
+    host, port = _parse_authority(match["authority"], scheme)
+    target = match["target"] or "/"
     if not _TARGET.match(target):
-        raise _invalid_url("has characters in its path that do not belong there", "Percent-encode them.")
+        raise _invalid_url("has invalid characters in its path or query", "Percent-encode them.")
     return FetchTarget(
         scheme=scheme,
         host=host.strip("[]"),
@@ -80,18 +80,18 @@ def parse_url(text: str, *, https_only: bool = False) -> FetchTarget:
 
 
 def join_url(base: FetchTarget, reference: str) -> str:
-    """A redirect's Location as an absolute address: absolute, `//host…` or `/path` forms; anything else is refused."""
+    """The absolute URL of a redirect's Location: a URL, `//host…` or `/path`. Other forms are rejected."""
     if "://" in reference.split("?", 1)[0]:
         return reference
     if reference.startswith("//"):
         return f"{base.scheme}:{reference}"
     if reference.startswith("/"):
         return f"{base.origin}{reference}"
-    raise _invalid_url("redirects to a relative path", "Redirect to a whole address.")
+    raise _invalid_url("redirects to a relative path", "Redirect to an absolute URL.")
 
 
 def is_same_site(one: FetchTarget, other: FetchTarget) -> bool:
-    """The same host, or one of them below the other. Neighbours below a shared parent are strangers to each other."""
+    """Whether the hosts are equal or one is a subdomain of the other. Siblings are not the same site."""
     if one.host == other.host:
         return True
     if one.address is not None or other.address is not None:
@@ -101,7 +101,7 @@ def is_same_site(one: FetchTarget, other: FetchTarget) -> bool:
 
 
 def origin_of(url: str) -> str | None:
-    """The origin of an address in the form of `Target.origin`; None when it would not be asked anyway."""
+    """The origin of a URL, written like `FetchTarget.origin`; None for a URL that would be rejected."""
     try:
         return parse_url(url).origin
     except InvalidParameter:
@@ -110,23 +110,23 @@ def origin_of(url: str) -> str | None:
 
 def _parse_authority(authority: str, scheme: str) -> tuple[str, int]:
     if "@" in authority:
-        raise _invalid_url("names a user", "Leave out what stands before the @.")
-    found = _AUTHORITY.match(authority)
-    if found is None:
+        raise _invalid_url("contains user information", "Remove everything before the @.")
+    match = _AUTHORITY.match(authority)
+    if match is None:
         raise _invalid_url(
-            "has no plain host name", "Write it in ASCII (xn-- for other scripts), like agents.example.com."
+            "has an invalid host name", "Write it in ASCII (xn-- for other scripts), like agents.example.com."
         )
-    port = int(found["port"]) if found["port"] is not None else _DEFAULT_PORTS[scheme]
-    usual = port in _DEFAULT_PORTS.values() or _FIRST_FREE_PORT <= port <= 65535
-    if not usual or port in DENIED_PORTS:
+    port = int(match["port"]) if match["port"] is not None else _DEFAULT_PORTS[scheme]
+    is_web_port = port in _DEFAULT_PORTS.values() or _FIRST_UNPRIVILEGED_PORT <= port <= 65535
+    if not is_web_port or port in DENIED_PORTS:
         raise _invalid_url(
-            f"has the port {port}, which is not asked", "Use 443, 80 or a port from 1024 that serves the web."
+            f"has port {port}, which is not allowed", "Use 443, 80, or a port from 1024 that serves HTTP."
         )
-    return found["host"].lower(), port
+    return match["host"].lower(), port
 
 
 def _parse_host(host: str) -> Address | None:
-    """The address, when the host is one; None for a name."""
+    """The IP address if the host is one; None for a name."""
     if host.startswith("["):
         address = _find_address(host[1:-1])
         if address is None or address.version != 6 or str(address) != host[1:-1]:
@@ -136,10 +136,12 @@ def _parse_host(host: str) -> Address | None:
     if _NUMBER.match(labels[-1]):
         address = _find_address(host)
         if address is None or str(address) != host:
-            raise _invalid_url("has a number that is no address", "Write four decimal numbers, like 192.0.2.1.")
+            raise _invalid_url(
+                "has a host that is neither a name nor an IPv4 address", "Write four decimal numbers, like 192.0.2.1."
+            )
         return address
     if len(host) > 253 or not all(map(_LABEL.match, labels)):
-        raise _invalid_url("has no plain host name", "Write it like agents.example.com, without a final dot.")
+        raise _invalid_url("has an invalid host name", "Write it like agents.example.com, without a final dot.")
     return None
 
 
@@ -150,5 +152,5 @@ def _find_address(text: str) -> Address | None:
         return None
 
 
-def _invalid_url(what: str, hint: str) -> InvalidParameter:
-    return InvalidParameter(f"The URL {what}.", path="url", hint=hint)
+def _invalid_url(problem: str, hint: str) -> InvalidParameter:
+    return InvalidParameter(f"The URL {problem}.", path="url", hint=hint)

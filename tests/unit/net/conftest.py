@@ -10,7 +10,7 @@ from support.authority import Authority
 from support.dns_server import DnsServer, dns_server
 from support.outside import Outside, outside
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import FETCH_LIMITS, SafeFetcher
 
 # Far above the product's own, for what is answered: a busy machine takes its time.
@@ -50,6 +50,6 @@ def make_fetcher(names: DnsServer) -> MakeFetcher:
     def make(allow: tuple[str, ...] = ("127.0.0.1/32",), *, hurried: bool = False, **how: object) -> SafeFetcher:
         resolver = StubResolver(names.address, timeout_seconds=0.4 if hurried else 20.0)
         bounds = SMALL if hurried else PATIENT
-        return SafeFetcher(AddressPolicy(allow), resolver, bounds=bounds, **how)  # type: ignore[arg-type]
+        return SafeFetcher(AddressPolicy(allow), resolver, fetch_limits=bounds, **how)  # type: ignore[arg-type]
 
     return make

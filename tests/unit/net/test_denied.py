@@ -15,7 +15,7 @@ from support.vectors import load_own_vectors
 from unit.net.conftest import MakeFetcher
 from waypost.errors import AddressDenied, FetchFailed, InvalidParameter
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import SafeFetcher
 from waypost.net.url import origin_of
 

@@ -42,7 +42,7 @@ async def asking(
 async def refused(server: str, reason: str, **how: object) -> DnsFailure:
     async with asking(server, **how) as upstreams:  # type: ignore[arg-type]
         with pytest.raises(DnsFailure) as failure:
-            await upstreams.ask(QUESTION)
+            await upstreams.send(QUESTION)
     assert failure.value.details == {"reason": reason}
     return failure.value
 
@@ -65,7 +65,7 @@ async def test_what_is_not_the_answer_is_waited_on() -> None:
         asked.answer("true")
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
-        assert told(await upstreams.ask(QUESTION)) == [b"\x04true"]
+        assert told(await upstreams.send(QUESTION)) == [b"\x04true"]
     assert len(server.asked) == 1
 
 
@@ -78,7 +78,7 @@ async def test_an_answer_from_another_address_does_not_arrive() -> None:
             asked.answer("true")
 
         async with raw_dns(behave) as server, asking(server.address) as upstreams:
-            assert told(await upstreams.ask(QUESTION)) == [b"\x04true"]
+            assert told(await upstreams.send(QUESTION)) == [b"\x04true"]
 
 
 async def test_silence_is_a_failure_after_a_second_try_with_another_id_and_port() -> None:
@@ -91,14 +91,14 @@ async def test_silence_is_a_failure_after_a_second_try_with_another_id_and_port(
 async def test_ids_and_ports_cannot_be_foreseen() -> None:
     async with raw_dns(lambda asked: asked.answer("x")) as server, asking(server.address) as upstreams:
         for _ in range(24):
-            await upstreams.ask(QUESTION)
+            await upstreams.send(QUESTION)
     assert len({asked.message.id for asked in server.asked}) > 20
     assert len({asked.source[1] for asked in server.asked}) > 12
 
 
 async def test_a_question_asks_for_signatures_and_for_answers_that_the_resolver_holds_for_bogus() -> None:
     async with raw_dns(lambda asked: asked.answer("x")) as server, asking(server.address) as upstreams:
-        await upstreams.ask(QUESTION)
+        await upstreams.send(QUESTION)
     query = server.asked[0].message
     assert query.ednsflags & dns.flags.DO
     assert query.flags & dns.flags.CD
@@ -133,7 +133,7 @@ async def test_a_server_that_does_not_know_the_extension_is_asked_without_it(rep
         asked.send(response.to_wire())
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
-        assert told(await upstreams.ask(QUESTION)) == [b"\x03old"]
+        assert told(await upstreams.send(QUESTION)) == [b"\x03old"]
 
 
 @pytest.mark.parametrize("code", [dns.rcode.SERVFAIL, dns.rcode.REFUSED])
@@ -148,9 +148,9 @@ async def test_a_server_that_fails_is_followed_by_the_next_one(code: dns.rcode.R
         raw_dns(lambda asked: asked.answer("good")) as good,
         asking(bad.address, good.address) as upstreams,
     ):
-        message = await upstreams.ask(QUESTION)
+        message = await upstreams.send(QUESTION)
         assert (told(message), message.server) == ([b"\x04good"], good.address)
-        assert (await upstreams.ask(QUESTION, perspective=0)).rcode == code
+        assert (await upstreams.send(QUESTION, perspective=0)).rcode == code
 
 
 # --- TCP ------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ async def test_an_answer_of_sixty_thousand_bytes_comes_over_tcp() -> None:
         truncated(asked) if asked.over == "datagram" else asked.answer(*texts)
 
     async with raw_dns(behave) as server, asking(server.address) as upstreams:
-        message = await upstreams.ask(QUESTION)
+        message = await upstreams.send(QUESTION)
     assert sum(map(len, told(message))) > 55_000
     assert (message.queries, message.round_trips) == (2, 2)
 
@@ -206,7 +206,7 @@ async def test_many_questions_share_one_connection_over_tls_whatever_the_order_o
         raw_dns(behave, secured.server_context("dns.test")) as server,
         asking(over_tls(server), ca_file=secured.file) as upstreams,
     ):
-        messages = await asyncio.gather(*map(upstreams.ask, questions))
+        messages = await asyncio.gather(*map(upstreams.send, questions))
     assert [told(message) for message in messages] == [[f"\x02a{number}".encode()] for number in range(10)]
     assert server.streams == 1
 
@@ -219,8 +219,8 @@ async def test_a_connection_that_was_closed_is_opened_again(secured: Authority) 
         raw_dns(behave, secured.server_context("dns.test")) as server,
         asking(over_tls(server), ca_file=secured.file) as upstreams,
     ):
-        first = await upstreams.ask(QUESTION)
-        assert told(await upstreams.ask(QUESTION)) == [b"\x01x"]
+        first = await upstreams.send(QUESTION)
+        assert told(await upstreams.send(QUESTION)) == [b"\x01x"]
     assert server.streams == 2
     assert first.round_trips == 3  # a handshake of TCP, one of TLS, and the question
 
@@ -238,8 +238,8 @@ async def test_questions_go_over_https(secured: Authority) -> None:
         doh(secured, paths, answer=lambda asked: asked.response("doh").to_wire()) as url,
         asking(url, ca_file=secured.file) as upstreams,
     ):
-        assert told(await upstreams.ask(QUESTION)) == [b"\x03doh"]
-        assert told(await upstreams.ask(QUESTION)) == [b"\x03doh"]
+        assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
+        assert told(await upstreams.send(QUESTION)) == [b"\x03doh"]
     assert paths == ["POST /dns-query HTTP/1.1"] * 2
 
 

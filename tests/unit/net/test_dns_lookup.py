@@ -78,7 +78,8 @@ def test_an_answer_is_kept_for_its_time_to_live_but_never_less_than_five_seconds
 ) -> None:
     clock = ManualClock(NOW)
     memory: TtlCache[str, int] = TtlCache(clock.now)
-    assert memory.keep("name", 1, ttl) == kept
+    memory.put("name", 1, ttl)
+    assert memory.find("name") == (1, kept)
     clock.advance(kept - 1)
     assert memory.find("name") == (1, 1)
     clock.advance(1)
@@ -86,11 +87,11 @@ def test_an_answer_is_kept_for_its_time_to_live_but_never_less_than_five_seconds
 
 
 def test_memory_has_a_bound_and_the_least_used_goes_first() -> None:
-    memory: TtlCache[int, int] = TtlCache(ManualClock(NOW).now, most=3)
+    memory: TtlCache[int, int] = TtlCache(ManualClock(NOW).now, capacity=3)
     for number in range(3):
-        memory.keep(number, number, 60)
+        memory.put(number, number, 60)
     assert memory.find(0) is not None
-    memory.keep(3, 3, 60)
+    memory.put(3, 3, 60)
     assert len(memory) == 3
     assert memory.find(1) is None
 
@@ -205,10 +206,10 @@ async def test_whoever_holds_an_answer_of_the_chain_back_makes_nothing_insecure(
 
 async def test_a_look_up_ends_in_time_however_long_the_chain_takes() -> None:
     class Slow(ZoneBook):
-        async def ask(self, question: DnsQuery) -> DnsMessage:
-            if question.type == dns.rdatatype.DNSKEY:
+        async def send(self, query: DnsQuery) -> DnsMessage:
+            if query.type == dns.rdatatype.DNSKEY:
                 await asyncio.Event().wait()
-            return await super().ask(question)
+            return await super().send(query)
 
     anchors = TrustAnchors(parse_anchors(f"test. DS {top().ds_lines()[0]}"), root=False)
     dns_ = ValidatingResolver(Slow(top(AGENT), AGENT), anchors, clock=lambda: NOW, seconds=0.2)

@@ -15,7 +15,7 @@ from waypost.trust.dnssec.anchors import TrustAnchors, parse_anchors
 FOLDER = require_shared("vectors/dnssec/unbound-rpl")
 # `REPLY RD` without DO: unbound then does not tell that it validated; the script says so in a comment.
 SECURE_UNTOLD = {"val_noadwhennodo.rpl"}
-LOOP = "alias of an alias"
+LOOP = "chain of aliases"
 REASONS = {
     "val_cname_loop1.rpl": LOOP,
     "val_cname_loop2.rpl": LOOP,
@@ -25,14 +25,14 @@ REASONS = {
     "val_nodata_failsig.rpl": "the signature does not hold",
     "val_nsec3_nods_badsig.rpl": "the signature has expired",
     "val_positive_nosigs.rpl": "nothing proves",
-    "val_secds_nosig.rpl": "shows no signed keys",
+    "val_secds_nosig.rpl": "has no signed keys",
 }
 know_old_algorithms()
 
 
 def resolver(script: Script) -> ValidatingResolver:
     anchors = TrustAnchors(parse_anchors("\n".join(script.anchors)) if script.anchors else (), root=False)
-    return ValidatingResolver(script, anchors, clock=lambda: script.date, rules=script.rules)
+    return ValidatingResolver(script, anchors, clock=lambda: script.date, policy=script.rules)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

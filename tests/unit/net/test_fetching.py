@@ -303,10 +303,10 @@ def test_the_pace_of_the_last_targets_is_remembered() -> None:
     now, clock = movable_clock()
     pace: Cooldown[int] = Cooldown(2, clock)
     for key in (1, 2, 3):
-        pace.rest(key, 10)
-    assert [pace.wait_seconds(key) for key in (1, 2, 3)] == [0.0, 10.0, 10.0]
+        pace.start(key, 10)
+    assert [pace.remaining_seconds(key) for key in (1, 2, 3)] == [0.0, 10.0, 10.0]
     now[0] += 10
-    assert pace.wait_seconds(3) == 0.0
+    assert pace.remaining_seconds(3) == 0.0
 
 
 async def test_an_endpoint_is_checked_once_in_ten_seconds_however_many_agents_name_it(

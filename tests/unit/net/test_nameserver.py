@@ -19,9 +19,9 @@ from support.nameserver import EXAMPLE, Running, nameserver
 from waypost import limits
 from waypost.errors import ConfigurationError, InvalidDocument, InvalidParameter
 from waypost.net.clock import SystemClock
-from waypost.net.dns.key_files import parse_tsig
 from waypost.net.dns.upstreams import UpstreamResolvers
 from waypost.net.dns.validator import ValidatingResolver, load_trust_anchors
+from waypost.net.dns.zone_client import parse_tsig
 from waypost.net.nameserver.signed_zone import SIGNED_SECONDS, ZoneFolder
 
 ALICE = "alice.example.test"
@@ -250,9 +250,9 @@ async def test_who_does_not_hold_the_key_changes_nothing(server: Running) -> Non
 def test_keys_are_for_their_owner_alone_and_stay(tmp_path: Path) -> None:
     folder = ZoneFolder(tmp_path)
     first = folder.open("example.test", "ed25519", NOW, text=EXAMPLE)
-    key = folder.tsig()
+    key = folder.load_update_key()
     assert folder.open("example.test", "ed25519", NOW).anchor() == first.anchor()
-    assert folder.tsig().secret == key.secret
+    assert folder.load_update_key().secret == key.secret
     assert {path.stat().st_mode & 0o777 for path in folder.path.iterdir()} == {0o600}
 
 

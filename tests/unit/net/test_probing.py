@@ -14,7 +14,7 @@ from unit.net.conftest import PATIENT, MakeFetcher
 from waypost import limits
 from waypost.errors import AddressDenied, FetchFailed, RateLimited
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import SafeFetcher
 
 
@@ -71,7 +71,7 @@ async def test_what_is_closed_or_silent_fails_with_a_word(make_fetcher: MakeFetc
     async with outside() as silent:
         silent.pages["/"] = never
         short = {"health": msgspec.structs.replace(PATIENT["health"], total_seconds=0.3)}
-        fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), StubResolver("127.0.0.1:9"), bounds=short)  # type: ignore[arg-type]
+        fetcher = SafeFetcher(AddressPolicy(["127.0.0.1/32"]), StubResolver("127.0.0.1:9"), fetch_limits=short)  # type: ignore[arg-type]
         assert await reason(fetcher, f"http://127.0.0.1:{silent.port}/") == "timed_out"
         let_go.set()
 

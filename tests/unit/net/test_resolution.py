@@ -12,7 +12,7 @@ import pytest
 from support.dns_server import DnsServer
 from waypost.errors import ConfigurationError, FetchFailed
 from waypost.net.dns.resolver_config import parse_resolvers
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.outbound import OutboundClient, OutboundOptions
 
 

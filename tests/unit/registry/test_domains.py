@@ -21,7 +21,7 @@ from waypost.errors import ProofMissing, QuotaExceeded
 from waypost.model.json import dump_json, parse_object
 from waypost.model.principal import Principal
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import DomainProofLookup, SafeFetcher
 from waypost.registry.domain_claims import DomainClaimOptions, DomainClaims
 

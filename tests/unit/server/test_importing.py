@@ -19,7 +19,7 @@ from waypost import limits
 from waypost.errors import FetchFailed
 from waypost.model.principal import Principal
 from waypost.net.address_policy import AddressPolicy
-from waypost.net.dns.stub_resolver import StubResolver
+from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import SafeFetcher
 from waypost.registry.importer import Importer, ImportRequest
 

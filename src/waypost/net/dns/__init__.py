@@ -1,1 +1,1 @@
-"""Questions to the DNS: who is asked and how, what is remembered, and how far an answer is proven."""
+"""DNS client: messages, upstream resolvers, DNSSEC validation, zone updates."""

@@ -1,8 +1,7 @@
-"""Messages of the DNS as bytes: questions written, answers read. Knows no socket.
+"""DNS messages: write queries, parse responses, follow aliases within a response. No I/O.
 
-dnspython reads a message as a whole, and refuses it for one record that it cannot parse. Here a record of a type whose form
-matters to nobody but the caller is kept as it came, so that a bad SVCB record is skipped by who reads SVCB, and the bytes that
-a signature covers are those that were sent.
+dnspython rejects a whole message for one record that it cannot parse. Here, a record of a type that only the caller interprets
+stays in wire form: a malformed SVCB record is skipped by the code that reads SVCB, and signatures cover the bytes as sent.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _HEADER: Final = 12
 
 _OPT: Final = dns.rdatatype.OPT
 
-_REFUSALS: Final = (dns.rcode.FORMERR, dns.rcode.SERVFAIL, dns.rcode.NOTIMP, dns.rcode.REFUSED)
+_ERROR_RCODES: Final = (dns.rcode.FORMERR, dns.rcode.SERVFAIL, dns.rcode.NOTIMP, dns.rcode.REFUSED)
 
 _DO: Final = 0x8000
-# Types whose form the chain of trust depends on, or whose names are compressed or made lower case (RFC 4034 §6.2).
+# Types that DNSSEC validation reads, or whose names are compressed or lower-cased (RFC 4034 §6.2).
 _STRUCTURED_TYPES: Final = (
     "A AAAA NS CNAME DNAME SOA PTR MX SRV NAPTR RP AFSDB RT PX KX TXT DS DNSKEY RRSIG NSEC NSEC3 NSEC3PARAM"
 )
@@ -45,10 +44,10 @@ _STRUCTURED: Final = frozenset(map(dns.rdatatype.from_text, _STRUCTURED_TYPES.sp
 
 
 class DnsFailure(FetchFailed):
-    """No answer that anything follows from: a timeout, a refusal, bytes that are no message."""
+    """No usable answer: a timeout, a refusal or a malformed message. Nothing may be concluded from it."""
 
-    def again(self) -> DnsFailure:
-        """For somebody else: what is raised twice would drag the frames of the first along."""
+    def copy(self) -> DnsFailure:
+        """For another caller: raising the same object twice would add to its traceback."""
         return DnsFailure(self.message, path=self.path, hint=self.hint, details=self.details)
 
 
@@ -57,35 +56,35 @@ def dns_failure(message: str, reason: str, hint: str | None = None) -> DnsFailur
 
 
 class DnsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`checking` asks for signatures, and for the answer even where the resolver holds it for bogus: we judge it ourselves."""
+    """`checking_disabled` (CD) asks the resolver for data that it considers bogus too: the caller validates it."""
 
     name: dns.name.Name
     type: RdataType
     signatures: bool = True
-    checking: bool = True
-    extended: bool = True
+    checking_disabled: bool = True
+    edns: bool = True
 
-    def wire(self, number: int) -> bytes:
-        flags = dns.flags.RD | (dns.flags.CD if self.checking else 0)
+    def wire(self, query_id: int) -> bytes:
+        flags = dns.flags.RD | (dns.flags.CD if self.checking_disabled else 0)
         head = (
-            number.to_bytes(2, "big") + int(flags).to_bytes(2, "big") + bytes((0, 1, 0, 0, 0, 0, 0, int(self.extended)))
+            query_id.to_bytes(2, "big") + int(flags).to_bytes(2, "big") + bytes((0, 1, 0, 0, 0, 0, 0, int(self.edns)))
         )
-        wanted = int(self.type).to_bytes(2, "big") + int(IN).to_bytes(2, "big")
-        return head + self.name.to_digestable() + wanted + (self._option() if self.extended else b"")
+        type_and_class = int(self.type).to_bytes(2, "big") + int(IN).to_bytes(2, "big")
+        return head + self.name.to_digestable() + type_and_class + (self._opt_record() if self.edns else b"")
 
-    def _option(self) -> bytes:
+    def _opt_record(self) -> bytes:
         flags = _DO if self.signatures else 0
         size = limits.DNS_UDP_BYTES.to_bytes(2, "big")
         return b"\0" + int(_OPT).to_bytes(2, "big") + size + b"\0\0" + flags.to_bytes(2, "big") + b"\0\0"
 
 
 class DnsMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server said. Sets of records, signatures apart from what they cover."""
+    """A response as record sets. Signatures are sets of their own."""
 
     id: int
     flags: int
     rcode: int
-    name: dns.name.Name | None  # None where a server refuses without repeating the question
+    name: dns.name.Name | None  # None if a server refuses without repeating the question
     type: RdataType
     answer: tuple[dns.rrset.RRset, ...] = ()
     authority: tuple[dns.rrset.RRset, ...] = ()
@@ -101,27 +100,27 @@ class DnsMessage(msgspec.Struct, frozen=True, kw_only=True):
     def is_authenticated(self) -> bool:
         return bool(self.flags & dns.flags.AD)
 
-    def answers(self, question: DnsQuery) -> bool:
+    def answers(self, query: DnsQuery) -> bool:
         if self.name is None:
             return bool(self.flags & dns.flags.QR)
-        return bool(self.flags & dns.flags.QR) and self.name == question.name and self.type == question.type
+        return bool(self.flags & dns.flags.QR) and self.name == query.name and self.type == query.type
 
 
 def parse_message(data: bytes) -> DnsMessage:
-    """DnsFailure for what is no message, whatever is wrong with it."""
+    """Raises DnsFailure for anything malformed."""
     try:
         return _parse_message(data)
     except (dns.exception.DNSException, ValueError, IndexError, OverflowError):
-        raise dns_failure("The answer of the resolver cannot be read.", "malformed") from None
+        raise dns_failure("The answer of the resolver is malformed.", "malformed") from None
 
 
 def _parse_message(data: bytes) -> DnsMessage:
     if not _HEADER <= len(data) <= limits.DNS_MESSAGE_BYTES:
         raise ValueError
     parser = dns.wire.Parser(data)
-    number, flags, questions, answers, authorities, others = parser.get_struct("!HHHHHH")
+    message_id, flags, questions, answers, authorities, others = parser.get_struct("!HHHHHH")
     rcode = flags & 0xF
-    if questions != 1 and (questions or rcode not in _REFUSALS):
+    if questions != 1 and (questions or rcode not in _ERROR_RCODES):
         raise ValueError
     if answers + authorities + others > limits.DNS_RECORDS:
         raise ValueError
@@ -130,12 +129,18 @@ def _parse_message(data: bytes) -> DnsMessage:
     truncated = bool(flags & dns.flags.TC)
     answer: tuple[dns.rrset.RRset, ...] = ()
     authority: tuple[dns.rrset.RRset, ...] = ()
-    if not truncated:  # what is cut off is asked for again
+    if not truncated:  # a truncated answer is requested again over TCP
         answer = _read_rrsets(parser, answers)
         authority = _read_rrsets(parser, authorities)
-        rcode |= _extended_code(parser, others)
+        rcode |= _extended_rcode(parser, others)
     return DnsMessage(
-        id=number, flags=flags, rcode=rcode, name=name, type=RdataType.make(kind), answer=answer, authority=authority
+        id=message_id,
+        flags=flags,
+        rcode=rcode,
+        name=name,
+        type=RdataType.make(kind),
+        answer=answer,
+        authority=authority,
     )
 
 
@@ -168,8 +173,8 @@ def _read_rdata(parser: dns.wire.Parser, kind: RdataType) -> dns.rdata.Rdata:
     return dns.rdata.GenericRdata(IN, kind, parser.get_remaining())
 
 
-def _extended_code(parser: dns.wire.Parser, count: int) -> int:
-    """The upper bits of the code are in the OPT record, which may stand anywhere among the others."""
+def _extended_rcode(parser: dns.wire.Parser, count: int) -> int:
+    """The upper bits of the rcode are in the OPT record, at any position of the additional section."""
     code = 0
     for _ in range(count):
         parser.get_name(decompress=True)
@@ -180,11 +185,8 @@ def _extended_code(parser: dns.wire.Parser, count: int) -> int:
     return code
 
 
-# ---- Where an answer leads: CNAME and DNAME links from the name that was asked to the records, within one message.
-
-
 class AliasChain(msgspec.Struct, frozen=True, kw_only=True):
-    """The links that were followed, each with the name that it was followed from, where they end, and what is there."""
+    """The CNAME and DNAME sets that were followed, each with the name before it; where they end, and the records there."""
 
     links: tuple[tuple[dns.name.Name, dns.rrset.RRset], ...] = ()
     owner: dns.name.Name
@@ -192,7 +194,7 @@ class AliasChain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def follow_aliases(message: DnsMessage, name: dns.name.Name) -> AliasChain:
-    """DnsFailure for a chain that is too long or comes back to itself (D1)."""
+    """Raises DnsFailure for a chain that is too long or loops (D1)."""
     links: list[tuple[dns.name.Name, dns.rrset.RRset]] = []
     seen = {name}
     while (rrset := find_rrset(message.answer, name, message.type)) is None:
@@ -221,12 +223,12 @@ def find_rrset(
 
 def too_many_aliases() -> Exception:
     return dns_failure(
-        "The name is an alias of an alias, and so on.", "alias_limit", "Shorten the chain of CNAME records."
+        "The chain of aliases is too long or loops.", "alias_limit", "Shorten the chain of CNAME records."
     )
 
 
 def _next_link(message: DnsMessage, name: dns.name.Name) -> tuple[dns.rrset.RRset, dns.name.Name] | None:
-    """A DNAME above the name comes first: the CNAME beside it is made of it, and signed by nobody (RFC 6672 §5.3.1)."""
+    """A DNAME above the name comes first: the CNAME that accompanies it is synthesized and unsigned (RFC 6672 §5.3.1)."""
     for rrset in message.answer:
         if rrset.rdtype == dns.rdatatype.DNAME and name != rrset.name and name.is_subdomain(rrset.name):
             row = _single_record(rrset)
@@ -245,4 +247,4 @@ def _apply_dname(name: dns.name.Name, owner: dns.name.Name, target: dns.name.Nam
     try:
         return name.relativize(owner).derelativize(target)
     except dns.exception.DNSException:
-        raise dns_failure("The name that a DNAME makes is too long.", "alias_limit") from None
+        raise dns_failure("The name that a DNAME produces is too long.", "alias_limit") from None

@@ -1,9 +1,11 @@
-"""What is remembered for a while, and no more of it than a bound: the least used goes first."""
+"""Concurrent and repeated DNS queries: equal queries share one request, and responses are cached for their TTL (D14).
+
+Validates nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
@@ -15,184 +17,176 @@ from dns.rdatatype import RdataType
 from dns.rdtypes.ANY.SOA import SOA
 
 from waypost import limits
+from waypost.cache import LruCache
 from waypost.net.dns.message import DnsFailure, DnsMessage, DnsQuery, dns_failure
 
 CacheKey = TypeVar("CacheKey", bound=Hashable)
 
 CacheValue = TypeVar("CacheValue")
 
+QueryResult = DnsMessage | DnsFailure
+
+QueryKey = tuple[dns.name.Name, RdataType]
+
 
 class TtlCache(Generic[CacheKey, CacheValue]):
-    def __init__(self, clock: Callable[[], float], most: int = limits.DNS_CACHE_ANSWERS) -> None:
+    """An LRU cache whose entries expire."""
+
+    def __init__(self, clock: Callable[[], float], capacity: int = limits.DNS_CACHE_ANSWERS) -> None:
         self._clock = clock
-        self._most = most
-        self._kept: OrderedDict[CacheKey, tuple[CacheValue, float]] = OrderedDict()
+        self._entries: LruCache[CacheKey, tuple[CacheValue, float]] = LruCache(capacity)
 
     def find(self, key: CacheKey) -> tuple[CacheValue, int] | None:
-        """With the seconds that are left of its time."""
-        kept = self._kept.get(key)
-        if kept is None:
+        """The value and its remaining TTL in seconds."""
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        left = kept[1] - self._clock()
-        if left <= 0:
-            del self._kept[key]
+        value, expires_at = entry
+        remaining = expires_at - self._clock()
+        if remaining <= 0:
+            self._entries.drop(key)
             return None
-        self._kept.move_to_end(key)
-        return kept[0], int(left)
+        return value, int(remaining)
 
-    def keep(self, key: CacheKey, value: CacheValue, ttl: float) -> int:
-        """For how long it is kept: the time to live within D14's bounds."""
-        seconds = clamp_ttl(ttl)
-        self._kept[key] = (value, self._clock() + seconds)
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-        return seconds
+    def put(self, key: CacheKey, value: CacheValue, ttl: float) -> None:
+        """Keep the value for `ttl` seconds, within the limits of D14."""
+        self._entries.put(key, (value, self._clock() + clamp_ttl(ttl)))
 
-    def forget(self, key: CacheKey) -> None:
-        self._kept.pop(key, None)
+    def remove(self, key: CacheKey) -> None:
+        self._entries.drop(key)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
 
 def clamp_ttl(ttl: float) -> int:
     return int(min(max(ttl, limits.DNS_TTL_LEAST), limits.DNS_TTL_MOST))
 
 
-# ---- Questions and answers as one process sees them: whoever asks what is being asked already waits for the same answer, and
-# what was answered is remembered for its time to live (D14). Judges nothing.
-
-QueryResult = DnsMessage | DnsFailure
-
-QueryKey = tuple[dns.name.Name, RdataType]
-
-
 class QuerySender(Protocol):
-    """Whoever is asked: `Upstreams`, or a script."""
+    """`UpstreamResolvers`, or a script of a test."""
 
-    async def ask(self, question: DnsQuery) -> DnsMessage: ...
+    async def send(self, query: DnsQuery) -> DnsMessage: ...
 
     async def aclose(self) -> None: ...
 
 
 class QueryBudget:
-    """What one look-up cost: questions sent, and how many of them had to wait for another."""
+    """What one lookup may and did cost: queries, and round trips that had to wait for each other."""
 
     def __init__(self) -> None:
         self.queries = 0
         self.round_trips = 0
         self.server = ""
-        self.asked: set[QueryKey] = set()
-        self.remembered = False  # whether anything was answered from memory
-        self._begun: dict[QueryKey, int] = {}
+        self.keys: set[QueryKey] = set()
+        self.used_cache = False
+        self._started_at: dict[QueryKey, int] = {}  # the round trip in which a query was sent
 
     @property
     def has_room(self) -> bool:
-        """Whether there are questions to spare for what may not be needed."""
-        return len(self.asked) < limits.DNS_QUERIES // 2
+        """Whether queries may be spent on answers that may not be needed."""
+        return len(self.keys) < limits.DNS_QUERIES // 2
 
-    def reset(self) -> None:
-        """Nothing of what was asked so far counts any more, but for what it cost."""
-        self.asked.clear()
-        self._begun.clear()
-        self.remembered = False
+    def restart(self) -> None:
+        """Forget which queries were sent, but not what they cost."""
+        self.keys.clear()
+        self._started_at.clear()
+        self.used_cache = False
 
     def begin(self, key: QueryKey) -> None:
-        self.asked.add(key)
-        if len(self.asked) > limits.DNS_QUERIES:
-            raise dns_failure("Too many questions are needed to prove the answer.", "too_many")
-        self._begun[key] = self.round_trips
+        self.keys.add(key)
+        if len(self.keys) > limits.DNS_QUERIES:
+            raise dns_failure("The DNSSEC validation needs too many queries.", "too_many")
+        self._started_at[key] = self.round_trips
 
     def has_begun(self, key: QueryKey) -> bool:
-        return key in self._begun
+        return key in self._started_at
 
-    def end(self, key: QueryKey, message: QueryResult) -> None:
-        begun = self._begun.pop(key, None)
-        if begun is None:
+    def end(self, key: QueryKey, result: QueryResult) -> None:
+        started_at = self._started_at.pop(key, None)
+        if started_at is None:
             return
-        trips = message.round_trips if isinstance(message, DnsMessage) else 1
-        self.round_trips = max(self.round_trips, begun + trips)
+        round_trips = result.round_trips if isinstance(result, DnsMessage) else 1
+        self.round_trips = max(self.round_trips, started_at + round_trips)
 
 
 class QueryCache:
-    """One for each way of asking: with signatures and unchecked, or trusting what the resolver checked."""
+    """`checking_disabled` requests signatures and unvalidated data; without it the resolver's validation is trusted."""
 
-    def __init__(self, upstreams: QuerySender, clock: Callable[[], float], *, checking: bool = True) -> None:
-        self._upstreams = upstreams
-        self._checking = checking
-        self._kept: TtlCache[QueryKey, QueryResult] = TtlCache(clock, limits.DNS_CACHE_MESSAGES)
-        self._asking: dict[QueryKey, asyncio.Task[QueryResult]] = {}
+    def __init__(self, sender: QuerySender, clock: Callable[[], float], *, checking_disabled: bool = True) -> None:
+        self._sender = sender
+        self._checking_disabled = checking_disabled
+        self._results: TtlCache[QueryKey, QueryResult] = TtlCache(clock, limits.DNS_CACHE_MESSAGES)
+        self._pending: dict[QueryKey, asyncio.Task[QueryResult]] = {}
 
-    def begin(self, name: dns.name.Name, kind: RdataType, account: QueryBudget) -> None:
-        """Ask ahead, for an answer that is likely to be needed."""
+    def prefetch(self, name: dns.name.Name, kind: RdataType, budget: QueryBudget) -> None:
+        """Send a query whose answer is likely to be needed."""
         key = (name, kind)
-        if self._kept.find(key) is None and not account.has_begun(key):
-            account.begin(key)
-            self._task(key, account)
+        if self._results.find(key) is None and not budget.has_begun(key):
+            budget.begin(key)
+            self._task(key, budget)
 
-    async def ask(self, name: dns.name.Name, kind: RdataType, account: QueryBudget) -> DnsMessage:
-        """DnsFailure when there is no answer."""
+    async def query(self, name: dns.name.Name, kind: RdataType, budget: QueryBudget) -> DnsMessage:
+        """Raises DnsFailure if there is no answer."""
         key = (name, kind)
-        kept = self._kept.find(key)
-        if kept is None:
-            self.begin(name, kind, account)
-            answered = await asyncio.shield(self._task(key, account))
+        cached = self._results.find(key)
+        if cached is None:
+            self.prefetch(name, kind, budget)
+            result = await asyncio.shield(self._task(key, budget))
         else:
-            answered = kept[0]
-            account.remembered = account.remembered or not account.has_begun(key)
-        account.asked.add(key)
-        account.end(key, answered)
-        if isinstance(answered, DnsFailure):
-            raise answered.again()
-        account.server = answered.server
-        return answered
+            result = cached[0]
+            budget.used_cache = budget.used_cache or not budget.has_begun(key)
+        budget.keys.add(key)
+        budget.end(key, result)
+        if isinstance(result, DnsFailure):
+            raise result.copy()
+        budget.server = result.server
+        return result
 
-    def forget(self, keys: Iterable[QueryKey]) -> None:
+    def remove(self, keys: Iterable[QueryKey]) -> None:
         for key in keys:
-            self._kept.forget(key)
+            self._results.remove(key)
 
     async def aclose(self) -> None:
-        for task in [*self._asking.values()]:
+        for task in [*self._pending.values()]:
             task.cancel()
-        if self._asking:
-            await asyncio.wait([*self._asking.values()])
+        if self._pending:
+            await asyncio.wait([*self._pending.values()])
 
-    def _task(self, key: QueryKey, account: QueryBudget) -> asyncio.Task[QueryResult]:
-        task = self._asking.get(key)
+    def _task(self, key: QueryKey, budget: QueryBudget) -> asyncio.Task[QueryResult]:
+        task = self._pending.get(key)
         if task is None:
-            account.queries += 1
-            task = self._asking[key] = asyncio.create_task(self._send(key, account))
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
+            budget.queries += 1
+            task = self._pending[key] = asyncio.create_task(self._send(key, budget))
+            task.add_done_callback(lambda _: self._pending.pop(key, None))
         return task
 
-    async def _send(self, key: QueryKey, account: QueryBudget) -> QueryResult:
-        question = DnsQuery(name=key[0], type=key[1], checking=self._checking)
-        answered: QueryResult
+    async def _send(self, key: QueryKey, budget: QueryBudget) -> QueryResult:
+        query = DnsQuery(name=key[0], type=key[1], checking_disabled=self._checking_disabled)
         try:
-            answered = await self._upstreams.ask(question)
-            account.queries += answered.queries - 1
-            self._kept.keep(key, answered, _message_ttl(answered))
+            message = await self._sender.send(query)
         except DnsFailure as error:
-            answered = error.again()
-        if isinstance(answered, DnsFailure):
-            self._kept.keep(key, answered, limits.DNS_TTL_LEAST)
-        return answered
+            failure = error.copy()
+            self._results.put(key, failure, limits.DNS_TTL_LEAST)
+            return failure
+        budget.queries += message.queries - 1
+        self._results.put(key, message, _message_ttl(message))
+        return message
 
 
 def _message_ttl(message: DnsMessage) -> int:
-    """Of an answer the least of its sets; of its absence what the zone says (RFC 2308 §5); of a failure the least there is."""
+    """The lowest TTL of its record sets; the SOA's for a negative answer (RFC 2308 §5); the minimum for a failure."""
     if message.rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         return limits.DNS_TTL_LEAST
-    times = [rrset.ttl for rrset in message.answer]
+    ttls = [rrset.ttl for rrset in message.answer]
     if not any(rrset.rdtype == message.type for rrset in message.answer):
-        times.append(negative_ttl(message.authority))
-    return min(times, default=limits.DNS_TTL_LEAST)
+        ttls.append(negative_ttl(message.authority))
+    return min(ttls, default=limits.DNS_TTL_LEAST)
 
 
 def negative_ttl(authority: tuple[dns.rrset.RRset, ...]) -> int:
-    """0 where no SOA says how long: that is not to be remembered."""
+    """How long a negative answer may be cached: 0 without an SOA record."""
     for rrset in authority:
         if rrset.rdtype == dns.rdatatype.SOA:
-            return min(rrset.ttl, *(row.minimum for row in rrset if isinstance(row, SOA)))
+            return min(rrset.ttl, *(rdata.minimum for rdata in rrset if isinstance(rdata, SOA)))
     return 0

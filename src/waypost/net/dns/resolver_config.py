@@ -1,4 +1,4 @@
-"""Which resolvers the settings name. Knows how they are written, asks none of them."""
+"""Parser of the setting `resolver`. Light: it runs at every start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOST: Final = lazy_pattern(
 
 
 class DnsServer(msgspec.Struct, frozen=True, kw_only=True):
-    """One resolver: over UDP and TCP (`plain`), TLS or HTTPS. `name` is whom its certificate must name."""
+    """A resolver over UDP and TCP (`plain`), TLS or HTTPS. Its certificate must be valid for `name`."""
 
     kind: Literal["plain", "tls", "https"]
     host: str
@@ -29,12 +29,12 @@ class DnsServer(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
 
     def __str__(self) -> str:
-        at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         if self.kind == "plain":
-            return at
+            return address
         if self.kind == "https":
-            return f"https://{at}{self.path}"
-        return f"tls://{at}" + (f"#{self.name}" if self.name != self.host else "")
+            return f"https://{address}{self.path}"
+        return f"tls://{address}" + (f"#{self.name}" if self.name != self.host else "")
 
     @property
     def is_loopback(self) -> bool:
@@ -45,23 +45,23 @@ class DnsServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_trusted_path(self) -> bool:
-        """Nobody between here and there can change an answer (D4)."""
+        """Whether nobody on the path can change an answer (D4)."""
         return self.kind != "plain" or self.is_loopback
 
 
 def parse_resolvers(text: str) -> tuple[DnsServer, ...] | None:
-    """In their order; None for those that the machine itself uses."""
+    """In order; None for `system`, the resolvers of this machine."""
     return None if text == SYSTEM_RESOLVER else tuple(map(_parse_server, text.split(",")))
 
 
 def require_trusted_paths(text: str) -> None:
-    """D4: the word of a resolver counts where nobody can put words into its mouth."""
+    """D4: the AD bit counts only if nobody on the path can forge it."""
     servers = parse_resolvers(text) or ()
     if not servers or not all(server.is_trusted_path for server in servers):
         raise ConfigurationError(
-            "trust_ad takes the word of a resolver that others could speak for.",
+            "trust_ad needs a resolver on this machine, or one over TLS or HTTPS: others could forge the AD bit.",
             path="trust_ad",
-            hint="Name one on this machine, or over TLS or HTTPS, with the setting resolver; or leave trust_ad out.",
+            hint="Name such a resolver in the setting resolver, or remove trust_ad.",
         )
 
 
@@ -80,7 +80,7 @@ def _parse_server(text: str) -> DnsServer:
         return make_plain_server(str(ipaddress.ip_address(host)), _parse_port(port, "plain"))
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is not the address of a resolver.",
+            f"{text!r} is not a resolver.",
             path="resolver",
             hint="Write it like 192.0.2.53:53, [2001:db8::53]:53, tls://192.0.2.53#dns.example or "
             "https://dns.example/dns-query, or `system`.",
@@ -117,10 +117,10 @@ def _split_host_port(text: str) -> tuple[str, str]:
 
 
 def _parse_port(text: str, kind: str) -> int:
-    number = int(text or _PORTS[kind])
-    if not 0 < number < 65536:
+    port = int(text or _PORTS[kind])
+    if not 0 < port < 65536:
         raise ValueError
-    return number
+    return port
 
 
 def _parse_host(text: str) -> str:

@@ -1,11 +1,14 @@
-"""A nameserver as whoever keeps a zone there meets it: what it holds, which zone that is, and updates by TSIG (RFC 2136).
+"""Client of an authoritative nameserver: read records, and update zones with a TSIG key (RFC 2136).
 
-It is asked over TCP, so that no answer is cut, and without recursion, so that it speaks for itself.
+Queries go over TCP, so that no answer is truncated, and without recursion, so that the server answers from its own data.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import dns.asyncquery
@@ -26,10 +29,19 @@ import dns.update
 from waypost import limits
 from waypost.domains.ports import DnsLookup, DnsResolver, RecordType
 from waypost.domains.zone import RecordSet, RecordSetChange
-from waypost.errors import Conflict, FetchFailed, Forbidden, InvalidDocument, Unauthorized
+from waypost.errors import ConfigurationError, Conflict, FetchFailed, Forbidden, InvalidDocument, Unauthorized
 from waypost.net.dns.resolver_config import DnsServer, make_plain_server
 
-_NOT_SIGNED = (dns.exception.FormError, dns.message.UnknownTSIGKey, dns.tsig.BadSignature, dns.tsig.BadTime)
+NAMESERVER_FOLDER = "dns"  # below the data folder: the zones and keys of `waypost dns serve`
+DEFAULT_TSIG_ALGORITHM = "hmac-sha256"
+_TSIG_ALGORITHMS = ("hmac-sha256", "hmac-sha384", "hmac-sha512", "hmac-sha224", "hmac-sha1")
+_TSIG_STATEMENT = re.compile(
+    r'\s*key\s+"?(?P<name>[A-Za-z0-9._-]+)"?\s*\{\s*'
+    r'algorithm\s+"?(?P<algorithm>[A-Za-z0-9.-]+)"?\s*;\s*secret\s+"(?P<secret>[A-Za-z0-9+/=]+)"\s*;\s*\}\s*;?\s*\Z'
+)
+_TSIG_LINE = re.compile(r"(?:(?P<algorithm>[a-z0-9-]+):)?(?P<name>[A-Za-z0-9._-]+):(?P<secret>[A-Za-z0-9+/=]+)\s*\Z")
+
+_BAD_SIGNATURE = (dns.exception.FormError, dns.message.UnknownTSIGKey, dns.tsig.BadSignature, dns.tsig.BadTime)
 
 _LOST_RACE = (dns.rcode.NXRRSET, dns.rcode.YXRRSET, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)
 
@@ -39,7 +51,7 @@ class ZoneClient:
         self.server = server
 
     async def zone_of(self, name: str) -> str | None:
-        """The zone that holds a name, as this server tells it; None when it does not answer for one."""
+        """The zone of a name on this server; None if the server is not authoritative for it."""
         response = await self._ask(name, "SOA")
         for rrset in (*response.answer, *response.authority):
             if rrset.rdtype == dns.rdatatype.SOA and response.flags & dns.flags.AA:
@@ -47,18 +59,18 @@ class ZoneClient:
         return None
 
     async def read(self, name: str, kind: str) -> RecordSet | None:
-        """The records of a name and type, of this very name: no alias is followed."""
+        """The records of a name and type. Aliases are not followed."""
         response = await self._ask(name, kind)
         if response.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-            raise self._failed(f"answers {dns.rcode.to_text(response.rcode())} for {name} {kind}")
-        owner, wanted = dns.name.from_text(name), dns.rdatatype.from_text(kind)
+            raise self._failed(f"answered {dns.rcode.to_text(response.rcode())} for {name} {kind}")
+        owner, type_ = dns.name.from_text(name), dns.rdatatype.from_text(kind)
         for rrset in response.answer:
-            if rrset.name == owner and rrset.rdtype == wanted:
+            if rrset.name == owner and rrset.rdtype == type_:
                 return make_record_set(name, kind, rrset.ttl, rrset)
         return None
 
     async def change(self, zone: str, changes: Iterable[RecordSetChange], key: dns.tsig.Key) -> None:
-        """Make all changes or none: they are made only while everything is as it was before them."""
+        """Make all changes or none. The server rejects them if the records before the change are not the expected ones."""
         message = dns.update.UpdateMessage(zone, keyring={key.name: key}, keyname=key.name, keyalgorithm=key.algorithm)
         for change in changes:
             _require(message, change)
@@ -68,43 +80,43 @@ class ZoneClient:
             response = await dns.asyncquery.tcp(
                 message, self.server.host, port=self.server.port, timeout=limits.DNS_UPDATE_SECONDS
             )
-        except (*_NOT_SIGNED, dns.tsig.PeerError) as error:
+        except (*_BAD_SIGNATURE, dns.tsig.PeerError) as error:
             raise _key_refused(str(error)) from None
         except (OSError, EOFError, dns.exception.DNSException) as error:
-            raise self._failed(f"did not take the update: {str(error) or type(error).__name__}") from None
-        self._judge(response.rcode(), zone)
+            raise self._failed(f"did not accept the update: {str(error) or type(error).__name__}") from None
+        self._check_rcode(response.rcode(), zone)
 
     async def _ask(self, name: str, kind: str) -> dns.message.Message:
         query = dns.message.make_query(name, kind, flags=0, use_edns=0)
         try:
             return await dns.asyncquery.tcp(query, self.server.host, port=self.server.port, timeout=limits.DNS_SECONDS)
         except (OSError, EOFError, dns.exception.DNSException) as error:
-            raise self._failed(f"gives no answer: {str(error) or type(error).__name__}") from None
+            raise self._failed(f"does not answer: {str(error) or type(error).__name__}") from None
 
-    def _judge(self, code: dns.rcode.Rcode, zone: str) -> None:
+    def _check_rcode(self, code: dns.rcode.Rcode, zone: str) -> None:
         if code == dns.rcode.NOERROR:
             return
         if code in _LOST_RACE:
             raise Conflict(
-                "The zone was changed by somebody else meanwhile; nothing of this update was made.",
+                "The zone was changed by another client in the meantime; this update was not made.",
                 path="zone",
-                hint="Run the command again: it starts from what is there now.",
+                hint="Run the command again: it reads the current records.",
             )
         if code == dns.rcode.NOTAUTH:
-            raise _key_refused(f"{self.server} does not answer for {zone}, or does not know the key")
+            raise _key_refused(f"{self.server} is not authoritative for {zone}, or does not know the key")
         if code == dns.rcode.REFUSED:
             raise Forbidden(
-                f"{self.server} refuses the update of {zone}.",
+                f"{self.server} refused the update of {zone}.",
                 path="key",
-                hint="Allow updates by this key in the server's configuration, or name another with --key.",
+                hint="Allow updates with this key in the configuration of the server, or name another key with --key.",
             )
-        raise self._failed(f"answers {dns.rcode.to_text(code)} to the update")
+        raise self._failed(f"answered {dns.rcode.to_text(code)} to the update")
 
-    def _failed(self, what: str) -> FetchFailed:
+    def _failed(self, problem: str) -> FetchFailed:
         return FetchFailed(
-            f"The nameserver {self.server} {what.rstrip('.')}.",
+            f"The nameserver {self.server} {problem.rstrip('.')}.",
             path="nameserver",
-            hint="Does it run, and at this port?",
+            hint="Check that it is running, and its port.",
         )
 
 
@@ -114,22 +126,22 @@ def make_record_set(name: str, kind: str, ttl: int, records: Iterable[dns.rdata.
 
 
 def parse_record_sets(lines: Iterable[tuple[str, str, int, str]]) -> list[RecordSet]:
-    """Records in text (name, type, TTL, data), by name and type, in the one spelling in which sets are compared."""
-    held: dict[tuple[str, str], tuple[int, list[dns.rdata.Rdata]]] = {}
+    """Record sets from records in text form (name, type, TTL, data), with normalised data for comparison."""
+    grouped: dict[tuple[str, str], tuple[int, list[dns.rdata.Rdata]]] = {}
     for name, kind, ttl, data in lines:
         try:
             rdata = dns.rdata.from_text("IN", kind, data, relativize=False)
         except dns.exception.DNSException as error:
-            raise InvalidDocument(f"{name} {kind} cannot be read: {error}.", path="zone") from None
-        held.setdefault((name, kind), (ttl, []))[1].append(rdata)
-    return [make_record_set(name, kind, ttl, records) for (name, kind), (ttl, records) in held.items()]
+            raise InvalidDocument(f"{name} {kind} is malformed: {error}.", path="zone") from None
+        grouped.setdefault((name, kind), (ttl, []))[1].append(rdata)
+    return [make_record_set(name, kind, ttl, records) for (name, kind), (ttl, records) in grouped.items()]
 
 
 def _require(message: dns.update.UpdateMessage, change: RecordSetChange) -> None:
     if change.before is None:
         message.absent(_name(change), change.type)
     else:
-        message.present(_name(change), _rdataset(change.before, 0))  # RFC 2136 §2.4.2: what must be there has no TTL
+        message.present(_name(change), _rdataset(change.before, 0))  # RFC 2136 §2.4.2: prerequisites have TTL 0
 
 
 def _replace(message: dns.update.UpdateMessage, change: RecordSetChange) -> None:
@@ -142,63 +154,84 @@ def _name(change: RecordSetChange) -> dns.name.Name:
     return dns.name.from_text(change.name)
 
 
-def _rdataset(held: RecordSet, ttl: int) -> dns.rdataset.Rdataset:
-    records = [dns.rdata.from_text("IN", held.type, text, relativize=False) for text in held.data]
+def _rdataset(record_set: RecordSet, ttl: int) -> dns.rdataset.Rdataset:
+    records = [dns.rdata.from_text("IN", record_set.type, text, relativize=False) for text in record_set.data]
     return dns.rdataset.from_rdata_list(ttl, records)
 
 
-def _key_refused(why: str) -> Unauthorized:
+def _key_refused(reason: str) -> Unauthorized:
     return Unauthorized(
-        f"The update was not taken: {why.rstrip('.')}.",
+        f"The update was rejected: {reason.rstrip('.')}.",
         path="key",
-        hint="Name the server's own TSIG key with --key, and let both clocks agree.",
+        hint="Name the TSIG key of the server with --key, and check both clocks.",
     )
 
 
-# ---- Who answers for a name: its zone, the server that takes updates for it, and all that are asked for it.
+def update_key_path(data: Path) -> Path:
+    """Where `waypost dns serve` keeps its TSIG key."""
+    return data / NAMESERVER_FOLDER / "update.key"
 
 
-async def find_zone(lookups: DnsResolver, name: str) -> tuple[str, str]:
-    """The zone of a name, and the name of the server that its SOA calls the first one."""
+def parse_tsig(text: str, path: str = "key") -> dns.tsig.Key:
+    """A BIND key statement (`key "name" { algorithm …; secret "…"; };`), or one line `[algorithm:]name:secret`."""
+    match = _TSIG_STATEMENT.match(text) or _TSIG_LINE.match(text.strip())
+    if match is None:
+        raise ConfigurationError(
+            f"{path} contains no TSIG key.", path="key", hint="Write the output of `tsig-keygen`, or name:secret."
+        )
+    algorithm = (match["algorithm"] or DEFAULT_TSIG_ALGORITHM).lower().rstrip(".")
+    if algorithm not in _TSIG_ALGORITHMS:
+        raise ConfigurationError(
+            f"{algorithm[:32]!r} is not a supported TSIG algorithm.",
+            path="key",
+            hint=f"Use {', '.join(_TSIG_ALGORITHMS)}.",
+        )
+    try:
+        base64.b64decode(match["secret"], validate=True)
+    except ValueError:
+        raise ConfigurationError(f"The secret in {path} is not base64.", path="key") from None
+    return dns.tsig.Key(dns.name.from_text(match["name"]), match["secret"], dns.name.from_text(algorithm))
+
+
+async def find_zone(resolver: DnsResolver, name: str) -> tuple[str, str]:
+    """The zone of a name, and the primary nameserver in its SOA record."""
     above = name
     while "." in above:
-        found = await lookups.lookup(above, "SOA")
+        found = await resolver.lookup(above, "SOA")
         if found.outcome == "failed":
-            raise FetchFailed(
-                f"{above} cannot be looked up: {found.reason}.", path="resolver", hint="Name --nameserver."
-            )
+            raise FetchFailed(f"Cannot look up {above}: {found.reason}.", path="resolver", hint="Name --nameserver.")
         for rdata in parse_lookup_records(found):
             return above, str(rdata.mname.to_text(omit_final_dot=True)).lower()
         above = above.partition(".")[2]
-    raise FetchFailed(f"No zone was found above {name}.", path="resolver", hint="Name --nameserver and --zone.")
+    raise FetchFailed(f"{name} is in no zone.", path="resolver", hint="Name --nameserver and --zone.")
 
 
-async def find_servers(lookups: DnsResolver, zone: str) -> list[DnsServer]:
-    """The addresses of all nameservers of a zone."""
-    found = await lookups.lookup(zone, "NS")
+async def find_servers(resolver: DnsResolver, zone: str) -> list[DnsServer]:
+    """All nameservers of a zone, by address."""
+    found = await resolver.lookup(zone, "NS")
     names = [str(rdata.target.to_text(omit_final_dot=True)).lower() for rdata in parse_lookup_records(found)]
     servers: list[DnsServer] = []
     for name in sorted(names):
-        servers += await find_server_addresses(lookups, name)
+        servers += await find_server_addresses(resolver, name)
     return servers
 
 
-async def find_server_addresses(lookups: DnsResolver, host: str) -> list[DnsServer]:
+async def find_server_addresses(resolver: DnsResolver, host: str) -> list[DnsServer]:
     kinds: tuple[RecordType, ...] = ("A", "AAAA")
     return [
         make_plain_server(str(rdata.address))
         for kind in kinds
-        for rdata in parse_lookup_records(await lookups.lookup(host, kind))
+        for rdata in parse_lookup_records(await resolver.lookup(host, kind))
     ]
 
 
-def lookup_record_set(found: DnsLookup) -> RecordSet | None:
-    """What a resolver tells of a name and type; None when it tells that there is nothing."""
-    held = parse_lookup_records(found)
-    return make_record_set(found.name, found.type, found.ttl, held) if held else None
+def lookup_record_set(lookup: DnsLookup) -> RecordSet | None:
+    """The records of a lookup; None if there are none."""
+    records = parse_lookup_records(lookup)
+    return make_record_set(lookup.name, lookup.type, lookup.ttl, records) if records else None
 
 
-def parse_lookup_records(found: DnsLookup) -> list[Any]:
-    """As values of dnspython, each type with members of its own."""
-    kind = dns.rdatatype.from_text(found.type)
-    return [dns.rdata.from_wire(dns.rdataclass.IN, kind, data, 0, len(data)) for data in found.records]
+def parse_lookup_records(lookup: DnsLookup) -> list[Any]:
+    """As dnspython values; each type has attributes of its own."""
+    kind = dns.rdatatype.from_text(lookup.type)
+    return [dns.rdata.from_wire(dns.rdataclass.IN, kind, data, 0, len(data)) for data in lookup.records]

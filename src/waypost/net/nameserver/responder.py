@@ -1,4 +1,4 @@
-"""Answers out of zones (RFC 1034 §4.3.2, RFC 4035 §3.1): what is there, what is not with its proof, and what lies elsewhere."""
+"""Answers to queries (RFC 1034 §4.3.2, RFC 4035 §3.1) and dynamic updates (RFC 2136) of zones. No I/O."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _WILDCARD = dns.name.from_text("*", None)
 
 _REFUSED_TYPES = frozenset((RdataType.AXFR, RdataType.IXFR, RdataType.MAILA, RdataType.MAILB))
 
+_PROTECTED_TYPES = (RdataType.SOA, RdataType.NS)  # cannot be deleted at the apex
+
 
 class ZoneSet:
-    """The zones of one server; a question belongs to the longest name that holds it."""
+    """The zones of one server. The zone with the longest matching name answers a query."""
 
     def __init__(self, zones: Iterable[SignedZone] = ()) -> None:
         self._zones = {zone.origin: zone for zone in zones}
@@ -34,11 +36,11 @@ class ZoneSet:
     def __iter__(self) -> Iterator[SignedZone]:
         return iter(self._zones.values())
 
-    def at(self, name: dns.name.Name) -> SignedZone | None:
+    def get(self, name: dns.name.Name) -> SignedZone | None:
         return self._zones.get(name)
 
-    def holding(self, name: dns.name.Name, kind: RdataType) -> SignedZone | None:
-        """The DS of a zone is its parent's to tell, where that is here too."""
+    def find(self, name: dns.name.Name, kind: RdataType) -> SignedZone | None:
+        """The DS records of a zone belong to its parent, if that is served here too."""
         above = name.parent() if kind == RdataType.DS and name != dns.name.root else name
         while True:
             zone = self._zones.get(above)
@@ -58,40 +60,38 @@ def answer_query(zones: ZoneSet, query: dns.message.Message) -> dns.message.Mess
     elif query.question[0].rdclass != dns.rdataclass.IN or query.question[0].rdtype in _REFUSED_TYPES:
         response.set_rcode(dns.rcode.REFUSED)
     else:
-        _Answer(response, signed=bool(query.ednsflags & dns.flags.DO)).of(
+        _AnswerBuilder(response, signed=bool(query.ednsflags & dns.flags.DO)).build(
             zones, query.question[0].name, RdataType(query.question[0].rdtype)
         )
     return response
 
 
-class _Answer:
-    """One answer as it is put together."""
-
+class _AnswerBuilder:
     def __init__(self, response: dns.message.Message, *, signed: bool) -> None:
         self._response = response
         self._signed = signed
 
-    def of(self, zones: ZoneSet, name: dns.name.Name, kind: RdataType) -> None:
-        zone = zones.holding(name, kind)
+    def build(self, zones: ZoneSet, name: dns.name.Name, kind: RdataType) -> None:
+        zone = zones.find(name, kind)
         if zone is None:
             self._response.set_rcode(dns.rcode.REFUSED)
             return
         self._response.flags |= dns.flags.AA
         for _ in range(limits.DNS_ALIASES + 1):
-            alias = self._in(zone, name, kind)
-            if alias is None or zones.holding(alias, kind) is not zone:
+            alias = self._add_name(zone, name, kind)
+            if alias is None or zones.find(alias, kind) is not zone:
                 return
             name = alias
 
-    def _in(self, zone: SignedZone, name: dns.name.Name, kind: RdataType) -> dns.name.Name | None:
-        """Add what one name has to tell; the name to go on with, when it is an alias."""
+    def _add_name(self, zone: SignedZone, name: dns.name.Name, kind: RdataType) -> dns.name.Name | None:
+        """Add the records of one name; returns the target of an alias."""
         cut = zone.cut_above(name)
         if cut is not None and not (cut == name and kind == RdataType.DS):
             self._refer(zone, cut)
             return None
         kinds = zone.kinds_at(name)
         if kinds is not None:
-            return self._existing(zone, name, name, kinds, kind)
+            return self._add_existing(zone, name, name, kinds, kind)
         encloser = zone.encloser(name)
         wildcard = _WILDCARD.derelativize(encloser)
         kinds = zone.kinds_at(wildcard)
@@ -100,18 +100,18 @@ class _Answer:
             self._response.set_rcode(dns.rcode.NXDOMAIN)
             return None
         self._prove(zone, name)
-        return self._existing(zone, name, wildcard, kinds, kind)
+        return self._add_existing(zone, name, wildcard, kinds, kind)
 
-    def _existing(
-        self, zone: SignedZone, shown: dns.name.Name, name: dns.name.Name, kinds: set[RdataType], kind: RdataType
+    def _add_existing(
+        self, zone: SignedZone, owner: dns.name.Name, name: dns.name.Name, kinds: set[RdataType], kind: RdataType
     ) -> dns.name.Name | None:
         if kind == RdataType.ANY:
             kind = next((each for each in sorted(kinds) if each not in (RdataType.RRSIG, RdataType.NSEC)), kind)
         if kind in kinds:
-            self._response.answer += zone.under(shown, name, kind, signed=self._signed)
+            self._response.answer += zone.find_as(owner, name, kind, signed=self._signed)
             return None
         if RdataType.CNAME in kinds:
-            found = zone.under(shown, name, RdataType.CNAME, signed=self._signed)
+            found = zone.find_as(owner, name, RdataType.CNAME, signed=self._signed)
             self._response.answer += found
             target: dns.name.Name = found[0][0].target
             return target
@@ -119,7 +119,7 @@ class _Answer:
         return None
 
     def _refer(self, zone: SignedZone, cut: dns.name.Name) -> None:
-        """The zone ends here: who goes on, and whether its keys are vouched for."""
+        """Add a referral: the nameservers of the delegated zone, and its DS records or the proof that there are none."""
         self._response.flags &= ~dns.flags.AA
         self._response.authority += zone.find(cut, RdataType.NS, signed=False)
         if self._signed:
@@ -132,17 +132,12 @@ class _Answer:
 
     def _prove(self, zone: SignedZone, name: dns.name.Name) -> None:
         if self._signed:
-            held = self._response.authority
-            held += [each for each in zone.denial(name) if each not in held]
-
-
-# ---- Dynamic updates (RFC 2136): only by whoever holds the key, all of them or none.
-
-_KEPT = (RdataType.SOA, RdataType.NS)  # of the zone itself: without them it is none
+            authority = self._response.authority
+            authority += [rrset for rrset in zone.denial(name) if rrset not in authority]
 
 
 class UpdateRefused(Exception):
-    """An update that is not made, and the code that says why."""
+    """An update is rejected with an rcode."""
 
     def __init__(self, rcode: dns.rcode.Rcode) -> None:
         super().__init__(rcode.name)
@@ -152,7 +147,7 @@ class UpdateRefused(Exception):
 def apply_update(
     zones: ZoneSet, message: dns.update.UpdateMessage, now: float
 ) -> tuple[dns.message.Message, SignedZone | None]:
-    """The answer to an update, and the zone that it changed."""
+    """The response, and the zone if it changed. An update needs a valid TSIG, and is made completely or not at all."""
     response = dns.message.make_response(message)
     try:
         return response, _apply_changes(zones, message, now)
@@ -166,42 +161,40 @@ def _apply_changes(zones: ZoneSet, message: dns.update.UpdateMessage, now: float
         raise UpdateRefused(dns.rcode.REFUSED)
     if len(message.zone) != 1 or message.zone[0].rdtype != RdataType.SOA:
         raise UpdateRefused(dns.rcode.FORMERR)
-    zone = zones.at(message.zone[0].name)
+    zone = zones.get(message.zone[0].name)
     if zone is None:
         raise UpdateRefused(dns.rcode.NOTAUTH)
-    for wanted in (*message.prerequisite, *message.update):
-        if not wanted.name.is_subdomain(zone.origin):
+    for rrset in (*message.prerequisite, *message.update):
+        if not rrset.name.is_subdomain(zone.origin):
             raise UpdateRefused(dns.rcode.NOTZONE)
     _check_prerequisites(zone.plain, message.prerequisite)
-    fresh = parse_zone(zone.name, zone.text())
     before = zone.text()
+    changed = parse_zone(zone.name, before)
     for change in message.update:
-        _apply_change(fresh, zone.origin, change)
-    if sum(len(node) for node in fresh.nodes.values()) > limits.ZONE_SETS:
+        _apply_change(changed, zone.origin, change)
+    if sum(len(node) for node in changed.nodes.values()) > limits.ZONE_SETS:
         raise UpdateRefused(dns.rcode.REFUSED)
-    zone.plain = fresh
+    zone.plain = changed
     if zone.text() == before:
         return None
     zone.resign(now)
     return zone
 
 
-# --- What must be so first ------------------------------------------------------------------------
-
-
-def _check_prerequisites(zone: dns.zone.Zone, wanted: list[dns.rrset.RRset]) -> None:
+def _check_prerequisites(zone: dns.zone.Zone, prerequisites: list[dns.rrset.RRset]) -> None:
+    """RFC 2136 §3.2."""
     exact: dict[tuple[dns.name.Name, RdataType], set[bytes]] = {}
-    for each in wanted:
-        kind = RdataType(each.rdtype)
-        if each.deleting == dns.rdataclass.ANY:
-            _require_present(zone, each.name, kind)
-        elif each.deleting == dns.rdataclass.NONE:
-            _require_absent(zone, each.name, kind)
+    for rrset in prerequisites:
+        kind = RdataType(rrset.rdtype)
+        if rrset.deleting == dns.rdataclass.ANY:
+            _require_present(zone, rrset.name, kind)
+        elif rrset.deleting == dns.rdataclass.NONE:
+            _require_absent(zone, rrset.name, kind)
         else:
-            exact.setdefault((each.name, kind), set()).update(_data(each))
-    for (name, kind), data in exact.items():
-        held = zone.get_rdataset(name, kind)
-        if held is None or set(_data(held)) != data:
+            exact.setdefault((rrset.name, kind), set()).update(_rdata_wires(rrset))
+    for (name, kind), wires in exact.items():
+        current = zone.get_rdataset(name, kind)
+        if current is None or set(_rdata_wires(current)) != wires:
             raise UpdateRefused(dns.rcode.NXRRSET)
 
 
@@ -221,11 +214,8 @@ def _require_absent(zone: dns.zone.Zone, name: dns.name.Name, kind: RdataType) -
         raise UpdateRefused(dns.rcode.YXRRSET)
 
 
-def _data(held: dns.rdataset.Rdataset) -> list[bytes]:
-    return [rdata.to_digestable() for rdata in held]
-
-
-# --- What is changed ------------------------------------------------------------------------------
+def _rdata_wires(rdataset: dns.rdataset.Rdataset) -> list[bytes]:
+    return [rdata.to_digestable() for rdata in rdataset]
 
 
 def _apply_change(zone: dns.zone.Zone, origin: dns.name.Name, change: dns.rrset.RRset) -> None:
@@ -243,15 +233,15 @@ def _apply_change(zone: dns.zone.Zone, origin: dns.name.Name, change: dns.rrset.
 
 def _add(zone: dns.zone.Zone, change: dns.rrset.RRset, kind: RdataType) -> None:
     if kind == RdataType.SOA:
-        return  # the serial is ours to raise
+        return  # this server increments the serial itself
     node = zone.get_node(change.name)
-    kinds = {held.rdtype for held in node} if node is not None else set()
+    kinds = {rdataset.rdtype for rdataset in node} if node is not None else set()
     if (kind == RdataType.CNAME and kinds - {RdataType.CNAME}) or (
         kind != RdataType.CNAME and RdataType.CNAME in kinds
     ):
-        return  # RFC 2136 §3.4.2.2: silently, one way or the other
-    held = zone.get_rdataset(change.name, kind)
-    records = [] if held is None or kind == RdataType.CNAME else [each for each in held if each not in change]
+        return  # RFC 2136 §3.4.2.2: ignored silently
+    current = zone.get_rdataset(change.name, kind)
+    records = [] if current is None or kind == RdataType.CNAME else [each for each in current if each not in change]
     zone.replace_rdataset(change.name, dns.rdataset.from_rdata_list(change.ttl, [*records, *change]))
 
 
@@ -259,17 +249,17 @@ def _remove_sets(zone: dns.zone.Zone, origin: dns.name.Name, name: dns.name.Name
     node = zone.get_node(name)
     if node is None:
         return
-    for held in list(node):
-        if kind in (RdataType.ANY, held.rdtype) and not (name == origin and held.rdtype in _KEPT):
-            zone.delete_rdataset(name, held.rdtype, held.covers)
+    for rdataset in list(node):
+        if kind in (RdataType.ANY, rdataset.rdtype) and not (name == origin and rdataset.rdtype in _PROTECTED_TYPES):
+            zone.delete_rdataset(name, rdataset.rdtype, rdataset.covers)
 
 
 def _remove(zone: dns.zone.Zone, origin: dns.name.Name, change: dns.rrset.RRset) -> None:
-    held = zone.get_rdataset(change.name, change.rdtype)
-    if held is None or (change.name == origin and change.rdtype in _KEPT):
+    current = zone.get_rdataset(change.name, change.rdtype)
+    if current is None or (change.name == origin and change.rdtype in _PROTECTED_TYPES):
         return
-    left = [each for each in held if each not in change]
-    if left:
-        zone.replace_rdataset(change.name, dns.rdataset.from_rdata_list(held.ttl, left))
+    remaining = [each for each in current if each not in change]
+    if remaining:
+        zone.replace_rdataset(change.name, dns.rdataset.from_rdata_list(current.ttl, remaining))
     else:
         zone.delete_rdataset(change.name, change.rdtype)

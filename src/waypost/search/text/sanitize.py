@@ -13,8 +13,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-import msgspec
-
 from waypost.lazy import lazy_pattern
 
 # Zero-width and filler characters, direction marks, variation selectors, tag characters, and controls but tab and newline.
@@ -142,8 +140,15 @@ def _closing(name: str) -> re.Pattern[str]:
 
 @cache
 def _confusables() -> dict[int, str]:
-    data = (files(__package__) / "data" / "confusables.json").read_bytes()
-    return {int(point, 16): letter for point, letter in msgspec.json.decode(data)["map"].items()}
+    """Code point to the ASCII character that it looks like (written by scripts/tables.py)."""
+    table: dict[int, str] = {}
+    for line in (files(__package__) / "data" / "confusables.txt").read_text("ascii").splitlines():
+        if line.startswith("# "):
+            continue
+        letter, *ranges = line.split()
+        for first, _, last in (text.partition("-") for text in ranges):
+            table |= dict.fromkeys(range(int(first, 16), int(last or first, 16) + 1), letter)
+    return table
 
 
 @cache

@@ -22,10 +22,15 @@ from waypost.client.results import AgentZone
 from waypost.domains.zone import RecordSet, RecordSetChange, RecordSetKey, plan_changes, plan_withdrawal
 from waypost.errors import ConfigurationError, Conflict, FetchFailed, NotFound, WaypostError
 from waypost.model.times import to_rfc3339
-from waypost.net.dns.key_files import parse_tsig
 from waypost.net.dns.resolver_config import DnsServer, parse_resolvers
-from waypost.net.dns.zone_client import ZoneClient, find_server_addresses, find_zone, parse_record_sets
-from waypost.net.nameserver.signed_zone import ZoneFolder
+from waypost.net.dns.zone_client import (
+    ZoneClient,
+    find_server_addresses,
+    find_zone,
+    parse_record_sets,
+    parse_tsig,
+    update_key_path,
+)
 from waypost.private_files import write_atomic
 
 JOURNAL_FOLDER = "dns/published"
@@ -274,7 +279,7 @@ async def read_record_sets(server: ZoneClient, keys: list[RecordSetKey]) -> dict
 
 
 def read_tsig(session: Session, path: Path | None) -> Any:
-    path = path or ZoneFolder(session.settings().data).update_key
+    path = path or update_key_path(session.settings().data)
     return parse_tsig(read_text(path, hint="Name the TSIG key of the server with --key."), str(path))
 
 
