@@ -52,7 +52,9 @@ def test_what_is_pinned_for_running_is_pinned_alike_for_testing() -> None:
     assert {name: pin for name, pin in versions("runtime.txt").items() if tested.get(name) != pin} == {}
 
 
-@pytest.mark.parametrize("name", ["scripts/serve", "scripts/test", "scripts/environment", "scripts/lock", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["scripts/serve", "scripts/test", "scripts/environment", "scripts/sanitize", "scripts/lock", ".ci/run"]
+)
 def test_a_script_can_be_executed_and_stops_at_errors(name: str) -> None:
     path = ROOT / name
     assert os.access(path, os.X_OK)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from waypost import __version__
+from waypost.cli.commands.service.version import describe_version
 from waypost.cli.options import shared_options
 from waypost.cli.output import report_error
 from waypost.errors import ERROR_CODES, InvalidParameter, WaypostError, error_codes
@@ -113,6 +113,12 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
+def _show_version(context: click.Context, _option: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        click.echo(describe_version())
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -120,7 +126,14 @@ class LazyGroup(click.Group):
     epilog="Start with `waypost demo`. Every command tells more with --help.",
 )
 @shared_options
-@click.version_option(__version__, prog_name="waypost", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def cli(context: click.Context, /, **given: Any) -> None:
     """Waypost: register an agent once, in any protocol, and find it through all of them."""

@@ -43,6 +43,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     certificate_ends: float | None = None
     cores: int = 1
     has_embedder: bool = True
+    missing_kernels: tuple[str, ...] = ()  # search kernels whose Python fallback is in use
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,6 +336,16 @@ def _clock(deployment: Deployment) -> Iterator[DoctorFinding]:
         yield _finding("clock", "danger", told, None, "Set the clock of this machine, and keep it by NTP.")
 
 
+def _kernels(deployment: Deployment) -> Iterator[DoctorFinding]:
+    missing = ", ".join(deployment.machine.missing_kernels)
+    if missing:
+        message = f"Search kernels not compiled: {missing}. The Python fallback is several times slower."
+        hint = "Install a C compiler and the Python headers, then reinstall waypost (in a checkout: `python hatch_build.py`)."
+        yield _finding("kernels", "warning", message, None, hint)
+    else:
+        yield _finding("kernels", "ok", "The compiled search kernels are in use.")
+
+
 def _general(deployment: Deployment) -> Iterator[DoctorFinding]:
     settings, machine = deployment.settings, deployment.machine
     if settings.workers > machine.cores:
@@ -366,5 +377,6 @@ RULES: Final[tuple[Callable[[Deployment], Iterator[DoctorFinding]], ...]] = (
     _disk,
     _durability,
     _clock,
+    _kernels,
     _general,
 )

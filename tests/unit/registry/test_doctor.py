@@ -107,6 +107,7 @@ def test_each_missing_layer_is_named_with_its_setting(expected: tuple[str, str, 
         (("warning", "files", "data"), {"data_mode": 0o755}),
         (("danger", "disk", "data"), {"free_bytes": limits.DOCTOR_DISK_DANGER_BYTES - 1}),
         (("warning", "disk", "data"), {"free_bytes": limits.DOCTOR_DISK_WARNING_BYTES - 1}),
+        (("warning", "kernels", None), {"missing_kernels": ("words",)}),
     ],
 )
 def test_what_the_machine_shows_is_judged(expected: tuple[str, str, str], facts: dict[str, Any]) -> None:

@@ -1,13 +1,33 @@
-"""Inner loops in compiled code: arrays in, arrays out, and no rule of the domain that its caller does not also have in Python.
+"""Inner loops in compiled code: arrays in, arrays out, no rules of the domain.
 
-A kernel is a `.pyx` (Cython) with a `.pyi` that says its types. `hatch_build.py` compiles it when the package is installed,
-where a compiler is at hand. Whoever calls one imports it so that its twin in Python, with the same signature and the same
-answers, takes its place where it was not compiled:
+A kernel is a `.pyx` (Cython) with a `.pyi` for its types. `hatch_build.py` compiles it when the package is installed and a C
+compiler is available. Callers import it with a fallback in Python that has the same signature and the same results:
 
     try:
-        from waypost.search.kernels.bits import distances
+        from waypost.search.kernels.bits import crowds
     except ImportError:
-        from waypost.search.kernels.bits_fallback import distances
+        from waypost.search.kernels.bits_fallback import crowds
 
-A test holds every kernel to its twin. After a change: `python hatch_build.py`.
+Tests compare every kernel with its fallback; `scripts/sanitize` runs them under ASan and UBSan. After a change:
+`python hatch_build.py`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+KERNELS: Final = ("bits", "near", "network", "order", "words")
+
+
+def find_missing_kernels() -> list[str]:
+    """The kernels that cannot be loaded, so that their fallbacks are in use."""
+    return [name for name in KERNELS if not _is_loadable(name)]
+
+
+def _is_loadable(name: str) -> bool:
+    try:
+        import_module(f"{__name__}.{name}")
+    except ImportError:
+        return False
+    return True

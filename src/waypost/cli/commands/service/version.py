@@ -1,4 +1,4 @@
-"""`waypost version`. Loads nothing that it does not need: people run it to see whether things work at all."""
+"""`waypost version`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ import click
 
 from waypost import __version__
 from waypost.cli.options import example, merge_options, shared_options
+from waypost.search.kernels import find_missing_kernels
 
 
 @click.command(epilog=example("waypost version", "waypost version -o json"))
 @shared_options
 @click.pass_context
 def version(context: click.Context, /, **given: Any) -> None:
-    """Show the version of Waypost; as JSON that of Python too."""
+    """Show the version.
+
+    It also says whether the compiled search kernels are in use, and with -o json the version of Python.
+    """
     if merge_options(context, given).get("output", "human") == "human":
-        click.echo(f"waypost {__version__}")
-    else:
-        click.echo(json.dumps({"waypost": __version__, "python": platform.python_version()}))
+        click.echo(describe_version())
+        return
+    kernels = "fallback" if find_missing_kernels() else "compiled"
+    click.echo(json.dumps({"waypost": __version__, "python": platform.python_version(), "kernels": kernels}))
+
+
+def describe_version() -> str:
+    kernels = "Python fallback, slower; see `waypost doctor`" if find_missing_kernels() else "compiled"
+    return f"waypost {__version__} (search kernels: {kernels})"

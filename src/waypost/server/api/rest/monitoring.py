@@ -19,6 +19,7 @@ from waypost.registry.doctor import SEVERITIES, Deployment, DoctorFinding, HostF
 from waypost.registry.ports import KeyValueStore
 from waypost.registry.publication import pending_note_name
 from waypost.registry.registry import Registry
+from waypost.search.kernels import find_missing_kernels
 from waypost.server.api.rest.changes import WatchApi
 from waypost.server.http.asgi import AnyResponse, Response, json_response
 from waypost.server.http.metrics import Metrics
@@ -178,6 +179,7 @@ def inspect_machine(settings: Settings, *, has_embedder: bool) -> HostFacts:
         certificate_ends=_certificate_ends(settings.tls_cert),
         cores=os.cpu_count() or 1,
         has_embedder=has_embedder,
+        missing_kernels=tuple(find_missing_kernels()),
     )
 
 
