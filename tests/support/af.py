@@ -15,7 +15,7 @@ from waypost.protocols.dialects import decode_document
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.search.ranker import HybridRanker
-from waypost.server.api.agent_framework.api import AfOptions, AfSurface
+from waypost.server.api.agent_framework.api import AfHandler, AfOptions
 from waypost.server.api.agent_framework.middleware import Discovery, DiscoveryOptions
 from waypost.server.api.agent_framework.providers import StaticProvider
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
@@ -130,7 +130,7 @@ class ServedRegistry:
         self.registry = registry
         self.clock = clock
         directory = RegistryDirectory(registry, Renderer(BASE_URL, "app.example"))
-        self.surface = AfSurface(
+        self.surface = AfHandler(
             directory, AfOptions(**{"base_url": BASE_URL, "legacy": True, **options}), now=clock.now
         )
         self.client = client_of(self._app)

@@ -16,7 +16,7 @@ from waypost.net.clock import SystemClock
 from waypost.registry.audit_trail import AuditTrail
 from waypost.registry.ports import Clock
 from waypost.server.api.adp.agp.websocket import CHAT_PATH
-from waypost.server.api.agent_framework.api import AfOptions, AfSurface, AgentFrameworkApi
+from waypost.server.api.agent_framework.api import AfHandler, AfOptions, AgentFrameworkApi
 from waypost.server.api.agent_framework.registry_directory import RegistryDirectory
 from waypost.server.api.announce.api import AnnounceApi
 from waypost.server.api.announce.websocket import AnnounceWebSocket
@@ -185,10 +185,10 @@ def _make_af(ground: AppContext, core: Core, faces: Apis) -> AgentFrameworkApi:
         base_url=ground.base_url,
         legacy=True,
         choose_card=_card_chooser(directory, faces.documents),
-        whole_cards=True,
+        full_cards=True,
         a2a_card=lambda request, seen: "/.well-known/agent-card.json",
     )
-    return AgentFrameworkApi(AfSurface(directory, options, now=ground.clock.now))
+    return AgentFrameworkApi(AfHandler(directory, options, now=ground.clock.now))
 
 
 def _card_chooser(directory: RegistryDirectory, documents: WellKnownApi) -> Any:

@@ -104,7 +104,7 @@ async def test_one_of_several_a2a_cards_is_selected_by_name() -> None:
 async def test_a_named_card_is_as_whole_as_the_operator_wants() -> None:
     async with service([ANNOTATOR, FAQ]) as served:
         assert (await served.client.get(f"{CARD}?agent=faq-search")).json()["metadata"] == {"redacted": True}
-    async with service([ANNOTATOR, FAQ], whole_cards=True) as served:
+    async with service([ANNOTATOR, FAQ], full_cards=True) as served:
         card = (await served.client.get(f"{CARD}?agent=faq-search")).json()
     assert card["endpoints"] == FAQ["endpoints"]
 

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.server.api.agent_framework"""
+"""The Agent Framework protocol: app-scoped discovery, in the service and in a user's own ASGI application."""

@@ -1,6 +1,7 @@
-"""`Discovery`: the AF surface for a user's own ASGI application, mounted or as middleware (agentframework.md §12).
+"""`Discovery`: the Agent Framework endpoints in a user's own ASGI application (agentframework.md §12).
 
-It claims its own addresses and passes everything else on untouched. It needs no lifespan, no framework and no service.
+It can be mounted or used as middleware. It claims its own paths and passes all other requests on. It needs no lifespan
+events, no framework and no Waypost service.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from waypost.errors import ConfigurationError, InternalError, NotFound, WaypostError
 from waypost.model.principal import ANONYMOUS, SCOPE_READ, Principal
-from waypost.server.api.agent_framework.api import AfOptions, AfSurface, RateLimiter
+from waypost.server.api.agent_framework.api import AfHandler, AfOptions, RateLimiter
 from waypost.server.api.agent_framework.directory import UNAUTHENTICATED, VisibilityPolicy, VisibleAgent
 from waypost.server.api.agent_framework.providers import (
     AgentLike,
@@ -38,16 +39,14 @@ _SUBJECT_MEMBERS = ("sub", "username", "display_name", "id", "name")
 
 
 class DiscoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an application may set. Absolute addresses come from `base_url` alone (AF-73)."""
+    """Options of an application. Absolute URLs are built from `base_url` only (AF-73)."""
 
     base_url: str = ""
     alias: bool = True  # /.agent-framework/…
-    legacy: bool = False  # /v1/agents redirects: applications often own that path
-    cards: bool = True  # /.well-known/agent-card, /v1/card and, where an agent has one, the A2A card
-    default_agent: str | None = None  # the agent whose card is this origin's
-    principal: Extractor | None = (
-        None  # who asks; by default scope["user"], as the application's authentication left it
-    )
+    legacy: bool = False  # redirects from /v1/agents; off, because applications often own that path
+    cards: bool = True  # /.well-known/agent-card, /v1/card and, if the agent has one, the A2A card
+    default_agent: str | None = None  # the agent whose card is the card of this origin
+    principal: Extractor | None = None  # the caller of a request; by default from scope["user"] or scope["state"]
     allowed_origins: frozenset[str] = frozenset()
     owner_email_to_anonymous: bool = False
     challenge: str | None = None
@@ -55,7 +54,7 @@ class DiscoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discovery:
-    """An ASGI 3 application, or middleware when it is given one: `app.add_middleware(Discovery, agents=[…])`."""
+    """An ASGI 3 application, or middleware around one: `app.add_middleware(Discovery, agents=[…])`."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Discovery:
         self._now = now
         self.provider = provider or StaticProvider(agents or (), base_url=self._options.base_url, now=now)
         self._directory = ProviderDirectory(self.provider, policy, base_url=self._options.base_url, now=now)
-        self._surface = AfSurface(self._directory, self._af_options(), now=now)
+        self._handler = AfHandler(self._directory, self._af_options(), now=now)
         self._warned: set[str] = set()
 
     def _af_options(self) -> AfOptions:
@@ -90,31 +89,29 @@ class Discovery:
             owner_email_to_anonymous=options.owner_email_to_anonymous,
             challenge=options.challenge,
             choose_card=self._choose_card,
-            a2a_card=lambda _, seen: A2A_CARD if seen.agent.has_a2a_card else None,
+            a2a_card=lambda _, visible: A2A_CARD if visible.agent.has_a2a_card else None,
             limiter=options.limiter,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._other(scope, receive, send)
+            await self._pass_other(scope, receive, send)
             return
         request = Request(scope, receive)
         if not self._claims(request):
-            await self._elsewhere(request, send)
+            await self._pass_on(request, send)
         elif self._app is not None and _app_route_wins(local_path(scope)):
-            await self._after_user_route(self._app, request, send)
+            await self._try_app_route(self._app, request, send)
         else:
             await self._serve(request, send)
 
-    # --- What is ours ----------------------------------------------------------------------------
-
     def _claims(self, request: Request) -> bool:
-        if self._surface.find_route(request) is not None:
+        if self._handler.find_route(request) is not None:
             return True
         return self._options.cards and local_path(request.scope) == A2A_CARD
 
     async def _serve(self, request: Request, send: Send) -> None:
-        self._warn_of_root(request)
+        self._warn_of_root_path(request)
         response = await self._answer(request)
         await response.send(send, head=request.method == "HEAD")
 
@@ -123,26 +120,25 @@ class Discovery:
             principal = await self._principal(request.scope)
             if local_path(request.scope) == A2A_CARD:
                 return await self._a2a(request, principal)
-            found = await self._surface.handle(request, principal)
-            return found if found is not None else self._nothing_here(request)
+            return await self._handler.handle(request, principal) or self._not_found(request)
         except WaypostError as error:
-            return self._surface.refuse(request, error)
-        except Exception:  # the provider, the policy and the extractor are foreign code
+            return self._handler.refuse(request, error)
+        except Exception:  # provider, policy and extractor are the user's code
             log.exception("discovery failed")
-            return self._surface.refuse(request, InternalError("Discovery failed on this request."))
+            return self._handler.refuse(request, InternalError("Discovery failed on this request."))
 
-    def _nothing_here(self, request: Request) -> Response:
-        return self._surface.refuse(request, NotFound("Nothing is served at this path."))
+    def _not_found(self, request: Request) -> Response:
+        return self._handler.refuse(request, NotFound("Nothing is served at this path."))
 
-    # --- What is not -----------------------------------------------------------------------------
+    # --- Requests of the application -------------------------------------------------------------
 
-    async def _elsewhere(self, request: Request, send: Send) -> None:
+    async def _pass_on(self, request: Request, send: Send) -> None:
         if self._app is not None:
             await self._app(request.scope, request.receive, send)
         else:
-            await self._nothing_here(request).send(send, head=request.method == "HEAD")
+            await self._not_found(request).send(send, head=request.method == "HEAD")
 
-    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is not None:
             await self._app(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -151,22 +147,22 @@ class Discovery:
             await receive()
             await send({"type": "websocket.close", "code": 1000, "reason": ""})
 
-    async def _after_user_route(self, app: App, request: Request, send: Send) -> None:
-        """AF-71: a route of the application at one of these paths wins; ours stands in when it says 404."""
-        missing = False
+    async def _try_app_route(self, app: App, request: Request, send: Send) -> None:
+        """AF-71: a route of the application takes precedence; these endpoints answer if it answers 404."""
+        is_missing = False
 
-        async def unless_missing(message: Message) -> None:
-            nonlocal missing
+        async def send_unless_missing(message: Message) -> None:
+            nonlocal is_missing
             if message["type"] == "http.response.start" and message["status"] == 404:
-                missing = True
-            if not missing:
+                is_missing = True
+            if not is_missing:
                 await send(message)
 
-        await app(request.scope, request.receive, unless_missing)
-        if missing:
+        await app(request.scope, request.receive, send_unless_missing)
+        if is_missing:
             await self._serve(request, send)
 
-    def _warn_of_root(self, request: Request) -> None:
+    def _warn_of_root_path(self, request: Request) -> None:
         root = request.root_path.rstrip("/")
         if root and root not in self._warned and len(self._warned) < 16:
             self._warned.add(root)
@@ -175,48 +171,48 @@ class Discovery:
                 root,
             )
 
-    # --- Who asks --------------------------------------------------------------------------------
-
     async def _principal(self, scope: Scope) -> Principal:
         extract = self._options.principal
         if extract is None:
             return principal_of(scope)
-        found = extract(scope)
-        if inspect.isawaitable(found):
-            found = await found
-        if isinstance(found, str):
-            return _known_principal(found)
-        return ANONYMOUS if found is None else found
+        caller = extract(scope)
+        if inspect.isawaitable(caller):
+            caller = await caller
+        if isinstance(caller, str):
+            return _application_principal(caller)
+        return ANONYMOUS if caller is None else caller
 
     # --- Cards -----------------------------------------------------------------------------------
 
-    async def _chosen(self, principal: Principal) -> ProvidedAgent | None:
-        """The agent of this origin: the one that is marked, else the only one."""
+    async def _find_default(self, principal: Principal) -> ProvidedAgent | None:
+        """The default agent of this origin: the configured one, else the only one."""
         visible = await self._directory.visible_agents(principal)
-        marked = self._options.default_agent
-        if marked is not None:
-            return next((offered for offered in visible if marked in (offered.record.id, offered.agent.id)), None)
+        default = self._options.default_agent
+        if default is not None:
+            return next((agent for agent in visible if default in (agent.record.id, agent.agent.id)), None)
         return visible[0] if len(visible) == 1 else None
 
-    async def _visible(self, principal: Principal, key: str) -> ProvidedAgent | None:
-        """An agent that the caller sees whole: an A2A card has no brief form."""
-        seen = await self._directory.one(principal, key)
-        return await self._directory.find(principal, key) if seen is not None and seen.level == "full" else None
+    async def _find_full(self, principal: Principal, key: str) -> ProvidedAgent | None:
+        """An agent that the caller may see in full: an A2A card has no summary."""
+        visible = await self._directory.find(principal, key)
+        if visible is None or visible.level != "full":
+            return None
+        return await self._directory.find_provided(principal, key)
 
     async def _choose_card(self, request: Request, principal: Principal) -> VisibleAgent | None:
-        chosen = await self._chosen(principal)
-        return None if chosen is None else VisibleAgent(chosen.agent, "full")
+        default = await self._find_default(principal)
+        return None if default is None else VisibleAgent(default.agent, "full")
 
     async def _a2a(self, request: Request, principal: Principal) -> Response:
         key = request.param("agent")
-        chosen = await self._chosen(principal) if key is None else await self._visible(principal, key)
-        if chosen is None or chosen.a2a is None or request.method not in ("GET", "HEAD"):
-            return self._nothing_here(request)
-        etag = strong_etag(chosen.a2a, _A2A_MEDIA_TYPE)
+        provided = await (self._find_default(principal) if key is None else self._find_full(principal, key))
+        if provided is None or provided.a2a is None or request.method not in ("GET", "HEAD"):
+            return self._not_found(request)
+        etag = strong_etag(provided.a2a, _A2A_MEDIA_TYPE)
         headers = [(b"etag", etag.encode()), (b"access-control-allow-origin", b"*")]
         if is_not_modified(request, etag, None, now=self._now()):
             return Response(304, headers=headers)
-        return Response(200, chosen.a2a, headers=headers)
+        return Response(200, provided.a2a, headers=headers)
 
 
 def discovery_app(
@@ -225,7 +221,7 @@ def discovery_app(
     policy: VisibilityPolicy | None = None,
     options: DiscoveryOptions | Mapping[str, Any] | None = None,
 ) -> Discovery:
-    """The surface over a provider, as a plain ASGI application."""
+    """The endpoints over a provider, as a plain ASGI application (AF-70)."""
     return Discovery(provider=provider, policy=policy, options=options)
 
 
@@ -242,7 +238,7 @@ def _options(given: DiscoveryOptions | Mapping[str, Any] | None) -> DiscoveryOpt
 
 
 def principal_of(scope: Scope) -> Principal:
-    """Who asks, as the application's own authentication left it. Where there is none, nothing is invented (AF-73)."""
+    """The caller according to the application's own authentication, if it has one (AF-73)."""
     state = scope.get("state")
     if "user" in scope:
         user = scope["user"]
@@ -254,10 +250,10 @@ def principal_of(scope: Scope) -> Principal:
         return user
     if not user or getattr(user, "is_authenticated", True) is False:
         return ANONYMOUS
-    return _known_principal(_subject_of(user))
+    return _application_principal(_subject_of(user))
 
 
-def _known_principal(subject: str) -> Principal:
+def _application_principal(subject: str) -> Principal:
     return Principal(subject=subject, scopes=frozenset((SCOPE_READ,)), via="application")
 
 
@@ -272,7 +268,7 @@ def _subject_of(user: Any) -> str:
 
 
 def _app_route_wins(path: str) -> bool:
-    """Paths at which a route of the application wins."""
+    """True for paths at which a route of the application takes precedence (AF-71)."""
     return path.startswith(LEGACY) or path.rstrip("/") == LEGACY_CARD or path == A2A_CARD
 
 

@@ -1,6 +1,7 @@
-"""AgentMetadata of an application's own agents: it may say more than a record of a registry holds (AF-20).
+"""Agents of a user's own application: providers, and the directory over them (AF-70).
 
-It is read with as much as fits a record, and shown with as much as this surface allows. Knows lengths, no agents.
+A provider gives agents as records, as documents of any dialect or as their JSON text. Each is decoded and rendered once.
+AgentMetadata may be longer than a record allows (AF-20): it is cut for the record and restored for the response.
 """
 
 from __future__ import annotations
@@ -44,95 +45,87 @@ from waypost.server.api.agent_framework.directory import (
     VisibilityPolicy,
     VisibleAgent,
     candidate_ids,
-    default_policy,
+    default_level,
     is_key_of,
     make_agent,
     page_window,
     search_text,
 )
 
-_TEXTS = {
+AgentLike: TypeAlias = AgentRecord | Mapping[str, Any] | bytes | str
+
+LOCAL_ORIGIN = "http://localhost"  # the base of relative paths if no base URL is configured; never shown
+
+_TEXT_CHARS = {
     "name": limits.NAME_CHARS,
     "summary": limits.DESCRIPTION_CHARS,
     "description": limits.DESCRIPTION_CHARS,
 }
+_PROFILE_MEMBERS = frozenset(("examples", "auth", "constraints", "status", "expires_at", "signature"))
+
+
+# --- Documents ------------------------------------------------------------------------------------
 
 
 def truncate_metadata(document: JsonObject) -> JsonObject:
-    """The document with its long members cut. What is of the wrong kind is left to whoever reads it."""
+    """The document with its long members cut. Members of the wrong type are left to the decoder."""
     cut = dict(document)
-    for name, most in _TEXTS.items():
+    for name, max_chars in _TEXT_CHARS.items():
         if isinstance(document.get(name), str):
-            cut[name] = document[name][:most]
+            cut[name] = document[name][:max_chars]
     if isinstance(document.get("tags"), list):
         cut["tags"] = [
             tag[: limits.TAG_CHARS] if isinstance(tag, str) else tag for tag in document["tags"][: limits.TAGS]
         ]
     if isinstance(document.get("endpoints"), list):
-        cut["endpoints"] = document["endpoints"][: _endpoints_read(document)]
+        cut["endpoints"] = document["endpoints"][: _readable_endpoints(document)]
     return cut
 
 
 def restore_metadata(served: JsonObject, document: JsonObject) -> JsonObject:
-    """What was made of the narrow document, with the long members of the whole one, within the bounds of the surface."""
+    """The served document with the long members of the original one, within the limits of AF-20."""
     cut = truncate_metadata(document)
-    long = {
-        name: document[name] for name in (*_TEXTS, "tags", "endpoints") if name in cut and cut[name] != document[name]
-    }
+    members = (*_TEXT_CHARS, "tags", "endpoints")
+    long = {name: document[name] for name in members if name in cut and cut[name] != document[name]}
     if not long:
         return served
-    whole = served | {name: strip_control_characters(long[name]) for name in ("summary", "description") if name in long}
+    full = served | {name: strip_control_characters(long[name]) for name in ("summary", "description") if name in long}
     if "name" in long:
-        whole["name"] = strip_line_controls(long["name"], served["name"])
+        full["name"] = strip_line_controls(long["name"], served["name"])
     if "tags" in long:
-        whole["tags"] = _tags(long["tags"])
+        full["tags"] = _read_tags(long["tags"])
     if "endpoints" in long:
-        whole["endpoints"] = [*served["endpoints"], *_endpoints(long["endpoints"], _endpoints_read(document))]
-    return _mark_truncated(bound_members(whole), served["metadata"].get(TRUNCATED, []))
+        full["endpoints"] = [*served["endpoints"], *_read_endpoints(long["endpoints"], _readable_endpoints(document))]
+    full = bound_members(full)
+    truncated = [*full["metadata"].get(TRUNCATED, []), *served["metadata"].get(TRUNCATED, [])]
+    if not truncated:
+        return full
+    return {**full, "metadata": {**full["metadata"], TRUNCATED: list(dict.fromkeys(truncated))}}
 
 
-def _endpoints_read(document: JsonObject) -> int:
-    """As many as a record has room for beside the bindings in `metadata`."""
+def _readable_endpoints(document: JsonObject) -> int:
+    """The number of endpoints that a record can hold beside the bindings in `metadata`."""
     metadata = document.get("metadata")
     others = metadata.get("bindings") if isinstance(metadata, dict) else None
     return max(limits.BINDINGS - (len(others) if isinstance(others, list) else 0), 0)
 
 
-def _tags(tags: list[Any]) -> list[str]:
+def _read_tags(tags: list[Any]) -> list[str]:
     for index, tag in enumerate(tags):
         if not isinstance(tag, str):
-            raise InvalidDocument(f"A tag is a string, not {kind_of(tag)}.", path=f"$.tags[{index}]")
+            raise InvalidDocument(f"A tag must be a string, not {kind_of(tag)}.", path=f"$.tags[{index}]")
     return [tag for tag in (strip_line_controls(tag, "") for tag in tags) if tag]
 
 
-def _endpoints(endpoints: list[Any], start: int) -> list[JsonObject]:
+def _read_endpoints(endpoints: list[Any], start: int) -> list[JsonObject]:
     read = [read_endpoint(item, f"$.endpoints[{index}]") for index, item in enumerate(endpoints[start:], start)]
     return [
         strip_control_characters({**item, "method": item["method"].upper()} if is_http(item) else item) for item in read
     ]
 
 
-def _mark_truncated(document: JsonObject, before: list[str]) -> JsonObject:
-    """`metadata.truncated` names what was cut here and what was cut before."""
-    marks = [*document["metadata"].get(TRUNCATED, []), *before]
-    if not marks:
-        return document
-    return {**document, "metadata": {**document["metadata"], TRUNCATED: list(dict.fromkeys(marks))}}
-
-
-# ---- Agents as a user's application gives them: records, documents of any dialect, or their JSON text.
-#
-# Each is read once into a record, rendered once as AgentMetadata, and folded once for free text.
-
-AgentLike: TypeAlias = AgentRecord | Mapping[str, Any] | bytes | str
-
-_PROFILE_MEMBERS = frozenset(("examples", "auth", "constraints", "status", "expires_at", "signature"))
-
-LOCAL_ORIGIN = "http://localhost"  # what paths belong to while no base address is configured; never shown
-
-
 class ProvidedAgent(NamedTuple):
-    """One agent of an application, in every form that the surface needs."""
+    """One agent of an application, decoded and rendered."""
 
     record: AgentRecord
     agent: AfAgent
@@ -141,13 +134,13 @@ class ProvidedAgent(NamedTuple):
     a2a: bytes | None  # its A2A card, if it has one
 
     @property
-    def position(self) -> tuple[str, str]:
+    def sort_key(self) -> tuple[str, str]:
         """AF-27: the order of every list."""
         return fold(self.record.name), self.agent.id
 
 
 def item_bytes(item: AgentLike) -> bytes:
-    """The item as it is compared with what was read before."""
+    """The bytes of an item: the key of the cache of decoded agents."""
     if isinstance(item, AgentRecord):
         return record_bytes(item)
     if isinstance(item, bytes):
@@ -157,32 +150,34 @@ def item_bytes(item: AgentLike) -> bytes:
     if isinstance(item, Mapping):
         return dump_json(dict(item))
     raise InvalidDocument(
-        f"An agent is a record, a document or its JSON text, not {kind_of(item)}.",
+        f"An agent must be a record, a document or its JSON text, not {kind_of(item)}.",
         hint="Give a dict or an AgentRecord.",
     )
 
 
 def read_agent(item: AgentLike, *, base_url: str, now: float) -> ProvidedAgent:
-    """Read and render one agent. `now` stands in for its time of change when it names none."""
+    """Decode and render one agent. `now` is its time of change if it names none."""
     context = EncodeContext(now=now, base_url=base_url or LOCAL_ORIGIN)
-    read = _DecodedAgent(item) if isinstance(item, AgentRecord) else _decode(item_bytes(item), context)
-    document = get_codec("af").encode(read.record, context).document
-    if read.document is not None:
-        document = restore_metadata(document, read.document)
-    if read.is_local:
+    decoded = _DecodedAgent(item) if isinstance(item, AgentRecord) else _decode(item_bytes(item), context)
+    record = decoded.record
+    document = get_codec("af").encode(record, context).document
+    if decoded.document is not None:
+        document = restore_metadata(document, decoded.document)
+    if decoded.is_local:
         metadata = {name: value for name, value in document["metadata"].items() if name != "canonical_id"}
         document = {**document, "metadata": metadata}
-    card = read.a2a or _a2a_card(read.record, context)
+    card = decoded.a2a or _a2a_card(record, context)
+    updated_at = find_instant(record.updated_at)
     agent = make_agent(
         document,
-        canonical_id=read.record.id,
-        changed_at=_changed_at(read.record, now),
+        canonical_id=record.id,
+        changed_at=updated_at if updated_at is not None and updated_at <= now else now,
         has_a2a_card=card is not None,
     )
     return ProvidedAgent(
-        record=read.record,
+        record=record,
         agent=agent,
-        text=search_text(msgspec.json.decode(agent.summary), document.get("description", read.record.description)),
+        text=search_text(msgspec.json.decode(agent.summary), document.get("description", record.description)),
         tags=frozenset(map(fold_tag, document["tags"])),
         a2a=card,
     )
@@ -194,33 +189,33 @@ def to_timestamp(value: float | datetime | None) -> float | None:
 
 class _DecodedAgent(NamedTuple):
     record: AgentRecord
-    is_local: bool = False  # its id is this application's own name, not known elsewhere
-    a2a: bytes | None = None  # the A2A card that it came as
-    document: JsonObject | None = None  # the AgentMetadata that it came as
+    is_local: bool = False  # its id is a name of this application, not known elsewhere
+    a2a: bytes | None = None  # the A2A card that it was decoded from
+    document: JsonObject | None = None  # the AgentMetadata that it was decoded from
 
 
 def _decode(data: bytes, context: EncodeContext) -> _DecodedAgent:
-    reading = DecodeContext(now=context.now, base_url=context.base_url)
+    decode_context = DecodeContext(now=context.now, base_url=context.base_url)
     document = parse_object(data) if data.lstrip()[:1] == b"{" else None
     if document is not None and _is_minimal(document):
-        return _decode_minimal(document, reading)
+        return _decode_minimal(document, decode_context)
     if document is None or detect_dialect(document) != "af":
-        dialect, _, decoded = decode_document(data, None, reading)
+        dialect, _, decoded = decode_document(data, None, decode_context)
         return _DecodedAgent(decoded.record, a2a=data if dialect == "a2a" else None)
     metadata = document.get("metadata")
     if isinstance(metadata, dict) and "canonical_id" in metadata:
-        return _DecodedAgent(_record(document, reading), document=document)
-    # Without this an id of AF would become an address of wherever the application happens to run.
-    record = _record(_with_own_id(document), reading)
+        return _DecodedAgent(_decode_metadata(document, decode_context), document=document)
+    # Without a canonical id, the id would become a URL of the host on which the application runs.
+    record = _decode_metadata(_with_canonical_id(document), decode_context)
     return _DecodedAgent(record, is_local=slug(record.id) == record.id, document=document)
 
 
-def _record(document: JsonObject, reading: DecodeContext) -> AgentRecord:
-    return decode_document(dump_json(truncate_metadata(document)), "af", reading)[2].record
+def _decode_metadata(document: JsonObject, context: DecodeContext) -> AgentRecord:
+    return decode_document(dump_json(truncate_metadata(document)), "af", context)[2].record
 
 
 def _is_minimal(document: JsonObject) -> bool:
-    """An id and no way to be reached: no dialect's document, and all the same an agent of the application (§4, §11)."""
+    """True for a document with an id and no endpoint: incomplete in any dialect, but valid here (§4, §11)."""
     if not isinstance(document.get("id"), str) or document.get("bindings"):
         return False
     try:
@@ -229,25 +224,25 @@ def _is_minimal(document: JsonObject) -> bool:
         return True
 
 
-def _decode_minimal(document: JsonObject, reading: DecodeContext) -> _DecodedAgent:
-    """As AgentMetadata, unless it has members that only the profile knows."""
-    bare = {name: value for name, value in document.items() if name != "bindings"}
-    if bare.keys() & _PROFILE_MEMBERS and bare.keys() >= {"name", "description"}:
-        record = read_record(bare)
-        check_times(record, reading.now)
+def _decode_minimal(document: JsonObject, context: DecodeContext) -> _DecodedAgent:
+    """Decode as AgentMetadata, unless the document has members of the profile."""
+    document = {name: value for name, value in document.items() if name != "bindings"}
+    if document.keys() & _PROFILE_MEMBERS and document.keys() >= {"name", "description"}:
+        record = read_record(document)
+        check_times(record, context.now)
         return _DecodedAgent(record, is_local=slug(record.id) == record.id)
-    record = _record(_with_own_id(bare), reading)
-    return _DecodedAgent(record, is_local=slug(record.id) == record.id, document=bare)
+    record = _decode_metadata(_with_canonical_id(document), context)
+    return _DecodedAgent(record, is_local=slug(record.id) == record.id, document=document)
 
 
-def _with_own_id(document: JsonObject) -> JsonObject:
-    """What does not fit a path is published under its slug (AF-13)."""
+def _with_canonical_id(document: JsonObject) -> JsonObject:
+    """The document with its id as canonical id, published under the slug (AF-13)."""
     metadata = document.get("metadata")
-    own_id = check_id(document["id"])
+    canonical_id = check_id(document["id"])
     return {
         **document,
-        "id": slug(own_id),
-        "metadata": {**(metadata if isinstance(metadata, dict) else {}), "canonical_id": own_id},
+        "id": slug(canonical_id),
+        "metadata": {**(metadata if isinstance(metadata, dict) else {}), "canonical_id": canonical_id},
     }
 
 
@@ -257,14 +252,7 @@ def _a2a_card(record: AgentRecord, context: EncodeContext) -> bytes | None:
     return dump_json(get_codec("a2a").encode(record, context).document)
 
 
-def _changed_at(record: AgentRecord, now: float) -> float:
-    updated = find_instant(record.updated_at)
-    return updated if updated is not None and updated <= now else now
-
-
-# ---- Where a user's application keeps its agents, and the directory over it (AF-70).
-#
-# A provider is two calls, `list` and `get`. Adapters for a list, a callable and a database stand ready.
+# --- Providers ------------------------------------------------------------------------------------
 
 Generation: TypeAlias = str | int | None
 
@@ -272,10 +260,10 @@ Listing: TypeAlias = tuple[Iterable[AgentLike], Generation, float | datetime | N
 
 
 class AgentProvider(Protocol):
-    """What an application implements. `principal` is None for a caller that nobody knows."""
+    """The interface of an application. `principal` is None for an anonymous caller."""
 
     async def list(self, principal: Principal | None) -> Listing:
-        """Every agent, a value that changes when they do, and when they last did; None for what is not known."""
+        """All agents, a generation that changes with them, and the time of the last change; None if unknown."""
         ...
 
     async def get(self, principal: Principal | None, agent_id: str) -> AgentLike | None:
@@ -284,19 +272,19 @@ class AgentProvider(Protocol):
 
 
 class StaticProvider:
-    """Agents from the code of the application. They may be changed while it runs."""
+    """A list of agents that the application may change while it runs."""
 
     def __init__(
         self, agents: Iterable[AgentLike], *, base_url: str = "", now: Callable[[], float] = time.time
     ) -> None:
         self._agents: dict[str, AgentLike] = {}
         for index, item in enumerate(agents):
-            offered = read_agent(item, base_url=base_url, now=now())
-            if offered.record.id in self._agents:
+            agent_id = read_agent(item, base_url=base_url, now=now()).record.id
+            if agent_id in self._agents:
                 raise ConfigurationError(
-                    f"Two agents have the id {offered.record.id!r}.", path=f"agents[{index}].id", hint="Rename one."
+                    f"Two agents have the id {agent_id!r}.", path=f"agents[{index}].id", hint="Rename one."
                 )
-            self._agents[offered.record.id] = item
+            self._agents[agent_id] = item
         self._base_url = base_url
         self._now = now
         self._listed = tuple(self._agents.values())
@@ -308,8 +296,8 @@ class StaticProvider:
         return self._agents.get(agent_id)
 
     def register(self, agent: AgentLike) -> None:
-        offered = read_agent(agent, base_url=self._base_url, now=self._now())
-        self._agents[offered.record.id] = agent
+        agent_id = read_agent(agent, base_url=self._base_url, now=self._now()).record.id
+        self._agents[agent_id] = agent
         self._listed = tuple(self._agents.values())
 
     def withdraw(self, agent_id: str) -> None:
@@ -318,21 +306,21 @@ class StaticProvider:
 
 
 class CallableProvider:
-    """Agents from a function, plain or async, that is called for each request."""
+    """Agents from a sync or async function, which is called for each request."""
 
     def __init__(self, agents: Callable[[], Iterable[AgentLike] | Awaitable[Iterable[AgentLike]]]) -> None:
         self._call = agents
 
     async def list(self, principal: Principal | None) -> Listing:
-        found = self._call()
-        return (await found if inspect.isawaitable(found) else found), None, None
+        agents = self._call()
+        return (await agents if inspect.isawaitable(agents) else agents), None, None
 
     async def get(self, principal: Principal | None, agent_id: str) -> AgentLike | None:
-        return None  # the directory looks through the list
+        return None  # the directory searches the list
 
 
 class DatabaseProvider:
-    """Agents from any DB-API 2.0 database: one row for each, its first column the document as JSON text."""
+    """Agents from a DB-API 2.0 database: one row each, with the document as JSON text in the first column."""
 
     def __init__(self, connect: Callable[[], Any], select: str = "SELECT document FROM agents") -> None:
         self._connect = connect
@@ -351,7 +339,7 @@ class DatabaseProvider:
 
 
 class ProviderDirectory:
-    """A directory over a provider: reads and renders each agent once, and asks the policy each time."""
+    """The directory over a provider. It decodes each agent once, and applies the policy on every request."""
 
     ranked = False
 
@@ -367,94 +355,91 @@ class ProviderDirectory:
         self._policy = policy
         self._base_url = base_url
         self._now = now
-        self._read: LruCache[bytes, ProvidedAgent] = LruCache(limits.RECORD_CACHE)
+        self._decoded: LruCache[bytes, ProvidedAgent] = LruCache(limits.RECORD_CACHE)
         self._sorted: tuple[object, list[ProvidedAgent]] = (None, [])
-        self._since: LruCache[str, tuple[str, float]] = LruCache(limits.RECORD_CACHE)
+        self._changed: LruCache[str, tuple[str, float]] = LruCache(limits.RECORD_CACHE)
 
     async def page(self, principal: Principal, query: AfQuery) -> AfPage:
-        items, generation, modified = await self._provider.list(_caller(principal))
-        visible = [
-            (offered, level)
-            for offered in self._in_order(items)
-            if (level := self._level(principal, offered)) != "none"
-        ]
+        items, generation, modified = await self._provider.list(_known(principal))
+        visible = [(agent, level) for agent in self._sort(items) if (level := self._level(principal, agent)) != "none"]
         digest = _digest(visible)
-        chosen = [VisibleAgent(offered.agent, level) for offered, level in visible if _matches(offered, level, query)]
-        offset, limit, paged = page_window(query, len(visible))
+        matches = [VisibleAgent(agent.agent, level) for agent, level in visible if _matches(agent, level, query)]
+        offset, limit, is_paged = page_window(query, len(visible))
         return AfPage(
-            seen=chosen[offset : offset + limit],
-            total=len(chosen),
-            paged=paged,
+            agents=matches[offset : offset + limit],
+            total=len(matches),
+            is_paged=is_paged,
             generation=digest if generation is None else str(generation),
             last_modified=self._last_change(principal, digest) if modified is None else to_timestamp(modified),
         )
 
-    async def one(self, principal: Principal, key: str) -> VisibleAgent | None:
-        offered = await self.find(principal, key)
-        level = self._level(principal, offered) if offered is not None else "none"
-        return None if offered is None or level == "none" else VisibleAgent(offered.agent, level)
+    async def find(self, principal: Principal, key: str) -> VisibleAgent | None:
+        provided = await self.find_provided(principal, key)
+        level = self._level(principal, provided) if provided is not None else "none"
+        return None if provided is None or level == "none" else VisibleAgent(provided.agent, level)
 
-    async def find(self, principal: Principal, key: str) -> ProvidedAgent | None:
-        """The agent that a key names, whoever may see it."""
+    async def find_provided(self, principal: Principal, key: str) -> ProvidedAgent | None:
+        """The agent that a key names, even if the policy hides it."""
         for agent_id in candidate_ids(key):
-            item = await self._provider.get(_caller(principal), agent_id)
-            if item is not None and is_key_of(key, (offered := self._offered(item)).record.id):
-                return offered
-        items, _, _ = await self._provider.list(_caller(principal))
-        return next((offered for offered in self._in_order(items) if is_key_of(key, offered.record.id)), None)
+            item = await self._provider.get(_known(principal), agent_id)
+            if item is not None and is_key_of(key, (provided := self._decode(item)).record.id):
+                return provided
+        items, _, _ = await self._provider.list(_known(principal))
+        return next((provided for provided in self._sort(items) if is_key_of(key, provided.record.id)), None)
 
     async def visible_agents(self, principal: Principal) -> list[ProvidedAgent]:
-        """All that the caller sees, in order."""
-        items, _, _ = await self._provider.list(_caller(principal))
-        return [offered for offered in self._in_order(items) if self._level(principal, offered) != "none"]
+        """All agents that the caller sees, in order."""
+        items, _, _ = await self._provider.list(_known(principal))
+        return [provided for provided in self._sort(items) if self._level(principal, provided) != "none"]
 
-    def _in_order(self, items: Iterable[AgentLike]) -> list[ProvidedAgent]:
-        if self._sorted[0] is items and isinstance(items, tuple):  # the same tuple holds the same agents
+    def _sort(self, items: Iterable[AgentLike]) -> list[ProvidedAgent]:
+        if self._sorted[0] is items and isinstance(items, tuple):  # tuples are immutable
             return self._sorted[1]
-        found: dict[str, ProvidedAgent] = {}
+        agents: dict[str, ProvidedAgent] = {}
         for item in items:
-            offered = self._offered(item)
-            found.setdefault(offered.agent.id, offered)
-        ordered = sorted(found.values(), key=lambda offered: offered.position)
+            provided = self._decode(item)
+            agents.setdefault(provided.agent.id, provided)
+        ordered = sorted(agents.values(), key=lambda provided: provided.sort_key)
         self._sorted = (items, ordered)
         return ordered
 
-    def _offered(self, item: AgentLike) -> ProvidedAgent:
+    def _decode(self, item: AgentLike) -> ProvidedAgent:
         key = item_bytes(item)
-        known = self._read.get(key)
-        if known is None:
-            known = read_agent(item, base_url=self._base_url, now=self._now())
-            self._read.put(key, known)
-        return known
+        provided = self._decoded.get(key)
+        if provided is None:
+            provided = read_agent(item, base_url=self._base_url, now=self._now())
+            self._decoded.put(key, provided)
+        return provided
 
-    def _level(self, principal: Principal, offered: ProvidedAgent) -> AfLevel:
+    def _level(self, principal: Principal, provided: ProvidedAgent) -> AfLevel:
+        record = provided.record
         if self._policy is not None:
-            return self._policy(_caller(principal), offered.record)
-        return default_policy(principal, offered.record, self._now())
+            return self._policy(_known(principal), record)
+        return default_level(principal, record.effective_status, find_instant(record.expires_at), self._now())
 
     def _last_change(self, principal: Principal, digest: str) -> float:
-        """AF-35: when this caller's set became what it is, removals included; the first time it was seen so, at the latest."""
-        viewer = repr((principal.subject, principal.via))
-        known = self._since.get(viewer)
-        if known is None or known[0] != digest:
-            known = (digest, self._now())
-            self._since.put(viewer, known)
-        return known[1]
+        """AF-35: the time at which this caller's set of agents changed, as far as it was observed."""
+        caller = repr((principal.subject, principal.via))
+        change = self._changed.get(caller)
+        if change is None or change[0] != digest:
+            change = (digest, self._now())
+            self._changed.put(caller, change)
+        return change[1]
 
 
-def _caller(principal: Principal) -> Principal | None:
+def _known(principal: Principal) -> Principal | None:
     return None if principal.is_anonymous else principal
 
 
-def _matches(offered: ProvidedAgent, level: AfLevel, query: AfQuery) -> bool:
-    if query.id is not None and query.id not in (offered.record.id, offered.agent.id):
+def _matches(provided: ProvidedAgent, level: AfLevel, query: AfQuery) -> bool:
+    if query.id is not None and query.id not in (provided.record.id, provided.agent.id):
         return False
-    return offered.tags.issuperset(query.tags) and offered.text.holds(query.terms, level)
+    return provided.tags.issuperset(query.tags) and provided.text.contains(query.terms, level)
 
 
 def _digest(visible: Iterable[tuple[ProvidedAgent, AfLevel]]) -> str:
     digest = hashlib.sha256()
-    for offered, level in visible:
+    for provided, level in visible:
         digest.update(level.encode())
-        digest.update(offered.agent.summary if level == "summary" else offered.agent.whole)
+        digest.update(provided.agent.summary if level == "summary" else provided.agent.full)
     return digest.hexdigest()[:16]

@@ -125,11 +125,11 @@ def _fold_all(registrations: Mapping[str, Registration]) -> dict[str, AfSearchTe
 
 
 def _matching_ids(texts: Mapping[str, AfSearchText], terms: tuple[str, ...], level: AfLevel) -> list[str]:
-    return [agent_id for agent_id, text in texts.items() if text.holds(terms, level)]
+    return [agent_id for agent_id, text in texts.items() if text.contains(terms, level)]
 
 
 def _text_size(text: AfSearchText) -> int:
-    return len(text.open) + len(text.closed) + _TEXT_OVERHEAD
+    return len(text.summary) + len(text.description) + _TEXT_OVERHEAD
 
 
 # ---- The AF directory over the registry: pages in work proportional to the page, whatever the size of the registry.
@@ -166,7 +166,9 @@ class RegistryDirectory:
         if kept is not None:
             return kept
         page = await self._page(tokens, _level(principal), query)
-        if not query.whole and len(page.seen) <= limits.PAGE_MAX:  # what is kept is bounded in number and in size
+        if (
+            not query.needs_full and len(page.agents) <= limits.PAGE_MAX
+        ):  # what is kept is bounded in number and in size
             self._pages.put(question, page)
         return page
 
@@ -176,10 +178,10 @@ class RegistryDirectory:
         offset, limit, paged = page_window(query, visible)
         modified = self._catalogue.last_modified(tokens)
         entries, total = await self._entries(tokens, level, query, offset, limit)
-        agents = await self._agents(entries, whole=query.whole and level == "full")
+        agents = await self._agents(entries, whole=query.needs_full and level == "full")
         return AfPage([VisibleAgent(agent, level) for agent in agents], total, paged, generation, modified)
 
-    async def one(self, principal: Principal, key: str) -> VisibleAgent | None:
+    async def find(self, principal: Principal, key: str) -> VisibleAgent | None:
         entry = self._find(principal, key)
         if entry is None:
             return None
@@ -312,7 +314,7 @@ class _AfRenderCache:
 
 
 def _agent_size(agent: AfAgent) -> int:
-    return len(agent.summary) + len(agent.whole) + _AGENT_OVERHEAD
+    return len(agent.summary) + len(agent.full) + _AGENT_OVERHEAD
 
 
 def _level(principal: Principal) -> AfLevel:
