@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import shutil
@@ -135,7 +134,6 @@ async def twins(folder: Path, open_service: Open[T]) -> AsyncIterator[tuple[T, T
         await pair[1].as_("alice").delete("/api/v1/agents/hidden-1")
         for twin in pair:  # all that is done later, done now: what is asked for next finds both at rest
             await twin.registry.searchable()
-            while twin.registry.catalog.prepare():  # a service does it half a second after its start
-                pass
-            await asyncio.to_thread(twin.registry.ranker.maintain, twin.registry.changes.revision)
+            await twin.registry.prepare()  # a service does it half a second after its start
+            await twin.registry.leader.compact()
         yield pair[0], pair[1]

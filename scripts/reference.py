@@ -23,7 +23,6 @@ from waypost import settings
 from waypost.app import build
 from waypost.cli.main import COMMANDS, cli
 from waypost.errors import ERROR_CODES, WaypostError
-from waypost.model.registration import TRANSITIONS
 from waypost.protocols.adp.agp import session
 from waypost.protocols.dialects import get_codec
 from waypost.registry.operations import OPERATIONS, Operation
@@ -208,12 +207,6 @@ def _operation_row(row: Operation) -> tuple[str, ...]:
     )
 
 
-def render_lease() -> str:
-    """The lease's table of states as a diagram."""
-    lines = [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
-    return "\n".join(("```mermaid", "stateDiagram-v2", *lines, "```"))
-
-
 def render_agp_states() -> str:
     """The table of a session's states as a diagram."""
     return "\n".join(("```mermaid", session.mermaid_diagram(), "```"))
@@ -223,7 +216,6 @@ RENDERERS: dict[str, Callable[[], str]] = {
     "service-settings": lambda: render_settings(settings.SERVICE_SETTINGS),
     "client-settings": lambda: render_settings(settings.CLIENT_SETTINGS),
     "errors": render_errors,
-    "lease": render_lease,
     "agp-states": render_agp_states,
     "operations": render_operations,
     "routes": render_routes,

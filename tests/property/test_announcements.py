@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -73,7 +74,8 @@ class Announcements(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = ManualClock(NOW)
         options = RegistryOptions(announcements=AnnouncementOptions(trust_mode=mode, unsigned=unsigned))
-        self.registry = Registry(MemoryStore(), HybridRanker(None), self.clock, options)
+        self.store = MemoryStore()
+        self.registry = Registry(self.store, partial(HybridRanker, None), self.clock, options)
         self.run(self.registry.start())
         self.run(self.registry.trust.allow(ADMIN, "*"))
         self.bound = {agent_id: Bound() for agent_id in IDS}
@@ -95,7 +97,7 @@ class Announcements(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((1, 30, 130, HOUR, DAY)))
     def wait(self, seconds: int) -> None:
         self.clock.advance(seconds)
-        self.run(self.registry.sweep())
+        self.run(self.registry.leader.expire_leases())
 
     @rule(signer=keys)
     def revoke(self, signer: Any) -> None:
@@ -247,7 +249,7 @@ class Announcements(RuleBasedStateMachine):
         return receipt
 
     def show(self, agent_id: str) -> bytes | None:
-        found = self.run(self.registry.store.fetch([f"urn:uuid:{agent_id}"])).get(f"urn:uuid:{agent_id}")
+        found = self.run(self.store.fetch([f"urn:uuid:{agent_id}"])).get(f"urn:uuid:{agent_id}")
         return None if found is None else found.sources[0].document
 
     @invariant()

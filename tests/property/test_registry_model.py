@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Coroutine
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -128,7 +129,7 @@ class RegistryMachine(RuleBasedStateMachine):
     async def _start(self) -> None:
         data = Path(self.folder.name)
         store: Store = SqliteStore(data) if self.durable else MemoryStore()
-        self.registry = Registry(store, HybridRanker(data / "index" if self.durable else None), self.clock)
+        self.registry = Registry(store, partial(HybridRanker, data / "index" if self.durable else None), self.clock)
         await self.registry.start()
         for watcher in self.watchers:
             await watcher.open(self.registry)
@@ -219,12 +220,12 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.run(self.registry.sweep())
+        self.run(self.registry.leader.expire_leases())
 
     @rule()
     def fold_the_index(self) -> None:
         self.run(self.registry.searchable())
-        self.registry.ranker.maintain(self.registry.changes.revision)
+        self.run(self.registry.leader.compact())
 
     def _news(self, mark: int, ttl: int | None, own_end: int | None) -> Held:
         return Held("", "", f"word{next(self.numbers)}", mark, ttl, None, own_end)
@@ -307,7 +308,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     async def _ring(self) -> None:
         """Tell the log of what has run out, then make a change that everybody hears of."""
-        await self.registry.sweep()
+        await self.registry.leader.expire_leases()
         self.rung += 1
         document = dump_json(profile(BELL, name="Bell", description=f"Rings {self.rung}."))
         dialect, decoded = self.registry.decode(document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import httpx2
@@ -169,7 +170,7 @@ async def application(agents: Iterable[Mapping[str, Any]] = (), **options: Any) 
 @asynccontextmanager
 async def service(agents: Iterable[Mapping[str, Any]] = (), **options: Any) -> AsyncIterator[ServedRegistry]:
     clock = Clock()
-    registry = Registry(MemoryStore(), HybridRanker(None), clock)
+    registry = Registry(MemoryStore(), partial(HybridRanker, None), clock)
     await registry.start()
     served = ServedRegistry(registry, clock, options)
     try:

@@ -9,6 +9,7 @@ from support.service import Bench as Service
 from waypost.domains.importer import DomainImporter, make_publications
 from waypost.domains.recheck import DomainRechecks
 from waypost.model.principal import Principal
+from waypost.model.registration import trust_of
 from waypost.registry.importer import ImportRequest, ImportResult
 
 ALICE = Principal(subject="alice", scopes=frozenset(("discover:read", "discover:write")))
@@ -32,7 +33,7 @@ class Registering:
 
     async def level(self, agent_id: str) -> str:
         held = await self.registry.get(ADMIN, agent_id)
-        level: str = self.registry.trust_of(held)["level"]
+        level: str = trust_of(held)["level"]
         return level
 
     async def checks(self, agent_id: str) -> dict[str, str]:

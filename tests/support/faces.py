@@ -166,7 +166,8 @@ class Caller:
             page += 1
 
     def _canonical(self, published: str) -> str:
-        return self.house.bench.registry.catalog.resolve(published) or published
+        entry = self.house.bench.registry.entries.find_named(published)
+        return published if entry is None else entry.id
 
     async def _export(self) -> list[dict[str, Any]]:
         answer = await self.http.get("/api/v1/agents:export", params={"as": "profile"})

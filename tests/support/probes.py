@@ -37,9 +37,7 @@ def make_checks(
     if prober is None:
         asked = StubResolver(resolver, timeout_seconds=20.0)
         prober = SafeFetcher(AddressPolicy(allow), asked, clock=bench.clock.now)
-    checks = HealthChecks(bench.registry, prober, HealthOptions(**options), chance=lambda: 0.5)
-    checks.attach()
-    return checks
+    return HealthChecks(bench.registry, prober, HealthOptions(**options), chance=lambda: 0.5)
 
 
 async def check(bench: Bench, checks: HealthChecks, rounds: int = 1, *, seconds: float = ROUND) -> None:

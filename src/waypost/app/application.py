@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from waypost.app.core import INDEX, Models
 from waypost.app.messaging_services import MessagingServices
 from waypost.errors import WaypostError
 from waypost.net.outbound import OutboundClient
-from waypost.registry.ports import KeyValueStore
+from waypost.registry.jobs.periodic import PeriodicJobs
+from waypost.registry.ports import KeyValueStore, Store
 from waypost.registry.publication import Publication
 from waypost.registry.registry import Registry
 from waypost.server.api.adp.agp.websocket import AgpWebSocketApp
@@ -91,10 +93,22 @@ def _limit_in(path: Path) -> int | None:
 # ---- All that runs, started and stopped in order.
 
 
+@contextlib.contextmanager
+def gc_frozen() -> Iterator[None]:
+    """Disable garbage collection while loading, then freeze: these objects live as long as the process."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+    gc.freeze()
+
+
 class Application(msgspec.Struct, kw_only=True):
     """Everything that runs: the ASGI callable and what stands behind it."""
 
     settings: Settings
+    store: Store
     registry: Registry
     service: HttpApp
     operator: MonitoringApi
@@ -114,9 +128,11 @@ class Application(msgspec.Struct, kw_only=True):
     meeting: MessagingServices  # what comes after discovery
     conversations: AgpWebSocketApp
     outgoing: OutboundClient
+    jobs: PeriodicJobs
 
     async def start(self) -> None:
-        await self.registry.start()
+        with gc_frozen():
+            await self.registry.start()
         await self.key_value_store.open()
         if self.upstream is None:
             self.meeting.start()
@@ -127,6 +143,7 @@ class Application(msgspec.Struct, kw_only=True):
             except WaypostError:
                 await self.stop()
                 raise
+        self.jobs.start()
         if self.issuers is not None:
             self.asking = asyncio.create_task(self.issuers.keep_fresh(), name="keys of issuers")
         if self.reporter is not None:
@@ -157,6 +174,7 @@ class Application(msgspec.Struct, kw_only=True):
         return stopping
 
     async def stop(self) -> None:
+        await self.jobs.stop()
         if self.lan is not None:
             await self.lan.stop()
         if self.asking is not None:

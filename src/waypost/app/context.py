@@ -98,6 +98,10 @@ class AppContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.place is None or self.place.writes
 
     @property
+    def checks_health(self) -> bool:
+        return self.settings.health_checks and self.writes
+
+    @property
     def mint(self) -> MintToken:
         return _minter(self.settings, self.token_key, self.clock)
 

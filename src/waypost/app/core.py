@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from waypost.app.context import AppContext
+from waypost.net.outbound import OutboundClient
 from waypost.registry.admission import AnnouncementOptions
-from waypost.registry.follower import FollowerRegistry
+from waypost.registry.jobs.health_checks import EndpointCheck
 from waypost.registry.ports import KeyValueStore, Ranker, Store
 from waypost.registry.registry import Registry, RegistryOptions
+from waypost.registry.trust_store import RegistryTrustStore
+from waypost.registry.writer import PublicationCheck
 from waypost.server.auth.certificates import AnnouncedCertificates
 from waypost.server.http.metrics import Metrics
 from waypost.server.renderer import Renderer
@@ -76,6 +80,7 @@ def make_ranker(settings: Settings, models: Models) -> Ranker:
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
+    store: Store
     registry: Registry
     key_value_store: KeyValueStore  # of what is no record: tasks, messages, swarms, invitations
     models: Models
@@ -83,10 +88,13 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
 
 
-def make_core(ground: AppContext, store: Store | None) -> Core:
+def make_core(ground: AppContext, outgoing: OutboundClient, store: Store | None) -> Core:
     models = Models(ground.settings)
+    checks = (EndpointCheck(outgoing),) if ground.checks_health else ()
+    store = store or _make_store(ground)
     return Core(
-        registry=_make_registry(ground, store, models),
+        store=store,
+        registry=_make_registry(ground, store, models, checks),
         key_value_store=_make_keeper(ground.settings),
         models=models,
         renderer=Renderer(ground.base_url, ground.host),
@@ -94,22 +102,25 @@ def make_core(ground: AppContext, store: Store | None) -> Core:
     )
 
 
-def _make_registry(ground: AppContext, store: Store | None, models: Models) -> Registry:
+def _make_registry(ground: AppContext, store: Store, models: Models, checks: Sequence[PublicationCheck]) -> Registry:
     settings, clock, place = ground.settings, ground.clock, ground.place
-    ranker, options = partial(make_ranker, settings, models), _options(settings)
-    registry: Registry
-    if place is None:
-        registry = Registry(store or _make_store(settings), ranker, clock, options)
-    elif place.writes:
-        registry = Registry(store or _make_store(settings), ranker, clock, options, announce=place.note)
-    else:
-        follower = store or SqliteFollowerStore(settings.data)
-        board = place.board
-        registry = FollowerRegistry(follower, ranker, clock, options, head=lambda: board.head, announce=place.note)
-    registry.use_certificate_checker(
-        AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=registry.trust.is_revoked)
+
+    def make_certificates(trust: RegistryTrustStore) -> AnnouncedCertificates:
+        return AnnouncedCertificates(settings.client_ca, settings.crl, clock.now, is_revoked=trust.is_revoked)
+
+    make = partial(
+        Registry,
+        store,
+        partial(make_ranker, settings, models),
+        clock,
+        _options(settings),
+        certificates=make_certificates,
+        checks=checks,
     )
-    return registry
+    if place is None:
+        return make()
+    board = place.board
+    return make(announce=place.note, head=None if place.writes else lambda: board.head)
 
 
 def _options(settings: Settings) -> RegistryOptions:
@@ -129,8 +140,10 @@ def _options(settings: Settings) -> RegistryOptions:
     )
 
 
-def _make_store(settings: Settings) -> Store:
-    return MemoryStore() if settings.store == "memory" else SqliteStore(settings.data)
+def _make_store(ground: AppContext) -> Store:
+    if ground.settings.store == "memory":
+        return MemoryStore()
+    return SqliteStore(ground.settings.data) if ground.writes else SqliteFollowerStore(ground.settings.data)
 
 
 def _make_keeper(settings: Settings) -> KeyValueStore:

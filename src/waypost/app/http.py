@@ -144,7 +144,7 @@ def _make_resolving(ways_out: Outbound, guards: Security) -> ResolveApi:
 
 def _make_trail(ground: AppContext, core: Core) -> AuditTrail:
     key = ground.identity_key
-    return AuditTrail(core.registry.store, key.public_key().public_bytes_raw(), partial(ed25519.sign, key))
+    return AuditTrail(core.store, key.public_key().public_bytes_raw(), partial(ed25519.sign, key))
 
 
 def _make_doctor(ground: AppContext, core: Core, guards: Security) -> DoctorApi:

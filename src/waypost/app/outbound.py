@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from waypost import limits
 from waypost.app.context import AppContext
 from waypost.app.core import Core
 from waypost.errors import FetchFailed
@@ -16,6 +15,7 @@ from waypost.net.outbound import OutboundClient, OutboundOptions
 from waypost.net.url import origin_of
 from waypost.registry.domain_claims import DomainClaimOptions, DomainClaims
 from waypost.registry.importer import Importer
+from waypost.registry.jobs.periodic import Job, Work
 from waypost.server.api.announce.lan import LanBridge
 
 if TYPE_CHECKING:  # `late_part`: nobody waits at a start for what asks the DNS
@@ -40,21 +40,28 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
     organisations: OrganisationReader
     importer: Importer
     domains: DomainClaims  # proofs of them
+    jobs: list[Job]  # of the process that writes
 
 
-def make_outbound(ground: AppContext, core: Core) -> Outbound:
-    outgoing = _make_outgoing(ground)
+def make_outbound(ground: AppContext, core: Core, outgoing: OutboundClient) -> Outbound:
     resolver = lazy_object(lambda: _make_resolver(ground, outgoing))
+    importer, recheck = _make_importer(ground, core, outgoing, resolver)
+    domains = _make_domains(ground, core, outgoing)
+    settings = ground.settings
     return Outbound(
         outgoing=outgoing,
         resolver=resolver,
         organisations=lazy_object(lambda: _make_organisations(ground, outgoing)),
-        importer=_make_importer(ground, core, outgoing, resolver),
-        domains=_make_domains(ground, core, outgoing),
+        importer=importer,
+        domains=domains,
+        jobs=[
+            Job("recheck agents of domains", min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), recheck),
+            Job("recheck domains", min(_RECHECK_SECONDS, settings.domain_recheck_seconds / 8), domains.recheck),
+        ],
     )
 
 
-def _make_outgoing(ground: AppContext) -> OutboundClient:
+def make_outgoing(ground: AppContext) -> OutboundClient:
     settings, port = ground.settings, ground.port
     own = ((settings.host, settings.port if port is None else port),)
     options = OutboundOptions.of(settings)
@@ -74,7 +81,9 @@ def _make_organisations(ground: AppContext, outgoing: OutboundClient) -> Organis
     return OrganisationReader(outgoing, outgoing, ground.clock, follow_signed=ground.settings.foreign_index)
 
 
-def _make_importer(ground: AppContext, core: Core, outgoing: OutboundClient, resolver: DomainResolver) -> Importer:
+def _make_importer(
+    ground: AppContext, core: Core, outgoing: OutboundClient, resolver: DomainResolver
+) -> tuple[Importer, Work]:
     """Documents at addresses, and agents of domains, which the process that writes looks up again from time to time."""
     settings, registry = ground.settings, core.registry
 
@@ -93,32 +102,29 @@ def _make_importer(ground: AppContext, core: Core, outgoing: OutboundClient, res
         await rechecks.recheck()
 
     rechecks = lazy_object(make_rechecks)
-    registry.add_job(min(_RECHECK_SECONDS, settings.agent_recheck_seconds / 8), recheck)
-    return lazy_object(make_importer)
+    return lazy_object(make_importer), recheck
 
 
 def _make_domains(ground: AppContext, core: Core, outgoing: OutboundClient) -> DomainClaims:
     """Proofs of domains, which the process that writes looks at again from time to time."""
     seconds = ground.settings.domain_recheck_seconds
-    domains = DomainClaims(core.registry, outgoing, DomainClaimOptions(service=ground.host, recheck_seconds=seconds))
-    core.registry.add_job(min(_RECHECK_SECONDS, seconds / 8), domains.recheck)
-    return domains
+    return DomainClaims(core.registry, outgoing, DomainClaimOptions(service=ground.host, recheck_seconds=seconds))
 
 
 # ---- Whether agents live: in the process that writes, and only where the settings say so.
 
 
-def make_health(ground: AppContext, core: Core, ways_out: Outbound) -> None:
-    if not (ground.settings.health_checks and ground.writes):
-        return
+def make_health(ground: AppContext, core: Core, ways_out: Outbound) -> list[Job]:
+    if not ground.checks_health:
+        return []
     from waypost.registry.jobs.health_checks import HealthChecks, HealthOptions  # most services ask nobody
 
     settings = ground.settings
     options = HealthOptions(seconds=settings.health_check_seconds, evict_seconds=settings.health_evict_seconds)
     checks = HealthChecks(core.registry, ways_out.outgoing, options)
-    checks.attach()
     core.metrics.show("health_watched", "Endpoints of agents that are checked.", lambda: len(checks.watched))
     core.metrics.show("health_checks", "Checks of endpoints that were made.", lambda: checks.checks)
+    return [checks.job]
 
 
 # ---- What listens on the LAN and on the bus, in the process that writes.
@@ -136,7 +142,6 @@ def make_lan(ground: AppContext, core: Core, ways_out: Outbound) -> LanBridge | 
         anonymous_read=settings.anonymous_read or settings.open,
         publish=settings.mdns_publish,
     )
-    core.registry.add_job(limits.MDNS_TTL_SECONDS / 2, heard.publish)
     heard.show(core.metrics)
     return heard
 

@@ -71,7 +71,7 @@ class DomainRechecks:
         )
 
     async def watched(self) -> list[WatchedDomain]:
-        return [_load_watched(value) for _, value in await self._registry.store.notes(NOTE_PREFIX)]
+        return [_load_watched(value) for _, value in await self._registry.notes(NOTE_PREFIX)]
 
     async def recheck(self) -> None:
         """Look again at what is due."""
@@ -112,9 +112,7 @@ class DomainRechecks:
                 log.warning("the agent of %s could not be taken over: %s", watched.domain, error.message)
 
     async def _judge(self, agent_id: str, fallen: tuple[Verdict, ...], now: float) -> None:
-        await self._registry.store.execute(
-            Command(keys=(agent_id,), notes=(), decide=_replace_levels(agent_id, fallen, now))
-        )
+        await self._registry.execute(Command(keys=(agent_id,), notes=(), decide=_replace_levels(agent_id, fallen, now)))
 
     # --- Remembering -----------------------------------------------------------------------------
 
@@ -127,7 +125,7 @@ class DomainRechecks:
     async def _write(self, domain: str, note: bytes | None) -> None:
         name = f"{NOTE_PREFIX}{domain}"
         decision = Decision(outcome="noted", notes={name: note})
-        await self._registry.store.execute(Command(keys=(), notes=(name,), decide=lambda held: decision))
+        await self._registry.execute(Command(keys=(), notes=(name,), decide=lambda held: decision))
 
     def _later(self, now: float) -> float:
         """With jitter: what was registered together is not looked at together."""

@@ -14,6 +14,7 @@ from waypost.messaging.message_store import AgentMessage
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import ANONYMOUS, Principal
 from waypost.model.query import DiscoverResult, MatchedAgent, Query
+from waypost.model.registration import trust_of
 from waypost.model.verdict import BADGES
 from waypost.protocols.adp.agp.messages import JSON, MessageContent
 from waypost.registry.registry import Registry
@@ -89,7 +90,7 @@ class ServiceReplies:
         lines += [f"speaks {binding.protocol} at {binding.endpoint}" for binding in record.bindings]
         if record.tags:
             lines.append("tags: " + ", ".join(record.tags[:12]))
-        lines.append(f"trust: {BADGES[self._registry.trust_of(registration)['level']]}")
+        lines.append(f"trust: {BADGES[trust_of(registration)['level']]}")
         return "\n".join(lines)
 
 

@@ -237,12 +237,12 @@ class PeerVerification:
 
     async def lift(self, agent: str, verdict: Verdict) -> bool:
         """Whether the record of the agent says something else now."""
-        known = self._registry.catalog.resolve(agent)
-        if known is None:
+        entry = self._registry.entries.find_named(agent)
+        if entry is None:
             return False
         now = self._registry.clock.now()
-        command = Command(keys=(known,), notes=(), decide=_decide_verdict(known, agent, verdict, now))
-        return (await self._registry.store.execute(command)).outcome == "judged"
+        command = Command(keys=(entry.id,), notes=(), decide=_decide_verdict(entry.id, agent, verdict, now))
+        return (await self._registry.execute(command)).outcome == "judged"
 
 
 def _decide_verdict(agent_id: str, agent: str, verdict: Verdict, now: float) -> Callable[[StoreState], Decision]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -11,23 +11,7 @@ from waypost.errors import InvalidParameter
 from waypost.model.health import HEALTH_FACT, SUSPENDED, UNHEALTHY, UNKNOWN, Health, endpoint_to_check
 from waypost.model.principal import record_scopes
 from waypost.model.record import AgentRecord
-from waypost.model.verdict import TrustState, Verdict
-
-LeaseState = Literal["none", "live", "expired", "withdrawn"]
-
-LeaseEvent = Literal["publish", "renew", "deadline", "withdraw"]
-
-# (state, event) → state. What is not listed is refused. docs/explanation/freshness-and-leases.md draws its diagram from it.
-TRANSITIONS: dict[tuple[LeaseState, LeaseEvent], LeaseState] = {
-    ("none", "publish"): "live",
-    ("live", "publish"): "live",
-    ("live", "renew"): "live",
-    ("live", "deadline"): "expired",
-    ("live", "withdraw"): "withdrawn",
-    ("expired", "publish"): "live",
-    ("withdrawn", "publish"): "live",
-    ("withdrawn", "withdraw"): "withdrawn",
-}
+from waypost.model.verdict import UNCHECKED, TrustState, Verdict, trust_summary
 
 
 def granted_ttl(asked: int | None, dialect: str) -> int | None:
@@ -137,6 +121,16 @@ def verdicts_of(registration: Registration) -> tuple[Verdict, ...]:
     if len(sources) == 1:  # nearly always
         return sources[0].verdicts
     return tuple(verdict for source in sources for verdict in source.verdicts)
+
+
+def trust_of(registration: Registration) -> dict[str, Any]:
+    """The verdicts on all its documents; a document without a signature counts as not checked."""
+    unchecked = [
+        UNCHECKED[source.dialect]
+        for source in registration.sources
+        if not source.verdicts and source.dialect in UNCHECKED
+    ]
+    return trust_summary((*verdicts_of(registration), *unchecked))
 
 
 def key_id_of(source: SourceDocument) -> str | None:

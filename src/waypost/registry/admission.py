@@ -145,7 +145,7 @@ class AdmissionControl:
         self._book = book
         self._resolve = resolve
         self._options = options
-        self.certificates = certificates
+        self._certificates = certificates
 
     def rule(
         self, publication: Publication, publish: Callable[[Publication], Decide], now: float
@@ -162,7 +162,7 @@ class AdmissionControl:
             publication,
             self._terms(publication.principal, gated=publication.gated),
             legacy=self._options.legacy_canon,
-            certificates=self.certificates,
+            certificates=self._certificates,
             now=now,
         )
         return admission.notes, admission.decide(publish)

@@ -1,31 +1,34 @@
-"""The change log as watchers read it: at their own pace, in order, from a cursor.
+"""The change log as watchers read it: each at its own pace, in order, from a cursor.
 
-Nothing is pushed into a watcher's queue: each one pulls from the log and waits for a pulse. So a slow watcher costs no
-memory, and one that falls behind what the log keeps is told so and cut off, never skipped silently.
+Nothing is pushed into a queue of a watcher: each one pulls from the log and waits for a signal. So a slow watcher costs no
+memory. One that falls behind the oldest stored event is cut off with an explicit item; it never skips events silently.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
 from waypost import limits
 from waypost.errors import CursorTooOld, InvalidCursor
 from waypost.model.events import Event, EventType, event_type_for
+from waypost.registry.cursors import Cursors
 from waypost.registry.ports import Store
-from waypost.trust.cursor_cipher import CursorCipher
 
 _PURPOSE = "watch"
-_RECENT = 10_000
-_WITHOUT = "Leave it out for what happens from now on, or send 0 for all that is kept."
+_RECENT = 10_000  # events in memory
+_REVISION = struct.Struct(">Q")
+_NONCE_BYTES = 8
+_WITHOUT_HINT = "Leave it out to watch from now on, or send 0 for all stored changes."
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """An event as one audience sees it, with the cursor to go on from."""
+    """An event as one audience sees it, with the cursor to resume after it."""
 
     cursor: str
     type: EventType
@@ -39,7 +42,7 @@ class WatchBookmark(msgspec.Struct, frozen=True):
 
 
 class WatchCutOff(msgspec.Struct, frozen=True):
-    """The last word to a watcher that is too slow."""
+    """The last item of a watcher that is too slow."""
 
     cursor: str
 
@@ -48,14 +51,17 @@ WatchItem = WatchEvent | WatchBookmark | WatchCutOff
 
 
 class ChangeLog:
-    def __init__(self, store: Store, seal: CursorCipher, revision: int, *, nonce: Callable[[], bytes]) -> None:
+    def __init__(self, store: Store, cursors: Cursors) -> None:
         self._store = store
-        self._seal = seal
-        self._nonce = nonce
+        self._cursors = cursors
         self._recent: deque[Event] = deque(maxlen=_RECENT)
-        self.revision = revision
-        self._pulse: asyncio.Event = asyncio.Event()
+        self.revision = 0
+        self._signal: asyncio.Event = asyncio.Event()
         self._closed = False
+
+    async def load(self) -> None:
+        """Start at the revision of the open store."""
+        self.revision = await self._store.revision()
 
     def append(self, events: Sequence[Event]) -> None:
         self._recent.extend(events)
@@ -68,49 +74,54 @@ class ChangeLog:
         self._recent.clear()
 
     def skip_to(self, revision: int) -> None:
-        """What lies between is not in the log any more: whoever still waits for it is cut off."""
+        """The events in between are gone: watchers that have not read them are cut off."""
         self._recent.clear()
         self.revision = revision
         self._wake()
 
     def close(self) -> None:
+        """End all watches."""
         self._closed = True
         self._wake()
 
     def _wake(self) -> None:
-        pulse, self._pulse = self._pulse, asyncio.Event()
-        pulse.set()
+        signal, self._signal = self._signal, asyncio.Event()
+        signal.set()
 
     # --- Cursors ---------------------------------------------------------------------------------
 
     def cursor(self, revision: int) -> str:
-        """The same for the same event, every time."""
-        return self._seal.seal(_PURPOSE, struct.pack(">Q", revision))
+        """The same cursor for the same event, every time."""
+        return self._cursors.seal(_PURPOSE, _REVISION.pack(revision))
 
     def bookmark(self, revision: int) -> str:
-        """Never the same twice: equal bookmarks would tell that nothing hidden happened in between."""
-        return self._seal.seal(_PURPOSE, struct.pack(">Q", revision) + self._nonce())
+        """A new cursor each time: equal bookmarks would reveal that nothing hidden happened in between."""
+        return self._cursors.seal(_PURPOSE, _REVISION.pack(revision) + secrets.token_bytes(_NONCE_BYTES))
 
     async def parse_cursor(self, text: str | None) -> int:
-        """The revision to read after. Absent: now. `0`: the beginning of what is kept."""
+        """The revision to read after. Absent: now. `0`: the oldest stored event."""
         if text is None:
             return self.revision
         if text == "0":
             return await self._store.oldest_event() - 1
         try:
-            payload = self._seal.open(_PURPOSE, text)
+            payload = self._cursors.open(_PURPOSE, text)
         except InvalidCursor as error:
-            raise InvalidCursor(error.message, path="from", hint=_WITHOUT) from None
-        if len(payload) not in (8, 16):
-            raise InvalidCursor("This cursor was not given by this service.", path="from", hint=_WITHOUT)
-        (revision,) = struct.unpack(">Q", payload[:8])
+            raise InvalidCursor(error.message, path="from", hint=_WITHOUT_HINT) from None
+        if len(payload) not in (_REVISION.size, _REVISION.size + _NONCE_BYTES):
+            raise InvalidCursor("This cursor was not issued by this service.", path="from", hint=_WITHOUT_HINT)
+        (revision,) = _REVISION.unpack_from(payload)
         if revision > self.revision:
-            raise InvalidCursor("This cursor is from another history.", path="from", hint="List anew, then watch.")
+            raise InvalidCursor(
+                "This cursor belongs to another history of the registry.",
+                path="from",
+                hint="List the agents again, then watch without a cursor.",
+            )
         if revision + 1 < await self._store.oldest_event():
             raise CursorTooOld(
                 "The change log no longer reaches back to this cursor.",
                 path="from",
-                hint="List the agents anew (GET /api/v1/agents), then watch without a cursor.",
+                hint="List the agents again (GET /api/v1/agents), then watch without a cursor.",
                 details={"links": {"list": "/api/v1/agents", "watch": "/api/v1/watch"}},
             )
         return int(revision)
@@ -119,26 +130,23 @@ class ChangeLog:
 
     async def _read(self, after: int) -> Sequence[Event]:
         if self._recent and self._recent[0].revision <= after + 1:
-            start = after + 1 - self._recent[0].revision
+            start = after + 1 - self._recent[0].revision  # revisions have no gaps
             size = len(self._recent)
-            # Revisions are dense, so the place in the ring follows from the number.
             return [self._recent[index] for index in range(start, min(size, start + limits.WATCH_BATCH))]
         return await self._store.events(after, limits.WATCH_BATCH)
 
     async def follow(
         self, after: int, audience: frozenset[str] | None, *, renewals: bool = False
     ) -> AsyncIterator[WatchItem]:
-        """Events after a revision, for as long as the reader stays."""
+        """Events after a revision, until the reader leaves."""
         loop = asyncio.get_running_loop()
         next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
         while not self._closed:
-            pulse = self._pulse
+            signal = self._signal
             is_behind = after < self.revision
             events = await self._read(after) if is_behind else ()
             if is_behind and (not events or events[0].revision != after + 1):
-                yield WatchCutOff(
-                    self.bookmark(after)
-                )  # the log went on without it: what is gone must not look like nothing
+                yield WatchCutOff(self.bookmark(after))  # events were pruned before this watcher read them
                 return
             for event in events:
                 after = event.revision
@@ -149,12 +157,12 @@ class ChangeLog:
                 next_bookmark = loop.time() + limits.WATCH_BOOKMARK_SECONDS
                 yield WatchBookmark(self.bookmark(after))
             if after >= self.revision:
-                await _wait(pulse, next_bookmark - loop.time())
+                await _wait(signal, next_bookmark - loop.time())
 
 
-async def _wait(pulse: asyncio.Event, seconds: float) -> None:
+async def _wait(signal: asyncio.Event, seconds: float) -> None:
     try:
         async with asyncio.timeout(max(0.0, seconds)):
-            await pulse.wait()
+            await signal.wait()
     except TimeoutError:
         return

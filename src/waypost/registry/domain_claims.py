@@ -65,7 +65,6 @@ class DomainClaims:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._registry = registry
-        self._store = registry.store
         self._clock = registry.clock
         self._lookup = lookup
         self._options = options
@@ -75,7 +74,7 @@ class DomainClaims:
 
     async def list(self, principal: Principal) -> list[OwnershipClaim]:
         """One's own claims; an admin sees all."""
-        notes = [load_claims(value) for _, value in await self._store.notes(NOTE_PREFIX)]
+        notes = [load_claims(value) for _, value in await self._registry.notes(NOTE_PREFIX)]
         claims = [claim for note in notes for claim in note.claims.values()]
         return [claim for claim in claims if principal.is_admin or claim.subject == principal.subject]
 
@@ -236,9 +235,7 @@ class DomainClaims:
 
     async def _take_over(self, subject: str, domain: str) -> None:
         """Records of the subject are judged anew: whether its domain is proven is part of what answers say."""
-        catalogue = self._registry.catalog
-        entries = (catalogue.find(agent_id) for agent_id in catalogue.ids())
-        ids = [entry.id for entry in entries if entry is not None and entry.owner == subject]
+        ids = [entry.id for entry in self._registry.entries if entry.owner == subject]
         now = self._clock.now()
         for start in range(0, len(ids), limits.GROUP_SLICE):
             part = await self._registry.registrations(ids[start : start + limits.GROUP_SLICE])
@@ -250,14 +247,14 @@ class DomainClaims:
                 )
                 for held in part
             ]
-            await asyncio.gather(*map(self._store.execute, commands))
+            await asyncio.gather(*map(self._registry.execute, commands))
 
     async def _find(self, subject: str, domain: str) -> OwnershipClaim | None:
-        notes = dict(await self._store.notes(claims_key(domain)))
+        notes = dict(await self._registry.notes(claims_key(domain)))
         return load_claims(notes.get(claims_key(domain))).claims.get(subject)
 
     async def _execute(self, domain: str, decide: Callable[[StoreState], Decision]) -> None:
-        await self._store.execute(Command(keys=(), notes=(claims_key(domain),), decide=decide))
+        await self._registry.execute(Command(keys=(), notes=(claims_key(domain),), decide=decide))
 
     def _check_quota(self, subject: str, domain: str) -> None:
         held = [claim for claim in self._registry.proofs.claims() if claim.subject == subject]

@@ -1,122 +1,121 @@
-"""A registry that writes nothing: it follows the change log that another process writes, and answers reads.
+"""A process that only reads: it follows the change log that the leader writes.
 
-It knows one number from outside, the head: the newest revision of which any caller was told. A read first catches up with
-it, so that whatever one process acknowledged is seen by the next question to any other. How the head is carried, whether
-in shared memory or by a database, and how the log is read, are not its business.
+It gets one number from outside, the head: the newest revision that any caller was answered with. Before a read it catches
+up with the head, so that a change acknowledged by one process is visible in every other. How the head is transmitted
+(shared memory, a database) and how the log is stored are not decided here.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from waypost import limits
 from waypost.model.events import Event, EventType
 from waypost.model.registration import CatalogEntry, Registration
-from waypost.registry.jobs.indexer import Indexer
-from waypost.registry.ports import Clock, CommittedChange, Ranker, Store
-from waypost.registry.registry import Registry, RegistryOptions
+from waypost.registry.jobs.indexer import FollowerIndexer, LiveIndex
+from waypost.registry.jobs.periodic import Job
+from waypost.registry.ports import Clock, CommittedChange, Store
+from waypost.registry.state import RegistryState
+from waypost.registry.trust_store import RegistryTrustStore
 
 Head = Callable[[], int]
 
-_LOOK_SECONDS = 0.02  # a watcher here hears of a change at most this much later; a question looks by itself
-_SWEEP_SECONDS = 0.5
-_FOLLOW_SECONDS = 1.0
-_TRUST_SECONDS = 2.0  # a certificate that was revoked is refused everywhere so much later
+_POLL_SECONDS = 0.02  # the delay of a watch in this process; a read checks the head itself
+_EXPIRE_SECONDS = 0.5
+_INDEX_SECONDS = 1.0
+_TRUST_SECONDS = 2.0  # the delay until a revoked certificate is refused in this process
 _ENDINGS = ("withdrawn", "expired")
 
 
-class FollowerRegistry(Registry):
+class Follower:
     def __init__(
         self,
         store: Store,
-        ranker: Ranker | Callable[[], Ranker],
+        state: RegistryState,
         clock: Clock,
-        options: RegistryOptions | None = None,
-        *,
+        index: LiveIndex,
+        trust: RegistryTrustStore,
         head: Head,
-        announce: Callable[[int], None],
     ) -> None:
-        super().__init__(store, ranker, clock, options, announce=announce)
+        self._store = store
+        self._state = state
+        self._catalog = state.catalog
+        self._clock = clock
+        self._changes = state.changes
+        self._indexer = FollowerIndexer(index, store)
+        self._trust = trust
         self._head = head
-        self._turn = asyncio.Lock()
-        self._index = FollowerIndexer(self.ranker, store)
+        self._lock = asyncio.Lock()
 
-    async def _loaded(self) -> None:
+    async def start(self) -> None:
         await self.catch_up()
-        await super()._loaded()
+        self._state.announce()
 
-    async def _finish(self) -> None:
-        """Whoever writes does."""
+    async def catch_up_index(self) -> None:
+        await self._indexer.catch_up(self._changes.revision)
 
-    def _housekeeping(self) -> list[tuple[float, Callable[[], Any]]]:
-        return [
-            (_LOOK_SECONDS, self.catch_up),
-            (_SWEEP_SECONDS, self.sweep),
-            (_FOLLOW_SECONDS, self._compact_if_due),
-            (_TRUST_SECONDS, self.trust.load),
-        ]
+    @property
+    def jobs(self) -> Sequence[Job]:
+        return (
+            Job("catch up", _POLL_SECONDS, self.catch_up),
+            Job("expire leases", _EXPIRE_SECONDS, self.expire_leases),
+            Job("follow the index", _INDEX_SECONDS, self._indexer.refresh),
+            Job("load the trust store", _TRUST_SECONDS, self._trust.load),
+        )
 
-    async def sweep(self) -> None:
-        """Whoever writes tells the store of leases that ran out."""
-        self.catalog.expire(self.clock.now())
-        self.catalog.take_expired(len(self.catalog) + limits.RECORD_CACHE)
+    async def stop(self) -> None:
+        """Nothing to save: the leader does it."""
 
-    # --- Following -------------------------------------------------------------------------------
+    async def expire_leases(self) -> None:
+        """Drop expired entries from memory; the leader writes it to the store."""
+        self._catalog.expire(self._clock.now())
+        self._catalog.take_expired(len(self._catalog) + limits.RECORD_CACHE)
 
     @property
     def is_behind(self) -> bool:
-        return self.changes.revision < self._head()
+        return self._changes.revision < self._head()
 
     async def catch_up(self) -> None:
-        """Take in what callers were told of until now. Nothing beyond it, so that no process is ahead of another."""
+        """Apply the log up to the head, and nothing beyond it, so that no process is ahead of another."""
         target = self._head()
-        while self.changes.revision < target:
-            async with self._turn:
-                if self.changes.revision < target:
+        while self._changes.revision < target:
+            async with self._lock:
+                if self._changes.revision < target:
                     await self._advance(target)
             await asyncio.sleep(0)
 
     async def _advance(self, target: int) -> None:
-        after = self.changes.revision
-        events = await self.store.events(after, min(target - after, limits.GROUP_SLICE))
+        after = self._changes.revision
+        events = await self._store.events(after, min(target - after, limits.GROUP_SLICE))
         if not events or events[0].revision != after + 1:
             await self._reload(target)
             return
-        newest = _newest(events)
-        found = await self.store.fetch([*newest], sources=True)
-        for committed in _committed(newest, found):
-            self._take_in(committed)
-        self.changes.append(events)
-        self._announce(self.changes.revision)
+        newest = _newest_events(events)
+        found = await self._store.fetch([*newest])
+        self._state.apply(_to_changes(newest, found), events)
 
     async def _reload(self, target: int) -> None:
-        """The log was cut before it was read. Hold what is stored against what is in memory, and take the difference."""
+        """The log was pruned before it was read: compare the store with memory, and apply the difference."""
         stored: set[str] = set()
-        async for page in self.store.entries():
+        async for page in self._store.entries():
             stored.update(entry.id for entry in page)
             changed = [entry.id for entry in page if self._revision_of(entry.id) != entry.revision]
             for start in range(0, len(changed), limits.GROUP_SLICE):
-                part = await self.store.fetch(changed[start : start + limits.GROUP_SLICE], sources=True)
-                for registration in part.values():
-                    event = _synthetic_event("updated", registration, target)
-                    self._take_in(CommittedChange(event=event, registration=registration))
+                part = await self._store.fetch(changed[start : start + limits.GROUP_SLICE])
+                self._state.apply((_synthetic_change("updated", each, target, each) for each in part.values()), ())
                 await asyncio.sleep(0)
-        for agent_id in [agent_id for agent_id in self.catalog.ids() if agent_id not in stored]:
-            entry = self.catalog.find(agent_id)
-            if entry is not None:
-                self._take_in(CommittedChange(event=_synthetic_event("withdrawn", entry, target), registration=None))
-        self.changes.skip_to(target)
-        self._announce(target)
+        gone = [self._catalog.find(agent_id) for agent_id in self._catalog.ids() if agent_id not in stored]
+        self._state.apply([_synthetic_change("withdrawn", entry, target, None) for entry in gone if entry], ())
+        self._state.skip_to(target)
 
     def _revision_of(self, agent_id: str) -> int | None:
-        entry = self.catalog.find(agent_id)
+        entry = self._catalog.find(agent_id)
         return entry.revision if entry is not None else None
 
 
-def _newest(events: Sequence[Event]) -> dict[str, Event]:
-    """The last event of each agent; a renewal tells less than what came before it."""
+def _newest_events(events: Sequence[Event]) -> dict[str, Event]:
+    """The last event of each agent; a renewal says less than the event before it."""
     newest: dict[str, Event] = {}
     for event in events:
         if event.type != "renewed" or event.id not in newest:
@@ -124,9 +123,9 @@ def _newest(events: Sequence[Event]) -> dict[str, Event]:
     return newest
 
 
-def _committed(newest: Mapping[str, Event], found: Mapping[str, Registration]) -> Iterable[CommittedChange]:
-    """What the listener of a writing store would have been told. An agent that is gone by now is left as it was: the event
-    that removed it is still to come."""
+def _to_changes(newest: Mapping[str, Event], found: Mapping[str, Registration]) -> Iterable[CommittedChange]:
+    """What the store of the leader passed to its listener. An agent that is gone by now is left as it is: the event that
+    removed it follows."""
     for agent_id, event in newest.items():
         if event.type in _ENDINGS:
             yield CommittedChange(event=event, registration=None)
@@ -134,9 +133,11 @@ def _committed(newest: Mapping[str, Event], found: Mapping[str, Registration]) -
             yield CommittedChange(event=event, registration=found[agent_id])
 
 
-def _synthetic_event(kind: EventType, known: Registration | CatalogEntry, revision: int) -> Event:
-    """An event for those who keep something of each agent; it is in no log."""
-    return Event(
+def _synthetic_change(
+    kind: EventType, known: Registration | CatalogEntry, revision: int, registration: Registration | None
+) -> CommittedChange:
+    """A change for observers, with an event that is in no log."""
+    event = Event(
         revision=revision,
         type=kind,
         id=known.id,
@@ -146,25 +147,4 @@ def _synthetic_event(kind: EventType, known: Registration | CatalogEntry, revisi
         visibility=known.visibility,
         invitees=known.invitees,
     )
-
-
-class FollowerIndexer(Indexer):
-    """The index of a process that saves none: it reads what the writer saved, and keeps in memory what came after. Whatever
-    would save or clear is not called here: those files are the writer's."""
-
-    async def catch_up(self, revision: int) -> None:
-        indexed = await asyncio.to_thread(self._ranker.follow)
-        if indexed == 0 or indexed + 1 < await self._store.oldest_event():
-            async for registrations in self._store.scan():
-                for registration in registrations:
-                    self._ranker.made.put(registration)
-        else:
-            await self._replay(indexed, revision)
-        self._ranker.caught_up()
-
-    async def fold(self, revision: int) -> None:
-        if self._ranker.has_caught_up:
-            await asyncio.to_thread(self._ranker.follow)
-
-    async def compact_if_due(self, revision: int) -> None:
-        await self.fold(revision)
+    return CommittedChange(event=event, registration=registration)

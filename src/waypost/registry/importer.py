@@ -209,14 +209,13 @@ class Importer:
         registry, record, subject = self._registry, publication.decoded.record, publication.principal.subject or ""
         if not registry.proofs.proven_domains(subject):
             return ()
-        notes = {name: value for note in proof_notes(record) for name, value in await registry.store.notes(note)}
+        notes = {name: value for note in proof_notes(record) for name, value in await registry.notes(note)}
         verdict = check_domain_proof(subject, record, notes, registry.clock.now())
         return () if verdict is None else (verdict,)
 
     def _existing(self, principal: Principal, *names: str) -> dict[str, Any] | None:
-        resolve = self._registry.catalog.resolve
-        agent_id = next((found for name in names if (found := resolve(name)) is not None), None)
-        entry = self._registry.catalog.find(agent_id) if agent_id is not None else None
+        find = self._registry.entries.find_named
+        entry = next((found for name in names if (found := find(name)) is not None), None)
         if entry is None or not may_see(principal, entry.scopes):
             return None
         return {"id": entry.id, "etag": entry.etag, "yours": principal.is_admin or entry.owner == principal.subject}

@@ -194,7 +194,7 @@ class RecordLinker:
 
     def can_link(self, principal: Principal, home: DomainHome) -> bool:
         """Whether the agent of that home is nobody's, or the caller's."""
-        return self._registry.catalog.resolve(home.agent) is None or self._own_entry(principal, home.agent) is not None
+        return self._holder(home.agent) is None or self._own_entry(principal, home.agent) is not None
 
     async def _find_own(self, principal: Principal, name: str) -> Registration | None:
         entry = self._own_entry(principal, name)
@@ -212,8 +212,8 @@ class RecordLinker:
     def _is_free(self, publication: Publication, held: Registration) -> bool:
         """Whether its own id is nobody's, or that agent's already, and the agent has room for it."""
         decoded = publication.decoded
-        agent_id = self._registry.catalog.resolve(decoded.record.id)
-        return agent_id in (None, held.id) and _has_place(held, publication.dialect, decoded.source_id)
+        holder = self._holder(decoded.record.id)
+        return (holder is None or holder.id == held.id) and _has_place(held, publication.dialect, decoded.source_id)
 
     # --- The agent of a domain joins what is known of it -----------------------------------------
 
@@ -254,8 +254,7 @@ class RecordLinker:
         return _with_aliases(_with_id(publication, agent_id), tuple(name for name in free if name != agent_id))
 
     def _holder(self, name: str) -> CatalogEntry | None:
-        agent_id = self._registry.catalog.resolve(name)
-        return self._registry.catalog.find(agent_id) if agent_id is not None else None
+        return self._registry.entries.find_named(name)
 
     async def _known(self, principal: Principal, home: DomainHome) -> list[Registration]:
         """What the caller holds of that agent: what is served under the domain, else what has its name, then the oldest."""
@@ -271,8 +270,7 @@ class RecordLinker:
 
     async def _of_organisation(self, principal: Principal, domain: str) -> AsyncIterator[str]:
         """Ids of the caller that are of the organisation. Many agents are passed over in small turns."""
-        catalogue, organisation = self._registry.catalog, registrable_domain(domain)
-        ids = list(catalogue.ids())
+        organisation, ids = registrable_domain(domain), self._registry.entries.ids()
         for start in range(0, len(ids), limits.LINKAGE_SLICE):
             for agent_id in ids[start : start + limits.LINKAGE_SLICE]:
                 if organisation in agent_id and self._own_entry(principal, agent_id) is not None:

@@ -21,7 +21,8 @@ from waypost.model.registration import Registration, SourceDocument, verdicts_of
 from waypost.model.verdict import Verdict, VerdictState, level_of, states_of
 from waypost.registry import write_rules
 from waypost.registry.audit_trail import audit_reverification
-from waypost.registry.ports import Command, Decision, RegistrationChange, StoreState
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.ports import Clock, Command, Decision, RegistrationChange, Store, StoreState
 from waypost.registry.publication import Publication
 from waypost.registry.reader import RegistryReader
 from waypost.registry.trust_store import announced_record_id, revocation_subject
@@ -226,12 +227,6 @@ def _message(dialect: str, document: bytes) -> JsonObject:
     return parsed
 
 
-# ---- Judging what is held once more: to tell whoever asks, and to take over what a newly bound key changes.
-#
-# A half of `engine.Registry`. Verdicts are made when a document comes in; a key that is bound later would else count only from
-# the next document on.
-
-
 class Reverification(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as answers show it, and as it is judged now."""
 
@@ -244,42 +239,50 @@ class Reverification(msgspec.Struct, frozen=True, kw_only=True):
         return _verdict_states(self.held) != _verdict_states(self.now)
 
 
-class RegistryVerifier(RegistryReader):
-    """Filled by `engine.Registry`."""
+class RegistryVerifier:
+    """Checks documents again. Verdicts are made when a document is published; without this, a key that is bound later would
+    count only from the next document on."""
+
+    def __init__(self, reader: RegistryReader, store: Store, catalog: Catalog, clock: Clock) -> None:
+        self._reader = reader
+        self._store = store
+        self._catalog = catalog
+        self._clock = clock
 
     async def verify(self, principal: Principal, key: str) -> Reverification:
-        """Every check of every document of an agent, made now. Nothing is written."""
-        held = await self.get(principal, key)
-        now = self.clock.now()
+        """Run every check of every document of an agent now. Writes nothing."""
+        held = await self._reader.get(principal, key)
+        now = self._clock.now()
         judged = msgspec.structs.replace(held, sources=recheck_sources(held, await self._key_notes(held.id), now))
         return Reverification(held=held, now=judged, at=now)
 
     async def verify_document(self, dialect: str, document: bytes, agent_id: str) -> tuple[Verdict, ...]:
         """The checks of a document that is not registered, with the keys that are bound to its agent here."""
-        return run_document_checks(dialect, document, agent_id, await self._key_notes(agent_id), self.clock.now())
+        return run_document_checks(dialect, document, agent_id, await self._key_notes(agent_id), self._clock.now())
 
     async def _key_notes(self, agent_id: str) -> dict[str, bytes]:
         notes: dict[str, bytes] = {}
         for name in key_notes(agent_id):
-            notes.update(await self.store.notes(name))
+            notes.update(await self._store.notes(name))
         return notes
 
     async def reverify(self, name: str) -> list[str]:
-        """Take over what a newly bound key changes: of the agent of this name, or of all ids of this domain. Their ids."""
+        """Write the verdicts that a newly bound key changes, for the agent of this name or all ids of this domain.
+        Returns the ids of the changed agents."""
         changed: list[str] = []
-        for agent_id in self._named(name):
+        for agent_id in self._ids_of(name):
             command = Command(
-                keys=(agent_id,), notes=key_notes(agent_id), decide=_update_verdicts(agent_id, self.clock.now())
+                keys=(agent_id,), notes=key_notes(agent_id), decide=_update_verdicts(agent_id, self._clock.now())
             )
-            if (await self.store.execute(command)).outcome == "judged":
+            if (await self._store.execute(command)).outcome == "judged":
                 changed.append(agent_id)
         return changed
 
-    def _named(self, name: str) -> Sequence[str]:
-        known = self.catalog.resolve(announced_record_id(name)) or self.catalog.resolve(name)
+    def _ids_of(self, name: str) -> Sequence[str]:
+        known = self._catalog.resolve(announced_record_id(name)) or self._catalog.resolve(name)
         if known is not None and revocation_subject(known) == revocation_subject(name):
             return (known,)
-        return [agent_id for agent_id in self.catalog.ids() if domain_of(agent_id) == name] if "." in name else ()
+        return [agent_id for agent_id in self._catalog.ids() if domain_of(agent_id) == name] if "." in name else ()
 
 
 def _update_verdicts(agent_id: str, now: float) -> Callable[[StoreState], Decision]:

@@ -101,16 +101,17 @@ def hold_change(
     return Decision(outcome="held", registration=current, notes={name: dump_pending(waiting)}, audit=(entry,))
 
 
-def require_pending(data: bytes | None, etag: str | None, now: float) -> PendingChange:
-    """The change that waits, if it is the one that the caller means."""
-    waiting = load_pending(data)
-    if waiting is None or waiting.is_over(now):
-        raise NotFound("No change of this agent waits.", path="id", hint="It was confirmed, rejected or is too old.")
-    if etag is not None and content_etag_part(etag) != waiting.etag:
-        raise PreconditionFailed(
-            "Another change waits than the one that etag names.", path="$.etag", hint="Look at it again, then confirm."
+def require_pending(change: PendingChange | None, etag: str | None, now: float) -> PendingChange:
+    """The pending change, if it is the one that the caller means."""
+    if change is None or change.is_over(now):
+        raise NotFound(
+            "This agent has no pending change.", path="id", hint="It was confirmed, rejected or has expired."
         )
-    return waiting
+    if etag is not None and content_etag_part(etag) != change.etag:
+        raise PreconditionFailed(
+            "The pending change has another etag.", path="$.etag", hint="Look at it again, then confirm."
+        )
+    return change
 
 
 def reject_decision(principal: Principal, current: Registration, etag: str, now: float) -> Decision:
@@ -185,7 +186,7 @@ def reject_pending(principal: Principal, key: str, etag: str, *, now: float) -> 
 
     def decide(held: StoreState) -> Decision:
         current = require_current(principal, key, held, now)
-        require_pending(held.notes.get(pending_note_name(current.id)), etag, now)
+        require_pending(load_pending(held.notes.get(pending_note_name(current.id))), etag, now)
         return reject_decision(principal, current, etag, now)
 
     return decide

@@ -53,9 +53,9 @@ class RegistrationTable(ABC):
         if self._built:
             return
         self._changed = set()
-        self._registry.observe(self._on_commit)
+        self._registry.subscribe(self._on_commit)
         pace = TimeSlice()
-        async for page in self._registry.store.scan():
+        async for page in self._registry.scan():
             await self._load(page, pace)
         self._built, self._changed = True, None
 

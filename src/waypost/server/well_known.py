@@ -156,11 +156,8 @@ class WellKnownApi:
 
     async def _named(self, call: RequestContext, wanted: str) -> Response:
         """An agent that has no domain here: its document as it came, for everybody or for who is invited."""
-        catalogue = self._registry.catalog
-        catalogue.expire(self._registry.clock.now())
-        for name in dict.fromkeys((catalogue.published(wanted) or wanted, wanted)):  # as in a path (AF-14)
-            entry = catalogue.find(catalogue.resolve(name) or name)
-            found = await self._registry.registrations((entry.id,)) if entry is not None else []
+        for entry in self._registry.entries.candidates(wanted):
+            found = await self._registry.registrations((entry.id,)) if entry.id else []
             if found and await self._shows(call.request, found[0]):
                 rendering = self._renderer.render(found[0], "adp", self._registry.clock.now())
                 return self._answer(call, rendering, is_public=found[0].visibility == PUBLIC)
@@ -252,7 +249,7 @@ class WellKnownApi:
         content_type = str(chosen).encode()
         etag = strong_etag(body, content_type)
         # The service has an entry too: with no other agent, the document is as old as that.
-        changed = max(self.service.changed_at, self._registry.catalog.last_modified(_AUDIENCE) or 0.0)
+        changed = max(self.service.changed_at, self._registry.entries.last_modified(_AUDIENCE) or 0.0)
         headers = [
             (b"etag", etag.encode()),
             (b"last-modified", format_http_date(changed)),
@@ -266,11 +263,10 @@ class WellKnownApi:
 
     async def _whole_catalog(self) -> bytes:
         """Written anew only when something public has changed."""
-        self._registry.catalog.expire(self._registry.clock.now())
-        generation = self._registry.catalog.generation(_AUDIENCE)
+        generation = self._registry.entries.generation(_AUDIENCE)
         if self._catalog is not None and self._catalog[0] == generation:
             return self._catalog[1]
-        entries, _ = self._registry.catalog.page(_AUDIENCE, limit=_MAX_CATALOG_ENTRIES)
+        entries, _ = self._registry.entries.page(_AUDIENCE, limit=_MAX_CATALOG_ENTRIES)
         written: list[JsonObject] = [self._own_entry(), registry_entry(self._renderer.base_url, self._renderer.host)]
         ids = [entry.id for entry in entries if entry.status in ("active", "testing")]
         for start in range(0, len(ids), 100):

@@ -264,7 +264,7 @@ async def test_identical_announcements_coalesce_and_only_the_lease_runs_on(tmp_p
         again = await announce(alice, message())
         assert again.json()["coalesced"] is True
         assert again.json()["expires_at"] == to_rfc3339(NOW + 180)
-        events = await bench.registry.store.events(watched, 10)
+        events = await bench.application.store.events(watched, 10)
         assert [event.type for event in events] == ["renewed"]
 
 
@@ -333,7 +333,7 @@ async def test_an_announcement_that_was_only_signed_anew_is_a_renewal_with_the_n
         assert (shown["agent"], shown["signature"]) == (again["agent"], again["signature"])
         changed = message(seq=3, at=NOW + 20, capabilities={"metrics": "3.0"})
         assert (await announce(alice, changed)).json()["coalesced"] is False
-        events = await bench.registry.store.events(begun, 10)
+        events = await bench.application.store.events(begun, 10)
         assert [event.type for event in events] == ["renewed", "updated"]
         versions = (await alice.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:history")).json()["versions"]
         assert len(versions) == 2

@@ -126,7 +126,7 @@ async def test_a_registry_hears_the_bus_through_the_gate_for_all_announcements(
             announcement(key("a"), seq=1, at=NOW),
         ):
             await transport.announce(message, 30)
-        await eventually(lambda: len(bench.registry.catalog) == 2)
+        await eventually(lambda: len(bench.registry.entries) == 2)
         assert (await ada.get(f"/agents/{owned}")).json()["agent"]["capabilities"] == {"metrics": "2.0"}
         judged = (await bench.admin().get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
         assert [document["via"] for document in judged["documents"]] == ["bus"]
@@ -156,8 +156,8 @@ async def test_the_allow_list_holds_on_the_bus(tmp_path: Path, server: NatsServe
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
         await asyncio.sleep(0.3)
-        assert len(bench.registry.catalog) == 0
+        assert len(bench.registry.entries) == 0
         assert (await bench.admin().post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
         await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalog) == 1)
+        await eventually(lambda: len(bench.registry.entries) == 1)
         await transport.close()

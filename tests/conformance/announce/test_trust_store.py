@@ -108,7 +108,7 @@ async def test_a_revoked_key_takes_its_record_along_and_never_comes_back(tmp_pat
         revision = (await admin.get("/api/v1/stats")).json()["revision"]
         done = await admin.post("/api/v1/keys:revoke", json={"key_id": ONE.public.key_id, "reason": "lost"})
         assert (done.json()["outcome"], done.json()["withdrawn"]) == ("revoked", [f"urn:uuid:{AGENT_ID}"])
-        events = await bench.registry.store.events(revision, 10)
+        events = await bench.application.store.events(revision, 10)
         assert [event.type for event in events] == ["withdrawn"]
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 404
         assert (await alice.post("/profile/v1/discover", json={"query": "metrics"})).json()["candidates"] == []
@@ -320,8 +320,8 @@ async def test_an_agent_that_is_not_announced_again_is_gone_after_its_ttl(tmp_pa
         bench.clock.advance(2)
         assert (await alice.get(f"/agents/{AGENT_ID}")).status_code == 404
         assert (await alice.get("/agents")).json()["agents"] == []
-        await bench.registry.sweep()
-        await bench.registry.sweep()
-        events = await bench.registry.store.events(revision, 10)
+        await bench.registry.leader.expire_leases()
+        await bench.registry.leader.expire_leases()
+        events = await bench.application.store.events(revision, 10)
         assert [event.type for event in events] == ["expired"]
         assert bench.clock.now() == NOW + 61

@@ -249,7 +249,7 @@ async def test_what_a_publisher_says_in_our_place_stands_apart(tmp_path: Path) -
             assert found["self_asserted"] == {
                 name: claims[name] for name in ("score", "credential_refs", "redacted", "trust")
             }
-        entry = bench.registry.catalog.find(receipt["id"])
+        entry = bench.registry.entries.find(receipt["id"])
     assert entry is not None
     assert entry.owner == "alice"
     assert receipt["trust"]["level"] == "self_asserted"

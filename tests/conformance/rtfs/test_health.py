@@ -191,8 +191,8 @@ async def test_a_day_of_silence_on_both_sides_removes_the_agent(
     client = bench.as_("alice")
     assert (await client.get("/api/v1/agents/gone")).status_code == 404
     assert (await client.get("/api/v1/agents/kept:health")).json()["state"] == "unhealthy"
-    assert await bench.registry.store.tombstone("gone") is not None
-    trail = await bench.registry.store.audit(AuditQuery(object="gone"))
+    assert await bench.application.store.tombstone("gone") is not None
+    trail = await bench.application.store.audit(AuditQuery(object="gone"))
     assert b'"outcome":"evicted"' in trail.leaves[-1]
     document = {"id": "gone", "name": "x", "description": "x", "bindings": [{"protocol": "http", "endpoint": endpoint}]}
     assert (await bench.as_("bob").post("/api/v1/agents", json=document)).status_code == 409, (

@@ -97,7 +97,7 @@ async def test_an_agent_in_the_catalogue_and_at_its_domain_is_one_record(
     found = await registering.take(ORG, organisation=True)
     assert receipts(found) == [(AGENT, "created"), (AGENT, "updated")]
     record = await held(registering, URN)
-    assert (record.id, len(registering.registry.catalog)) == (AGENT, 1)
+    assert (record.id, len(registering.registry.entries)) == (AGENT, 1)
     assert {source.dialect: source.url for source in record.sources} == {
         "ard": bench.url(CATALOGUE, "agent-index.example.com"),
         "adp": bench.url(DOCUMENT),
@@ -114,7 +114,7 @@ async def test_an_import_that_is_repeated_changes_nothing(bench: Bench, register
     before = registering.registry.changes.revision
     found = await registering.take(ORG, organisation=True)
     assert {outcome for _, outcome in receipts(found)} == {"unchanged"}
-    assert (registering.registry.changes.revision, len(registering.registry.catalog)) == (before, 2)
+    assert (registering.registry.changes.revision, len(registering.registry.entries)) == (before, 2)
 
 
 async def test_a_catalogue_that_changes_takes_nothing_from_what_the_agent_says_itself(
@@ -139,7 +139,7 @@ async def test_what_would_be_one_record_is_shown_before_it_is(bench: Bench, regi
     assert listed is not None
     assert AGENT in listed.aliases
     assert "points at the document of alice.example.com" in listed.warnings[-1]
-    assert len(registering.registry.catalog) == 0
+    assert len(registering.registry.entries) == 0
 
 
 async def test_of_an_organisation_too_only_what_was_shown_is_saved(bench: Bench, registering: Registering) -> None:
@@ -149,7 +149,7 @@ async def test_of_an_organisation_too_only_what_was_shown_is_saved(bench: Bench,
     catalogue(bench, entry(bench.url(DOCUMENT), displayName="Another"))
     with pytest.raises(PreconditionFailed):
         await registering.take(ORG, organisation=True, digest=shown.digest)
-    assert len(registering.registry.catalog) == 0
+    assert len(registering.registry.entries) == 0
     catalogue(bench, entry(bench.url(DOCUMENT)))
     found = await registering.take(ORG, organisation=True, digest=shown.digest)
     assert found.digest == shown.digest
@@ -160,7 +160,7 @@ async def test_two_entries_for_one_agent_do_not_take_turns(bench: Bench, registe
     bench.publish()
     catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url(CARD), f"{URN}-2"))
     await registering.take(ORG, organisation=True)
-    assert len(registering.registry.catalog) == 2
+    assert len(registering.registry.entries) == 2
     found = await registering.take(ORG, organisation=True)
     assert {outcome for _, outcome in receipts(found)} == {"unchanged"}
 
@@ -170,7 +170,7 @@ async def test_entries_of_agents_that_share_a_host_stay_apart(bench: Bench, regi
     catalogue(bench, entry(bench.url("/a/card.json")), entry(bench.url("/b/card.json"), f"{URN}-b"))
     bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.")
     await registering.take(ORG, organisation=True)
-    assert {AGENT, URN, f"{URN}-b"} == set(registering.registry.catalog.ids())
+    assert {AGENT, URN, f"{URN}-b"} == set(registering.registry.entries.ids())
 
 
 # --- What ties nothing ----------------------------------------------------------------------------
@@ -228,7 +228,7 @@ async def test_a_domain_joins_the_card_that_was_fetched_from_it(bench: Bench, re
     assert receipts(found) == [(bench.url(CARD), "updated")]
     record = await held(registering, AGENT)
     assert {source.dialect for source in record.sources} == {"a2a", "adp"}
-    assert len(registering.registry.catalog) == 1
+    assert len(registering.registry.entries) == 1
 
 
 async def test_a_card_that_is_fetched_joins_its_domain(bench: Bench, registering: Registering) -> None:
@@ -237,13 +237,13 @@ async def test_a_card_that_is_fetched_joins_its_domain(bench: Bench, registering
     bench.web.put(CARD, card(bench, "/agent/tasks"))
     found = await registering.take(bench.url(CARD))
     assert [each[0] for each in receipts(found)] == [AGENT]
-    assert len(registering.registry.catalog) == 1
+    assert len(registering.registry.entries) == 1
 
 
 async def test_a_domain_joins_the_entry_of_its_organisations_catalogue(bench: Bench, registering: Registering) -> None:
     bench.web.put(CATALOGUE, {"specVersion": "1.0", "entries": [entry(bench.url(DOCUMENT))]})
     await registering.take(bench.url(CATALOGUE, ORG))
-    assert set(registering.registry.catalog.ids()) == {URN}
+    assert set(registering.registry.entries.ids()) == {URN}
     bench.publish()
     found = await registering.take(bench.domain)
     assert receipts(found) == [(URN, "updated")]
@@ -262,18 +262,18 @@ async def test_a_domain_joins_the_card_that_its_caller_sent_when_its_own_documen
     bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
     found = await registering.take(bench.domain)
     assert {agent_id for agent_id, _ in receipts(found)} == {sent}
-    assert len(registering.registry.catalog) == 1
+    assert len(registering.registry.entries) == 1
 
 
 async def test_two_records_that_turn_out_to_be_one_agent_become_one(bench: Bench, registering: Registering) -> None:
     sent = await post(registering, card(bench))
     bench.publish(txt=False, tlsa=False)
     await registering.take(bench.domain)
-    assert set(registering.registry.catalog.ids()) == {sent, AGENT}
+    assert set(registering.registry.entries.ids()) == {sent, AGENT}
     bench.web.put("/cap.json", card(bench))
     bench.publish(txt=False, tlsa=False, params=f'key65400="{bench.url("/cap.json")}"')
     await registering.take(bench.domain)
-    assert set(registering.registry.catalog.ids()) == {AGENT}
+    assert set(registering.registry.entries.ids()) == {AGENT}
     record = await held(registering, sent)
     assert {source.dialect: source.via for source in record.sources} == {"a2a": "domain", "adp": "domain"}
 
@@ -287,12 +287,12 @@ async def test_they_become_one_only_when_what_changes_of_a_verified_agent_is_con
     bench.web.put("/cap.json", card(bench))
     bench.publish(params=f'key65400="{bench.url("/cap.json")}"')
     assert receipts(await registering.take(bench.domain))[-1] == (AGENT, "held")
-    assert set(registering.registry.catalog.ids()) == {sent, AGENT}
-    waiting = await registering.registry.find_pending(AGENT)
+    assert set(registering.registry.entries.ids()) == {sent, AGENT}
+    waiting = await registering.registry.pending_change(ADMIN, AGENT)
     assert waiting is not None
     assert (await registering.registry.confirm(ALICE, AGENT, waiting.etag)).id == AGENT
     await registering.take(bench.domain)
-    assert set(registering.registry.catalog.ids()) == {AGENT}
+    assert set(registering.registry.entries.ids()) == {AGENT}
     assert (await held(registering, sent)).id == AGENT
 
 
@@ -337,7 +337,7 @@ async def test_bob_is_not_alice(bench: Bench, registering: Registering) -> None:
     catalogue(bench, entry(bench.url(DOCUMENT)), entry(bench.url("/bob.json", "bob.example.com"), f"{URN}-bob"))
     bench.zones.set(f"_agents.{ORG}", "SVCB", "0 alice.example.com.", "0 bob.example.com.")
     await registering.take(ORG, organisation=True)
-    assert set(registering.registry.catalog.ids()) == {AGENT, "agent:bob.example.com"}
+    assert set(registering.registry.entries.ids()) == {AGENT, "agent:bob.example.com"}
     assert (await held(registering, f"{URN}-bob")).id == "agent:bob.example.com"
 
 
@@ -372,7 +372,7 @@ async def test_an_outage_of_its_documents_takes_nothing_from_an_agent(bench: Ben
     after = await held(registering, AGENT)
     assert (after.record, after.etag) == (before.record, before.etag)
     assert await registering.level(AGENT) == "verified"
-    assert await registering.registry.find_pending(AGENT) is None
+    assert await registering.registry.count_pending() == 0
 
 
 async def test_two_documents_of_one_dialect_do_not_take_turns(bench: Bench, registering: Registering) -> None:

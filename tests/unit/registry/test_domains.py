@@ -20,6 +20,7 @@ from waypost import limits
 from waypost.errors import ProofMissing, QuotaExceeded
 from waypost.model.json import dump_json, parse_object
 from waypost.model.principal import Principal
+from waypost.model.registration import trust_of
 from waypost.net.address_policy import AddressPolicy
 from waypost.net.dns.upstreams import StubResolver
 from waypost.net.fetcher import DomainProofLookup, SafeFetcher
@@ -80,7 +81,7 @@ async def served(bench: Bench, host: str) -> str:
 
 async def checks(bench: Bench, agent_id: str) -> dict[str, str]:
     registration = await bench.registry.get(Principal(scopes=frozenset(("admin",))), agent_id)
-    return {check["check"]: check["state"] for check in bench.registry.trust_of(registration)["checks"]}
+    return {check["check"]: check["state"] for check in trust_of(registration)["checks"]}
 
 
 # --- Claiming and proving -------------------------------------------------------------------------

@@ -125,7 +125,7 @@ async def test_the_owner_confirms_what_waits_by_its_name(tmp_path: Path) -> None
         assert (receipt.outcome, receipt.etag) == ("updated", waiting.etag)
         assert await endpoints(bench) == ["https://evil.example/invoke"]
         with pytest.raises(NotFound):
-            await bench.registry.held(OWNER, ID)
+            await bench.registry.pending_change(OWNER, ID)
 
 
 async def test_an_admin_confirms_for_the_owner_who_stays_the_owner(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_nobody_else_sees_confirms_or_rejects(tmp_path: Path) -> None:
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
         assert waiting is not None
         with pytest.raises(NotOwner):
-            await bench.registry.held(OTHER, ID)
+            await bench.registry.pending_change(OTHER, ID)
         with pytest.raises(NotOwner):
             await bench.registry.confirm(OTHER, ID, waiting.etag)
         with pytest.raises(NotOwner):
@@ -173,8 +173,8 @@ async def test_what_nobody_confirms_in_a_week_is_over(tmp_path: Path) -> None:
         bench.clock.advance(1)
         with pytest.raises(NotFound):
             await bench.registry.confirm(OWNER, ID, waiting.etag)
-        await bench.registry.expire_pending()
-        assert await bench.registry.store.notes("held:") == []
+        await bench.registry.leader.expire_pending()
+        assert await bench.application.store.notes("held:") == []
 
 
 async def test_a_later_change_takes_the_place_of_the_one_that_waits(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_a_later_change_takes_the_place_of_the_one_that_waits(tmp_path: Pa
             await bench.registry.confirm(OWNER, ID, first.etag)
         await publish(bench, *BOUND, description="Signed again.")
         with pytest.raises(NotFound):
-            await bench.registry.held(OWNER, ID)
+            await bench.registry.pending_change(OWNER, ID)
 
 
 async def test_the_same_document_is_taken_again_when_it_is_judged_otherwise(tmp_path: Path) -> None:

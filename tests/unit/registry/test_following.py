@@ -18,8 +18,8 @@ from waypost.model.health import Health
 from waypost.model.principal import Principal
 from waypost.model.query import Query
 from waypost.registry.change_log import WatchCutOff, WatchEvent
-from waypost.registry.follower import FollowerRegistry
 from waypost.registry.ports import Command
+from waypost.registry.registry import Registry
 from waypost.search.ranker import HybridRanker
 from waypost.server.auth.authenticator import ADMIN
 from waypost.settings import Settings
@@ -35,9 +35,10 @@ class Pair:
         self.bench = bench
         self.head = 0
         self.told: list[int] = []
-        self.follower = FollowerRegistry(
+        self.ranker = ranker or HybridRanker(None)
+        self.follower = Registry(
             SqliteFollowerStore(data),
-            ranker or HybridRanker(None),
+            lambda: self.ranker,
             bench.registry.clock,
             head=lambda: self.head,
             announce=self.told.append,
@@ -49,7 +50,7 @@ class Pair:
 
     async def announce(self) -> None:
         self.head = self.bench.registry.changes.revision
-        await self.follower.catch_up()
+        await self.follower.follower.catch_up()
 
     def listed(self) -> list[str]:
         return [entry.id for entry in self.follower.page(READER).entries]
@@ -84,7 +85,7 @@ async def test_what_was_there_at_the_start_is_there(tmp_path: Path) -> None:
 async def test_a_change_is_there_once_it_was_told_and_not_before(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         await pair.put("a", description="Sorts letters.")
-        await pair.follower.catch_up()
+        await pair.follower.follower.catch_up()
         assert pair.listed() == []
         await pair.announce()
         assert pair.listed() == ["a"]
@@ -128,7 +129,7 @@ async def test_a_removal_that_was_not_told_yet_removes_nothing(tmp_path: Path) -
         told = pair.bench.registry.changes.revision
         await pair.bench.as_("alice").delete("/api/v1/agents/a")
         pair.head = told
-        await pair.follower.catch_up()
+        await pair.follower.follower.catch_up()
         assert pair.listed() == ["a"]
         await pair.announce()
         assert pair.listed() == []
@@ -144,8 +145,8 @@ async def test_a_log_that_was_cut_is_made_up_for(tmp_path: Path) -> None:
         await pair.bench.as_("alice").delete("/api/v1/agents/goes")
         await pair.put("comes", description="Arrived late.")
         pair.bench.clock.advance(1)
-        await pair.bench.registry.prune()
-        assert await pair.follower.store.events(0, 10) == []
+        await pair.bench.registry.leader.prune()
+        assert await pair.bench.application.store.events(0, 10) == []
         await pair.announce()
         assert pair.listed() == ["changes", "comes", "stays"]
         assert await pair.found("was mended") == ["changes"]
@@ -169,7 +170,7 @@ async def test_a_watcher_here_sees_what_was_told(tmp_path: Path) -> None:
 async def test_both_give_the_same_set_the_same_name(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         tokens = frozenset(("public",))
-        writer, follower = pair.bench.registry.catalog, pair.follower.catalog
+        writer, follower = pair.bench.registry.entries, pair.follower.entries
         names = {follower.fingerprint(tokens)}
         for step in ("a", "b", "c"):
             await pair.put(step)
@@ -186,18 +187,18 @@ async def test_it_reads_the_index_that_the_writer_saves(tmp_path: Path) -> None:
             await pair.put(name, description=f"Is {name} by the writer.")
         pair.head = bench.registry.changes.revision
         await bench.registry.searchable()  # the writer opens its index beside its start, and what is damaged it clears
-        bench.registry.ranker.maintain(pair.head)
+        await bench.registry.leader.compact()
         await pair.follower.start()
-        assert pair.follower.ranker.follow() == pair.head
-        assert pair.follower.ranker.unsaved == 0
+        assert pair.ranker.follow() == pair.head
+        assert pair.ranker.unsaved == 0
         await pair.bench.as_("alice").delete("/api/v1/agents/gone")
         await pair.put("changed", description="Now irons shirts.")
         await pair.put("fresh", description="Waters plants.")
         for saves in (False, True):  # before the writer has saved it, unless it did so in a lull by itself, and after
             await pair.announce()
             if saves:
-                bench.registry.ranker.maintain(pair.head)
-                assert pair.follower.ranker.follow() == pair.head
+                await bench.registry.leader.compact()
+                assert pair.ranker.follow() == pair.head
             assert await pair.found("gone by the writer") == ["saved"]
             assert await pair.found("irons shirts") == ["changed"]
             assert await pair.found("waters plants") == ["fresh"]
@@ -210,7 +211,7 @@ async def test_a_damaged_index_of_the_writer_is_left_alone(tmp_path: Path) -> No
         await pair.put("a", description="Sorts letters.")
         pair.head = bench.registry.changes.revision
         await bench.registry.searchable()  # the writer opens its index beside its start, and what is damaged it clears
-        bench.registry.ranker.maintain(pair.head)
+        await bench.registry.leader.compact()
         files = sorted(path for path in (tmp_path / "index").rglob("*") if path.is_file())
         damaged = {path: path.read_bytes()[:-20] for path in files}
         for path, data in damaged.items():
@@ -224,7 +225,7 @@ async def test_a_damaged_index_of_the_writer_is_left_alone(tmp_path: Path) -> No
 async def test_it_refuses_to_write(tmp_path: Path) -> None:
     async with following(tmp_path) as pair:
         with pytest.raises(StoreUnavailable):
-            await pair.follower.store.execute(Command(keys=("a",), decide=lambda held: 1 / 0))  # type: ignore[arg-type, return-value]
+            await pair.follower.execute(Command(keys=("a",), decide=lambda held: 1 / 0))  # type: ignore[arg-type, return-value]
 
 
 async def test_whoever_follows_tells_of_health_what_the_writer_found(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
-from support.dns_server import DnsServer, dns_server
+from support.dns_server import dns_server
 from support.outside import Outside, outside
 from support.ports import free_port
 from support.probes import ROUND, DeadEndpoints, check, make_checks, serve
@@ -197,7 +197,7 @@ async def test_watchers_hear_of_who_leaves_the_lists_and_comes_back_and_of_nothi
     serve(site, "/", 200)
     await check(bench, checks, 9)
     assert events(bench, "a") == ["registered", "renewed", "renewed", "updated", "updated"]
-    trail = await bench.registry.store.audit(AuditQuery(object="a", action="check"))
+    trail = await bench.application.store.audit(AuditQuery(object="a", action="check"))
     assert [b"unhealthy" in leaf for leaf in trail.leaves] == [True, False]
 
 
@@ -247,23 +247,17 @@ async def test_why_an_endpoint_fails_is_told_to_its_owner_alone(tmp_path: Path, 
         assert "address_denied" in (await bench.admin().get("/api/v1/agents/denied:health")).text
 
 
-async def test_an_endpoint_at_a_denied_number_is_refused_when_it_is_registered(bench: Bench, names: DnsServer) -> None:
+async def test_an_endpoint_at_a_denied_number_is_refused_when_it_is_registered(tmp_path: Path) -> None:
     """S1: a name is not looked up for it."""
-    make_checks(bench, allow=())
-    client = bench.as_("alice")
-    for endpoint in ("http://169.254.169.254/", "http://10.0.0.7/", "ws://[::1]:9000/", "tcp://192.168.1.1:7000"):
-        answered = await client.post("/api/v1/agents", json=agent("a", endpoint))
-        assert answered.status_code == 422, endpoint
-    assert "allow_cidrs" in (await client.post("/api/v1/agents", json=agent("a", "http://10.0.0.7/"))).text
-    refused = await Rpc(client).error("register", agent_card=card(), endpoint_url="http://10.0.0.7/")
-    assert refused["code"] == -32005
-    await register(client, agent("b", "https://inside.test/"))
-
-
-@pytest.fixture
-async def names() -> AsyncIterator[DnsServer]:
-    async with dns_server() as server:
-        yield server
+    async with service(tmp_path, health_checks=True) as bench:
+        client = bench.as_("alice")
+        for endpoint in ("http://169.254.169.254/", "http://10.0.0.7/", "ws://[::1]:9000/", "tcp://192.168.1.1:7000"):
+            answered = await client.post("/api/v1/agents", json=agent("a", endpoint))
+            assert answered.status_code == 422, endpoint
+        assert "allow_cidrs" in (await client.post("/api/v1/agents", json=agent("a", "http://10.0.0.7/"))).text
+        refused = await Rpc(client).error("register", agent_card=card(), endpoint_url="http://10.0.0.7/")
+        assert refused["code"] == -32005
+        await register(client, agent("b", "https://inside.test/"))
 
 
 async def test_the_health_of_a_hidden_agent_is_nobodys_business(bench: Bench, site: Outside) -> None:

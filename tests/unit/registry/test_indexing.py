@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import PUBLIC, some_agent
-from waypost.registry.jobs.indexer import _REST, Indexer, LazyRanker
+from waypost.registry.jobs.indexer import _IDLE_ROUNDS, Indexer, LiveIndex
 from waypost.search.ranker import HybridRanker
 
 
@@ -31,10 +31,10 @@ async def kept_at(folder: Path, *loads: int) -> tuple[Indexer, HybridRanker]:
             ranker.put(some_agent(f"a{number}-{at}", dice))
         ranker.maintain(1, lambda: True)
     ranker.close()
-    late = LazyRanker(lambda: HybridRanker(folder))
-    keeper = Indexer(late, Events())  # type: ignore[arg-type]
+    live = LiveIndex(lambda: HybridRanker(folder))
+    keeper = Indexer(live, Events())  # type: ignore[arg-type]
     await keeper.catch_up(1)
-    return keeper, late.made  # type: ignore[return-value]
+    return keeper, live.ranker  # type: ignore[return-value]
 
 
 def segments(ranker: HybridRanker) -> list[int]:
@@ -52,7 +52,7 @@ async def test_what_a_bulk_load_left_apart_is_joined_in_the_first_lull(tmp_path:
 
 async def test_little_that_is_new_is_joined_once_nothing_changes_for_a_while(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
-    for _ in range(_REST):
+    for _ in range(_IDLE_ROUNDS):
         await keeper.compact_if_due(1)
         assert segments(ranker) == [60, 1]
     await keeper.compact_if_due(1)
@@ -61,7 +61,7 @@ async def test_little_that_is_new_is_joined_once_nothing_changes_for_a_while(tmp
 
 async def test_a_change_begins_the_rest_anew(tmp_path: Path) -> None:
     keeper, ranker = await kept_at(tmp_path / "index", 60, 1)
-    for _ in range(3 * _REST):
+    for _ in range(3 * _IDLE_ROUNDS):
         await keeper.compact_if_due(1)
         await keeper.compact_if_due(2)
     assert segments(ranker) == [60, 1]

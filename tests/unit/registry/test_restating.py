@@ -24,11 +24,11 @@ async def test_what_an_older_entry_does_not_tell_is_read_from_the_record(tmp_pat
         held = [entry_of(found) for found in await registry.registrations(["here", "there", "changed"])]
         catalogue = Catalog()
         catalogue.load([msgspec.structs.replace(entry, facts=None) for entry in held])
-        assert not catalogue.stated.match_any("region", ["eu"])
+        assert not catalogue.facts.match_any("region", ["eu"])
         newer = msgspec.structs.replace(held[2], revision=99, facts=())
         catalogue.put(newer, 1.0)
-        await backfill_facts(catalogue, registry.store)
-        assert catalogue.tags.ids_of(catalogue.stated.match_any("region", ["eu"])) == ["here"]
+        await backfill_facts(catalogue, bench.application.store)
+        assert catalogue.tags.ids_of(catalogue.facts.match_any("region", ["eu"])) == ["here"]
         assert catalogue.find("changed") == newer
         assert catalogue.take_without_facts() == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ RECORD = f"urn:uuid:{AGENT_ID}"
 
 @asynccontextmanager
 async def registry(store: MemoryStore | None = None) -> AsyncIterator[Registry]:
-    made = Registry(store or MemoryStore(), HybridRanker(None), ManualClock(NOW))
+    made = Registry(store or MemoryStore(), partial(HybridRanker, None), ManualClock(NOW))
     await made.start()
     try:
         yield made
@@ -139,20 +140,20 @@ async def test_a_revocation_looks_at_what_its_key_stands_behind_and_at_nothing_e
             document = msgspec.json.encode(profile(f"other-{number}"))
             dialect, decoded = held.decode(document)
             await held.publish(Publication(dialect=dialect, document=document, decoded=decoded, principal=ALICE))
-        assert held.catalog.signed_by(ONE.public.key_id) == [RECORD]
-        assert held.catalog.signed_by(TWO.public.key_id) == []
+        assert held.trust.signed_by(ONE.public.key_id) == [RECORD]
+        assert held.trust.signed_by(TWO.public.key_id) == []
         done = await held.trust.revoke(ADMIN, revocation(key=ONE.public.key_id))
         assert done.withdrawn == (RECORD,)
         (pin,) = await held.trust.pins(AGENT_ID)
         assert [each.state for each in pin.keys] == ["revoked"]
-        assert held.catalog.signed_by(ONE.public.key_id) == []
+        assert held.trust.signed_by(ONE.public.key_id) == []
 
 
 async def test_records_that_were_judged_before_their_keys_were_kept_are_looked_at_too() -> None:
     async with registry() as held:
         await held.trust.allow(ADMIN, "*")
         await announce(held)
-        entry = held.catalog.find(RECORD)
+        entry = held.entries.find(RECORD)
         assert entry is not None
         older = msgspec.structs.replace(entry, facts=tuple(fact for fact in entry.facts or () if "key:" not in fact))
         loaded = Catalog()
@@ -189,9 +190,9 @@ async def test_a_revocation_that_a_crash_interrupted_is_finished_at_the_next_sta
         begun = msgspec.structs.replace(revocation(key=ONE.public.key_id), unfinished=True)
         written = Decision(outcome="revoked", notes={begun.note: msgspec.json.encode(begun)})
         await store.execute(Command(keys=(), decide=lambda _: written))
-        assert held.catalog.is_alive(RECORD)
+        assert held.entries.is_alive(RECORD)
     async with registry(store) as held:
-        assert not held.catalog.is_alive(RECORD)
+        assert not held.entries.is_alive(RECORD)
         assert [row.unfinished for row in await held.trust.revocations()] == [False]
 
 

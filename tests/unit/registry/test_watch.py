@@ -156,8 +156,8 @@ async def test_the_end_of_a_lease_is_told_once(tmp_path: Path) -> None:
         items = await bench.registry.watch(ALICE)
         await bench.as_("alice").post("/api/v1/agents", json=profile("a"), params={"ttl_seconds": "10"})
         bench.clock.advance(10)
-        await bench.registry.sweep()
-        await bench.registry.sweep()
+        await bench.registry.leader.expire_leases()
+        await bench.registry.leader.expire_leases()
         assert [item.type for item in await take(items, 2)] == ["registered", "expired"]
         assert await nothing_more(items)
 
@@ -179,7 +179,7 @@ async def test_a_cursor_that_is_too_old_says_so_and_how_to_go_on(tmp_path: Path)
             await put(bench, name)
         cursors = [item.cursor for item in await take(await bench.registry.watch(ALICE, "0"), 4)]
         bench.clock.advance(61)
-        await bench.registry.prune()
+        await bench.registry.leader.prune()
         with pytest.raises(CursorTooOld) as caught:
             await bench.registry.watch(ALICE, cursors[0])
         assert "list" in str(caught.value).lower()
@@ -207,7 +207,7 @@ async def test_a_watcher_that_the_log_has_left_behind_is_cut_off_with_its_cursor
         for name in ("a", "b", "c"):
             await put(bench, name)
         bench.clock.advance(61)
-        await bench.registry.prune()
+        await bench.registry.leader.prune()
         bench.registry.changes.forget_recent()
         item = await anext(items)
         assert isinstance(item, WatchCutOff)

@@ -86,7 +86,7 @@ async def test_an_alias_names_the_agent_too() -> None:
         card |= {"supportedInterfaces": [{"url": "https://c.example/a2a", "protocolBinding": "JSONRPC"}]}
         card |= {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]}
         await served.register(card)
-        entry = next(iter(served.registry.catalog.page(None, limit=1)[0]))
+        entry = next(iter(served.registry.entries.page(None, limit=1)[0]))
         for alias in entry.aliases:
             answer = await served.client.get(f"{AGENTS}/{alias.replace('%', '%25').replace('/', '%2F')}", headers=ALICE)
             assert answer.json()["metadata"]["canonical_id"] == entry.id

@@ -50,7 +50,7 @@ async def _some_life(bench: Bench) -> None:
     await alice.post(f"{AGENTS}?ttl_seconds=10", json=profile("urn:agent:two"))
     await alice.post(f"{AGENTS}/urn:agent:two:renew", json={"ttl_seconds": 20})
     bench.clock.advance(30)
-    await bench.registry.sweep()
+    await bench.registry.leader.expire_leases()
     await alice.delete(f"{AGENTS}/{ONE}")
 
 
@@ -195,7 +195,7 @@ async def test_the_contents_of_old_entries_go_and_their_hashes_stay(tmp_path: Pa
         await admin.post(f"{AGENTS}:batch", content="\n".join(_lines(300)))
         before = await _checkpoint(admin)
         await admin.post(f"{AGENTS}:batch", content="\n".join(_lines(1400)[300:]))
-        await bench.registry.prune()
+        await bench.registry.leader.prune()
         page = (await admin.get("/api/v1/audit?limit=1")).json()
         assert (page["entries"][0]["number"], page["oldest"], page["size"]) == (257, 257, 1400)
         now = await _checkpoint(admin)

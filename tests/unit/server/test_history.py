@@ -145,7 +145,7 @@ async def test_expiry_deletes_the_history(tmp_path: Path) -> None:
             await alice.post(f"{AGENTS}?ttl_seconds=10", json=profile(ONE, description=text))
         bench.clock.advance(60)
         assert (await alice.get(f"{PATH}:history")).status_code == 404
-        await bench.registry.sweep()
+        await bench.registry.leader.expire_leases()
         await _write(alice, "Three.")
         assert len(await _versions(alice)) == 1
 

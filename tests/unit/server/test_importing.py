@@ -64,7 +64,7 @@ async def test_a_document_is_shown_and_not_registered(bench: Bench, site: Outsid
     assert agent["document"] == document
     assert agent["trust"]["level"] == "self_asserted"
     assert "existing" not in agent
-    assert bench.registry.catalog.resolve(document["id"]) is None
+    assert bench.registry.entries.find_named(document["id"]) is None
 
 
 async def test_a_document_is_registered_when_it_is_asked(bench: Bench, site: Outside) -> None:
@@ -112,7 +112,7 @@ async def test_only_what_was_shown_is_saved(bench: Bench, site: Outside) -> None
     site.json("/agent.json", profile("https://agents.example.net/second"))
     changed = await fetch(bench.admin(), url, save=True, digest=digest)
     assert changed.status_code == 412
-    assert len(bench.registry.catalog) == 0
+    assert len(bench.registry.entries) == 0
     fresh = (await fetch(bench.admin(), url)).json()["digest"]
     assert (await fetch(bench.admin(), url, save=True, digest=fresh)).status_code == 200
 

@@ -43,7 +43,7 @@ async def test_what_is_heard_is_registered_with_its_source_and_expires_by_its_tt
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 10)
         admin = bench.admin()
-        await eventually(lambda: len(bench.registry.catalog) == 1)
+        await eventually(lambda: len(bench.registry.entries) == 1)
         judged = (await admin.get(f"/api/v1/agents/urn:uuid:{AGENT_ID}:verify")).json()
         assert judged["trust"]["level"] == "verified"
         assert [document["via"] for document in judged["documents"]] == ["udp"]
@@ -64,7 +64,7 @@ async def test_the_allow_list_holds_on_the_lan_and_refusals_are_silent(tmp_path:
         assert (await admin.get(f"/agents/{AGENT_ID}")).status_code == 404
         assert (await admin.post("/api/v1/allow", json={"rule": AGENT_ID})).is_success
         await transport.announce(announcement(key("a"), seq=2, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalog) == 1)
+        await eventually(lambda: len(bench.registry.entries) == 1)
         await transport.close()
 
 
@@ -75,7 +75,7 @@ async def test_a_replay_another_key_and_a_broken_signature_change_nothing(tmp_pa
         transport = end(settings, bench.clock)
         await transport.open()
         await transport.announce(announcement(key("a"), seq=5, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalog) == 1)
+        await eventually(lambda: len(bench.registry.entries) == 1)
         await transport.announce(announcement(key("a"), seq=4, at=NOW, capabilities={"old": "1"}), 30)
         await transport.announce(announcement(key("mallory"), seq=9, at=NOW, capabilities={"evil": "1"}), 30)
         broken = announcement(key("a"), seq=10, at=NOW)
@@ -118,7 +118,7 @@ async def test_one_agent_may_come_by_the_lan_and_by_http(tmp_path: Path) -> None
         transport, ada = end(settings, bench.clock), bench.as_("ada")
         await transport.open()
         await transport.announce(announcement(key("a"), seq=1, at=NOW), 30)
-        await eventually(lambda: len(bench.registry.catalog) == 1)
+        await eventually(lambda: len(bench.registry.entries) == 1)
         whole = announcement(key("a"), seq=2, at=NOW, metadata={"description": "All of it."})
         assert (await announce(ada, whole)).status_code == 200
         await transport.announce(announcement(key("a"), seq=3, at=NOW), 30)
@@ -236,7 +236,7 @@ async def test_a_registry_works_on_few_announcements_at_once_and_drops_what_is_t
         assert await refused(1, said_at_once[:100]) == 100 - limits.LAN_QUEUE_PER_SOURCE
         assert await refused(20, said_at_once) == 20
         assert await refused(1, said_at_once[-20:]) == 0
-        assert len(bench.registry.catalog) == len(ids)
+        assert len(bench.registry.entries) == len(ids)
 
 
 class FoundOut(UnknownSender):
@@ -246,7 +246,7 @@ class FoundOut(UnknownSender):
         self._registry = registry
 
     def is_flood(self) -> bool:
-        return len(self._registry.catalog) > 0
+        return len(self._registry.entries) > 0
 
 
 async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ async def test_what_waits_of_a_source_that_is_found_to_flood_is_forgotten(tmp_pa
         assert [type(each) for each in outcomes] == [type(None)] + [RateLimited] * 19
         other = MessageContext(transport="udp", source="10.0.0.2")
         await made.hear(announcement(key("a"), seq=1, at=NOW, agent_id=ids[-1]), other)
-        assert len(bench.registry.catalog) == 2
+        assert len(bench.registry.entries) == 2
 
 
 class FoundOutSoon(UnknownSender):
@@ -285,7 +285,7 @@ async def test_an_agent_that_was_never_heard_of_waits_until_a_flood_would_be_fou
         await made.hear(words, MessageContext(transport="udp", source="10.0.0.1"))
         again = announcement(key("a"), seq=2, at=NOW)
         await made.hear(again, MessageContext(transport="udp", source="10.0.0.1", sender=FoundOutSoon()))
-        assert len(bench.registry.catalog) == 1
+        assert len(bench.registry.entries) == 1
 
 
 async def test_the_same_words_again_keep_an_agent_and_are_judged_anew_when_something_else_is_held(

@@ -218,7 +218,7 @@ async def test_what_is_saved_is_what_was_shown(tmp_path: Path) -> None:
         looked = await client.post("/register", data={**fields, "do": "look"})
         assert looked.status_code == 200
         assert f'name="digest" value="{digest}"' in looked.text
-        assert bench.registry.catalog.resolve("urn:x:a") is None
+        assert bench.registry.entries.find_named("urn:x:a") is None
         for wrong in ({"do": "save"}, {"do": "save", "digest": "0" * 64}):
             assert (await client.post("/register", data={**fields, **wrong})).status_code == 412
         saved = await client.post("/register", data={**fields, "do": "save", "digest": digest})

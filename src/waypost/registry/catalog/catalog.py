@@ -264,7 +264,7 @@ class Catalog:
         return self._tags
 
     @property
-    def stated(self) -> FactIndex:
+    def facts(self) -> FactIndex:
         """What agents state, by the ordinals of `tags`."""
         while self._untagged or self._fresh:
             self._prepare_tags()
@@ -403,7 +403,7 @@ class Catalog:
 
     def signed_by(self, key_id: str) -> list[str]:
         """Agents behind which a key may stand: those of which it is known, and those that were judged before that was kept."""
-        return [*self.tags.ids_of(self.stated.match_exact(KEY_FACT, key_id)), *sorted(self._unkeyed)]
+        return [*self.tags.ids_of(self.facts.match_exact(KEY_FACT, key_id)), *sorted(self._unkeyed)]
 
     def has_verdicts(self, audience: frozenset[str] | None) -> bool:
         """Whether of any agent that the audience sees something was verified, or failed."""
@@ -561,7 +561,7 @@ class Catalog:
         chosen = self.tags.select(
             required=tuple(tags), protocols=tuple(protocols), statuses=tuple(statuses), audience=audience
         )
-        return chosen if owner is None else chosen & self.stated.owners.get(owner)
+        return chosen if owner is None else chosen & self.facts.owners.get(owner)
 
     def _plain_page(
         self, audience: frozenset[str] | None, limit: int, offset: int, after: Position | None

@@ -16,18 +16,15 @@ from waypost.errors import InvalidDocument
 from waypost.model.facts import FACT_CHARS, facts_of
 from waypost.model.health import HEALTH_FACT
 from waypost.model.names import fold_tag, fold_tags
-from waypost.model.principal import Principal, audience
 from waypost.model.record import LISTED, AgentRecord, protocols_of
 from waypost.model.registration import KEY_FACT, TRUST_FACT, CatalogEntry, Registration, earliest, keys_of, verdicts_of
 from waypost.model.times import find_instant
 from waypost.model.verdict import level_of
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.codec import residue_name
-from waypost.registry.catalog.catalog import Catalog, Position, position_of
+from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.ports import Store
-from waypost.registry.publication import EntryPage
 from waypost.trust.announce.admission import SIGNATURE_CHECK
-from waypost.trust.cursor_cipher import CursorCipher
 
 CAPABILITY: Final = "capability"
 
@@ -70,25 +67,6 @@ class AnnouncedFilter(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-def page_announced(
-    catalogue: Catalog, seal: CursorCipher, principal: Principal, wish: AnnouncedFilter, now: float
-) -> EntryPage:
-    """One page of entries that may fit. The cursor fits only the same caller and the same wish."""
-    who = "admin" if principal.is_admin else f"subject {principal.subject}" if principal.subject else "anonymous"
-    context = (who, "\0".join(wish.names), "signed" if wish.signed else "")
-    after: Position | None = None
-    if wish.cursor is not None:
-        after = msgspec.msgpack.decode(seal.open_page("announced", wish.cursor, now, *context), type=tuple[str, str])
-    seen_by = audience(principal)
-    among = select_announced(catalogue, seen_by, wish.names, signed=wish.signed)
-    entries, total = catalogue.page(seen_by, limit=wish.limit + 1, after=after, among=among)
-    if len(entries) <= wish.limit:
-        return EntryPage(entries=entries, total=total)
-    entries = entries[: wish.limit]
-    cursor = seal.seal_page("announced", msgspec.msgpack.encode(position_of(entries[-1])), now, *context)
-    return EntryPage(entries=entries, total=total, next_cursor=cursor)
-
-
 def select_announced(
     catalogue: Catalog, audience: frozenset[str] | None, names: Sequence[str], *, signed: bool
 ) -> BitMap | None:
@@ -98,10 +76,10 @@ def select_announced(
     chosen = catalogue.select(audience, statuses=LISTED)
     for name in names:
         folded = fold_tag(name)
-        chosen &= catalogue.tags.select(required=(folded,), audience=audience) | catalogue.stated.match_any(
+        chosen &= catalogue.tags.select(required=(folded,), audience=audience) | catalogue.facts.match_any(
             CAPABILITY, (folded,)
         )
-    return chosen & catalogue.stated.match_any(_ANNOUNCE, (_SIGNED,)) if signed else chosen
+    return chosen & catalogue.facts.match_any(_ANNOUNCE, (_SIGNED,)) if signed else chosen
 
 
 # ---- What is kept in memory of a registration, and when it ends. Pure; for the rules of a write, the stores and every face.

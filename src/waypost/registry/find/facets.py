@@ -58,7 +58,7 @@ class FacetCounter:
         return {name: self._facet(name, among, principal) for name in names}
 
     def _facet(self, name: str, among: BitMap, principal: Principal) -> tuple[FacetCount, ...]:
-        tags, owners = self._catalogue.tags, self._catalogue.stated.owners
+        tags, owners = self._catalogue.tags, self._catalogue.facts.owners
         seen = audience(principal)
         shared = None if seen is None else seen & _SHARED
         if name == "tag":

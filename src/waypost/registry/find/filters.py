@@ -205,7 +205,7 @@ class FilterSelection:
     def visible(self) -> BitMap:
         """What can be an answer at all: listed, seen by the caller, and reachable somewhere."""
         seen = self._catalogue.tags.select(statuses=LISTED, audience=self._audience)
-        return seen - self._catalogue.stated.unreachable
+        return seen - self._catalogue.facts.unreachable
 
     @cached_property
     def admitted(self) -> BitMap:
@@ -229,7 +229,7 @@ class FilterSelection:
             yield FilterStep("statuses", list(query.statuses), self.visible & tags.by_status.union(query.statuses))
 
     def _constrained(self) -> Iterator[FilterStep]:
-        stated = self._catalogue.stated
+        stated = self._catalogue.facts
         for each in self._constraints:
             yield FilterStep(f"constraints.{each.name}", each.value, self.visible & each.admits(stated))
 

@@ -26,13 +26,15 @@ from waypost.model.query import (
     Suggestions,
 )
 from waypost.model.record import AgentRecord
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, trust_of
 from waypost.registry.catalog.catalog import Catalog
 from waypost.registry.catalog.entries import expiry_of
 from waypost.registry.find.empty_results import empty_warnings, explain_empty_result, suggest_tags, suggestion_warnings
 from waypost.registry.find.facets import FacetCounter
 from waypost.registry.find.filters import FilterSelection, compile_constraints
-from waypost.registry.ports import Ranker
+from waypost.registry.jobs.indexer import LiveIndex
+from waypost.registry.ports import Clock, Ranker
+from waypost.registry.reader import RegistryReader
 from waypost.search.evidence import explain
 from waypost.search.ranking.boosts import (
     CLAIMED,
@@ -241,6 +243,39 @@ class AgentSearch:
         if query.min_score:
             applied["min_score"] = query.min_score
         return applied
+
+
+class Finder:
+    """Answers queries: one `AgentSearch` each, over the catalog and the search index."""
+
+    def __init__(
+        self, catalog: Catalog, index: LiveIndex, reader: RegistryReader, facets: FacetCounter, clock: Clock
+    ) -> None:
+        self._catalog = catalog
+        self._index = index
+        self._reader = reader
+        self._facets = facets
+        self._clock = clock
+
+    async def find(self, query: Query, principal: Principal) -> DiscoverResult:
+        """Ranked candidates that the caller sees, with the filters that were and were not applied."""
+        ranker = await self._index.ranker_for(audience(principal))
+        now = self._clock.now()
+        self._catalog.expire(now)
+        search = AgentSearch(query, self._catalog, principal, now)
+        ranking = search.rank(ranker, self._facets)
+        registrations = await self._reader.registrations([hit.id for hit in ranking.hits], sources=False)
+        return search.findings(ranking, registrations, trust_of)
+
+    async def rank(
+        self, query: Query, principal: Principal, *, is_match: Callable[[str], bool] | None = None
+    ) -> Ranking:
+        """The ranking alone, of agents that `is_match` accepts by id; by default of all that the caller sees."""
+        visible_to = audience(principal)
+        ranker = await self._index.ranker_for(visible_to)
+        now = self._clock.now()
+        self._catalog.expire(now)
+        return ranker.rank(query, visible_to, alive=is_match or self._catalog.is_alive, now=now)
 
 
 def _shareable_nearness(near: MatchSignals | None, record: AgentRecord) -> MatchSignals | None:

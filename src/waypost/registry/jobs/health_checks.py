@@ -27,6 +27,7 @@ from waypost.model.health import (
     restore_endpoint_health,
 )
 from waypost.model.registration import Registration, endpoint_of
+from waypost.registry.jobs.periodic import Job
 from waypost.registry.ports import (
     AuditEntry,
     Command,
@@ -258,6 +259,25 @@ class HealthOptions(msgspec.Struct, frozen=True, kw_only=True):
     evict_seconds: float = limits.HEALTH_EVICT_SECONDS  # 0: nobody is removed
 
 
+class EndpointCheck:
+    """Refuses the registration of an endpoint that is never probed (S1), since its agent would never be found. Agents that
+    are announced on the LAN may be on the LAN."""
+
+    def __init__(self, prober: EndpointProber) -> None:
+        self._prober = prober
+
+    def __call__(self, publication: Publication) -> None:
+        named = publication.source_url if publication.via == "rtfs" else None
+        endpoint = endpoint_to_check(publication.decoded.record, named)
+        if endpoint is None or publication.gated:
+            return
+        try:
+            self._prober.check_endpoint(endpoint)
+        except AddressDenied as error:
+            if error.details.get("reason") != _OWN:
+                raise AddressDenied(error.message, path="endpoint", hint=error.hint, details=error.details) from None
+
+
 class HealthChecks:
     def __init__(
         self,
@@ -268,6 +288,7 @@ class HealthChecks:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._registry = registry
+        self._clock = registry.clock
         self._prober = prober
         self._options = options or HealthOptions()
         self._schedule = HealthSchedule(self._options.seconds, chance)
@@ -275,30 +296,15 @@ class HealthChecks:
         self._is_loaded = False
         self._held_since: float | None = None  # when it was first seen that too many fail at once
         self.checks = 0
+        registry.subscribe(self._on_commit)
 
-    def attach(self) -> None:
-        """Go on as long as the registry does. Said before its start."""
-        self._registry.observe(self._on_commit)
-        self._registry.add_job(_TICK_SECONDS, self.check_due)
-        self._registry.use_endpoint_check(self.admit)
+    @property
+    def job(self) -> Job:
+        return Job("check endpoints", _TICK_SECONDS, self.check_due)
 
     @property
     def watched(self) -> HealthSchedule:
         return self._schedule
-
-    def admit(self, publication: Publication) -> None:
-        """An endpoint at a number that is never asked is refused when it is registered (S1): it would never be found. What is
-        heard on the LAN is where the LAN is."""
-        named = publication.source_url if publication.via == "rtfs" else None
-        endpoint = endpoint_to_check(publication.decoded.record, named)
-        if endpoint is not None and not publication.gated:
-            try:
-                self._prober.check_endpoint(endpoint)
-            except AddressDenied as error:
-                if error.details.get("reason") != _OWN:
-                    raise AddressDenied(
-                        error.message, path="endpoint", hint=error.hint, details=error.details
-                    ) from None
 
     # --- Who is checked --------------------------------------------------------------------------
 
@@ -311,18 +317,17 @@ class HealthChecks:
         endpoint = endpoint_of(registration)
         if agent_id in self._written and self._schedule.find(agent_id) == endpoint:
             return
-        self._schedule.watch(agent_id, endpoint, registration.health, self._registry.clock.now())
+        self._schedule.watch(agent_id, endpoint, registration.health, self._clock.now())
 
     async def _load(self) -> None:
         """Those that were there before the start, spread over a round."""
-        ids = [*self._registry.catalog.ids()]
+        ids = self._registry.entries.ids()
         for start in range(0, len(ids), _READ_AT_ONCE):
-            part = await self._registry.store.fetch(ids[start : start + _READ_AT_ONCE], sources=False)
-            now = self._registry.clock.now()
-            for agent_id, registration in part.items():
-                if self._schedule.find(agent_id) is None and self._registry.catalog.is_alive(agent_id):
-                    endpoint = endpoint_of(registration)
-                    self._schedule.watch(agent_id, endpoint, registration.health, self._schedule.first_due_time(now))
+            part = ids[start : start + _READ_AT_ONCE]
+            for registration in await self._registry.registrations(part, sources=False, cached=False):
+                if self._schedule.find(registration.id) is None and self._registry.entries.is_alive(registration.id):
+                    due = self._schedule.first_due_time(self._clock.now())
+                    self._schedule.watch(registration.id, endpoint_of(registration), registration.health, due)
             await asyncio.sleep(0)
         self._is_loaded = True
 
@@ -337,7 +342,7 @@ class HealthChecks:
         async with asyncio.TaskGroup() as group:
             while True:
                 await gate.acquire()
-                watched = self._schedule.take(self._registry.clock.now())
+                watched = self._schedule.take(self._clock.now())
                 if watched is None:
                     return
                 task = group.create_task(self._check_in(gate, watched))
@@ -359,12 +364,12 @@ class HealthChecks:
         try:
             failure = await self._ask(watched.endpoint)
         except RateLimited as error:
-            self._schedule.postpone(watched, error.retry_after or 1, self._registry.clock.now())
+            self._schedule.postpone(watched, error.retry_after or 1, self._clock.now())
             return
         except AddressDenied:  # this very service
             self._schedule.drop(watched)
             return
-        now = self._registry.clock.now()
+        now = self._clock.now()
         self.checks += 1
         if failure is None:
             standing = health_after_success(watched.standing, now)
@@ -403,7 +408,7 @@ class HealthChecks:
 
     async def _tell(self, watched: CheckedEndpoint, standing: EndpointHealth, now: float) -> None:
         for agent_id in [*watched.agents]:
-            entry = self._registry.catalog.find(agent_id)
+            entry = self._registry.entries.find(agent_id)
             if entry is not None and entry.health != standing.state:
                 decide = record_health(agent_id, watched.endpoint, standing.health, now=now)
                 await self._write(Command(keys=(agent_id,), decide=decide), agent_id)
@@ -419,6 +424,6 @@ class HealthChecks:
     async def _write(self, command: Command, agent_id: str) -> None:
         self._written.add(agent_id)
         try:
-            await self._registry.store.execute(command)
+            await self._registry.execute(command)
         finally:
             self._written.discard(agent_id)

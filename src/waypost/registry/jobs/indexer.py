@@ -1,241 +1,246 @@
-"""A ranker that is made when it is opened. Until the index has caught up, changes wait here, in order.
+"""The search index beside the store: filled at the start, updated by commits, compacted when the service is idle.
 
-A service answers reads of agents before it has loaded what searching needs; whoever searches waits for that.
+Python threads share one interpreter lock, so compaction slows down registrations that arrive meanwhile. It waits for a
+quiet moment, unless too many changes are in memory alone. A query prepares the newest changes itself and hurries it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from waypost import limits
-from waypost.model.query import Query, Ranking
+from waypost.errors import Unavailable
 from waypost.model.registration import Registration
 from waypost.registry.ports import Ranker, Store
 
+_COMPACT_AT = 1500  # unsaved changes that start a compaction without a quiet moment
+_COMPACT_AT_QUERIED = 300  # the same while queries arrive: more than a query prepares itself
+_COMPACT_FORCED_AT = 5000  # compaction no longer yields: a start after a kill would have to replay more
+_IDLE_ROUNDS = 8  # rounds without a change, after which segments are merged: queries are faster then
+_MAX_ROUNDS = 8  # rounds after which unsaved changes are compacted in any case
+_POLL_SECONDS = 0.1
+_BURST = 2  # publications within one poll that count as a bulk load
+_EMBED_BATCH = 16
+_EMBED_PAUSE_FACTOR = 3  # pause after a batch, as a multiple of its time, while requests arrive
+_EMBED_WAIT_SECONDS = 2.0  # the longest wait for the end of a bulk load, for each batch
+_REBUILD_BATCH = 5000  # agents held in memory while the index is rebuilt
 
-class LazyRanker:
-    """`make` is called by `load`, or by the first `open` or `follow`, in whatever thread that is."""
+
+class LiveIndex:
+    """The ranker, and the updates on their way to it.
+
+    `make` builds the ranker in `load`, after the store is open: what it imports costs a third of the start. Until the
+    index has caught up with the store, updates wait in a queue and queries wait for the task that catches up."""
 
     def __init__(self, make: Callable[[], Ranker]) -> None:
         self._make = make
-        self._made: Ranker | None = None
-        self._waiting: list[Callable[[Ranker], None]] | None = []  # None: it has caught up
+        self._ranker: Ranker | None = None
+        self._queue: list[Callable[[Ranker], None]] = []
+        self._has_caught_up = False
+        self._start_task: asyncio.Task[None] | None = None
+        self.queries = 0  # counters, which tell compaction what the service is doing
+        self.publications = 0
+        self.changes = 0
 
     @property
-    def made(self) -> Ranker:
-        """The ranker itself, for whoever brings it up to date."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+    def ranker(self) -> Ranker:
+        if self._ranker is None:
+            self._ranker = self._make()
+        return self._ranker
 
     def load(self) -> None:
-        """Make it now, where that is no loss of time."""
-        self._made = self.made
+        """Make the ranker now."""
+        self._ranker = self.ranker
+
+    def start(self, catch_up: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `catch_up` in a task. Queries wait for it."""
+        self._start_task = asyncio.create_task(catch_up, name="catch up with the store")
+        return self._start_task
+
+    def open_queue(self) -> None:
+        """Apply the queued updates; from now on updates go to the ranker directly."""
+        self._has_caught_up = True
+        queue, self._queue = self._queue, []
+        for update in queue:
+            update(self.ranker)
+
+    def put(self, registration: Registration) -> None:
+        self.changes += 1
+        if self._has_caught_up:
+            self.ranker.put(registration)
+        else:
+            self._queue.append(lambda ranker: ranker.put(registration))
+
+    def remove(self, agent_id: str, revision: int) -> None:
+        if self._has_caught_up:
+            self.ranker.remove(agent_id, revision)
+        else:
+            self._queue.append(lambda ranker: ranker.remove(agent_id, revision))
 
     @property
     def has_caught_up(self) -> bool:
-        return self._waiting is None
-
-    def caught_up(self) -> None:
-        """From now on changes go straight to it; those that came meanwhile go first."""
-        waiting, self._waiting = self._waiting, None
-        for change in waiting or ():
-            change(self.made)
-
-    def open(self) -> int:
-        return self.made.open()
-
-    def follow(self) -> int:
-        return self.made.follow()
-
-    def clear(self) -> None:
-        self.made.clear()
-
-    def put(self, registration: Registration) -> None:
-        if self._waiting is None:
-            self.made.put(registration)
-        else:
-            self._waiting.append(lambda ranker: ranker.put(registration))
-
-    def remove(self, agent_id: str, revision: int = 0) -> None:
-        if self._waiting is None:
-            self.made.remove(agent_id, revision)
-        else:
-            self._waiting.append(lambda ranker: ranker.remove(agent_id, revision))
-
-    def rank(
-        self,
-        query: Query,
-        audience: frozenset[str] | None,
-        *,
-        alive: Callable[[str], bool],
-        now: float,
-        among: Sequence[str] | None = None,
-    ) -> Ranking:
-        return self.made.rank(query, audience, alive=alive, now=now, among=among)
-
-    def is_behind(self, audience: frozenset[str] | None) -> bool:
-        return self.made.is_behind(audience)
-
-    def prepare_for(self, audience: frozenset[str] | None) -> None:
-        self.made.prepare_for(audience)
+        return self._has_caught_up
 
     @property
     def pending(self) -> int:
-        return self.made.pending if self._waiting is None else len(self._waiting)
+        """Changes that the index has not folded in. Results include them all the same."""
+        return self.ranker.pending if self._has_caught_up else len(self._queue)
 
-    @property
-    def unsaved(self) -> int:
-        return self.made.unsaved if self._waiting is None else 0
+    async def wait(self) -> None:
+        """Wait until the index has caught up with the store."""
+        if self._has_caught_up:
+            return
+        if self._start_task is None:
+            raise Unavailable("The registry is starting.", retry_after=1)
+        await asyncio.shield(self._start_task)
 
-    def is_apart(self, *, at_rest: bool = False) -> bool:
-        return self._waiting is None and self.made.is_apart(at_rest=at_rest)
-
-    def lacking(self, limit: int) -> list[str]:
-        return self.made.lacking(limit) if self._waiting is None else []
-
-    def embed(self, registrations: Sequence[Registration]) -> None:
-        self.made.embed(registrations)
-
-    def maintain(self, revision: int, give_way: Callable[[], bool] = lambda: False, *, at_rest: bool = False) -> None:
-        self.made.maintain(revision, give_way, at_rest=at_rest)
+    async def ranker_for(self, audience: frozenset[str] | None) -> Ranker:
+        """The ranker, ready to answer a query of this audience: it includes every acknowledged change."""
+        if not self._has_caught_up:
+            await self.wait()
+        self.queries += 1
+        ranker = self.ranker
+        if ranker.is_behind(audience):  # in a bulk load
+            await asyncio.to_thread(ranker.prepare_for, audience)
+        return ranker
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
-
-
-# ---- Keeping the search index: caught up with the log at the start, folded in a lull, never in the way of an answer.
-#
-# Two threads of one interpreter take turns, so what a fold does in a stream of registrations it takes from them. It waits for
-# a lull instead, until too much waits; whoever asks meanwhile prepares what is newest, and hurries it.
-
-_COMPACT_AT = 1500  # changes in memory alone that bring a fold on, also without a lull
-
-_COMPACT_FORCED_AT = 5000  # from here on it no longer gives way: a start after a kill has so many to take in again
-
-_COMPACT_AT_QUERIED = 300  # more than a question prepares itself: then the rest is worth a fold
-
-_REST = 8  # turns without a change, after which what is saved in several parts is joined: questions are quicker then
-
-_TURNS = 8  # of `fold_in_time`, after which it folds all the same
-
-_BREATH_SECONDS = 0.1
-
-_STREAM = 2  # registrations in a breath: somebody registers many
-
-_EMBEDDED_AT_ONCE = 16
-
-_GIVE_WAY = 3
-
-_GIVE_WAY_SECONDS = 2.0  # to a stream of registrations, for each few agents
-
-_REBUILD_STEP = 5000  # agents that wait in memory while an index is built anew
+        if self._ranker is not None:
+            self._ranker.close()
 
 
 class Indexer:
-    def __init__(self, ranker: LazyRanker, store: Store) -> None:
-        self._ranker = ranker
+    """Keeps the index of the process that writes: catch-up at the start, compaction, embeddings."""
+
+    def __init__(self, live: LiveIndex, store: Store) -> None:
+        self._live = live
         self._store = store
-        self._turns_waited = 0
-        self._quiet_turns = 0
-        self._seen_revision = 0
-        self._folded_changes = 0  # those before the last fold
-        self._seen_arrivals = 0
-        self._seen_questions = 0
-        self.questions = 0  # so far
-        self.arrivals = 0  # registrations that came in, decided or not
-        self.changes = 0
+        self._rounds = 0  # since the last compaction
+        self._idle_rounds = 0
+        self._last_revision = 0
+        self._last_queries = 0
+        self._last_publications = 0
+        self._compacted_changes = 0  # of `LiveIndex.changes`
 
     async def catch_up(self, revision: int) -> None:
-        """Bring the index from what it saved to what the store holds. A gap in the log means: build it anew."""
-        indexed = await asyncio.to_thread(self._ranker.open)
-        if indexed > revision or indexed + 1 < await self._store.oldest_event():
-            indexed = 0
-        if indexed == 0:
+        """Bring the index from its saved revision to that of the store. A gap in the log means a rebuild."""
+        indexed = await asyncio.to_thread(self._live.ranker.open)
+        if indexed == 0 or indexed > revision or indexed + 1 < await self._store.oldest_event():
             await self._rebuild()
         else:
-            await self._replay(indexed, revision)
-        self._ranker.caught_up()
+            await replay(self._live.ranker, self._store, indexed, revision)
+        self._live.open_queue()
 
     async def _rebuild(self) -> None:
-        self._ranker.clear()
+        ranker = self._live.ranker
+        ranker.clear()
         async for registrations in self._store.scan():
             for registration in registrations:
-                self._ranker.made.put(registration)
-            if self._ranker.made.unsaved >= _REBUILD_STEP:
-                await asyncio.to_thread(self._ranker.maintain, 0)  # 0: a rebuild that is cut short begins anew
+                ranker.put(registration)
+            if ranker.unsaved >= _REBUILD_BATCH:
+                await asyncio.to_thread(ranker.maintain, 0)  # revision 0: an interrupted rebuild starts again
 
-    async def _replay(self, indexed: int, revision: int) -> None:
-        changed: set[str] = set()
-        while indexed < revision:
-            events = await self._store.events(indexed, limits.WATCH_BATCH)
-            if not events:
-                break
-            changed.update(event.id for event in events if event.type != "renewed")
-            indexed = events[-1].revision
-        found = await self._store.fetch(sorted(changed), sources=False) if changed else {}
-        for agent_id in changed:
-            registration = found.get(agent_id)
-            if registration is None:
-                self._ranker.made.remove(agent_id, indexed)
-            else:
-                self._ranker.made.put(registration)
-
-    async def fold(self, revision: int) -> None:
-        """Fold at once."""
-        if self._ranker.unsaved:
-            await asyncio.to_thread(self._ranker.maintain, revision)
+    async def compact(self, revision: int) -> None:
+        """Save all changes now."""
+        if self._live.has_caught_up and self._live.ranker.unsaved:
+            await asyncio.to_thread(self._live.ranker.maintain, revision)
 
     async def compact_if_due(self, revision: int) -> None:
-        """Fold in a lull, or when enough waits. Answers are complete either way, and a commit costs more than what it
-        commits: in a stream of registrations each one must not bring one on."""
-        self._turns_waited += 1
-        lull, self._seen_revision = revision == self._seen_revision, revision
-        unsaved = self._ranker.unsaved
-        is_asked, self._seen_questions = self.questions != self._seen_questions, self.questions
-        enough = _COMPACT_AT_QUERIED if is_asked else _COMPACT_AT
-        self._quiet_turns = self._quiet_turns + 1 if lull else 0
-        at_rest = self._quiet_turns >= _REST
-        is_due = unsaved and (lull or unsaved >= enough or self._turns_waited >= _TURNS)
-        if is_due or (lull and self._ranker.is_apart(at_rest=at_rest)):
-            self._turns_waited = 0
-            waiting_since = self.changes
-            await asyncio.to_thread(self._ranker.maintain, revision, self._give_way, at_rest=at_rest)
-            self._folded_changes = waiting_since
+        """Compact in a quiet moment, or when enough is unsaved. Results are complete either way; a compaction costs more
+        than the change that it saves, so a stream of registrations must not start one for each."""
+        live = self._live
+        if not live.has_caught_up:
+            return
+        self._rounds += 1
+        is_quiet, self._last_revision = revision == self._last_revision, revision
+        is_queried, self._last_queries = live.queries != self._last_queries, live.queries
+        self._idle_rounds = self._idle_rounds + 1 if is_quiet else 0
+        at_rest = self._idle_rounds >= _IDLE_ROUNDS
+        unsaved = live.ranker.unsaved
+        enough = _COMPACT_AT_QUERIED if is_queried else _COMPACT_AT
+        is_due = unsaved and (is_quiet or unsaved >= enough or self._rounds >= _MAX_ROUNDS)
+        if is_due or (is_quiet and live.ranker.is_apart(at_rest=at_rest)):
+            self._rounds = 0
+            changes = live.changes
+            await asyncio.to_thread(live.ranker.maintain, revision, self._yield_to_requests, at_rest=at_rest)
+            self._compacted_changes = changes
 
-    def _give_way(self) -> bool:
-        """In the thread that folds: wait while registrations stream in and nobody asks, unless too much waits already. True:
-        they still do."""
-        if self.arrivals == self._seen_arrivals:
+    def _yield_to_requests(self) -> bool:
+        """Called in the thread of a compaction: sleep during a bulk load, unless a query arrives or too much is unsaved.
+        Returns whether the load goes on."""
+        live = self._live
+        if live.publications == self._last_publications:
             return False
-        asked = self.questions
-        while self.questions == asked and self.changes - self._folded_changes < _COMPACT_FORCED_AT:
-            self._seen_arrivals = self.arrivals
-            time.sleep(_BREATH_SECONDS)
-            if self.arrivals - self._seen_arrivals < _STREAM:
+        queries = live.queries
+        while live.queries == queries and live.changes - self._compacted_changes < _COMPACT_FORCED_AT:
+            self._last_publications = live.publications
+            time.sleep(_POLL_SECONDS)
+            if live.publications - self._last_publications < _BURST:
                 return False
         return True
 
     async def embed(self) -> None:
-        """Make the vectors that agents lack, a few agents at a time: questions come in between. While these come it takes a
-        quarter of a core, else a whole one; in a stream of registrations next to nothing."""
-        loop = asyncio.get_running_loop()
-        while ids := self._ranker.lacking(_EMBEDDED_AT_ONCE):
+        """Compute missing vectors in small batches. It uses a whole core when the service is idle, a quarter of one while
+        requests arrive, and next to nothing during a bulk load."""
+        live, loop = self._live, asyncio.get_running_loop()
+        while ids := live.ranker.lacking(_EMBED_BATCH) if live.has_caught_up else ():
             found = await self._store.fetch(ids, sources=False)
             if not found:
-                return  # all of these are gone, and the index is about to hear of it
-            asked, began = self.questions + self.arrivals, loop.time()
-            await asyncio.to_thread(self._ranker.embed, list(found.values()))
-            if self.questions + self.arrivals != asked:
-                await asyncio.sleep(_GIVE_WAY * (loop.time() - began))
-                await self._lull(loop.time() + _GIVE_WAY_SECONDS)
+                return  # all of them were removed, and the index learns of it soon
+            requests, start = live.queries + live.publications, loop.time()
+            await asyncio.to_thread(live.ranker.embed, list(found.values()))
+            if live.queries + live.publications != requests:
+                await asyncio.sleep(_EMBED_PAUSE_FACTOR * (loop.time() - start))
+                await self._wait_for_quiet(loop.time() + _EMBED_WAIT_SECONDS)
 
-    async def _lull(self, latest: float) -> None:
-        """Wait until no registrations stream in, or until then."""
-        seen = -_STREAM
-        while self.arrivals - seen >= _STREAM and asyncio.get_running_loop().time() < latest:
-            seen = self.arrivals
-            await asyncio.sleep(_BREATH_SECONDS)
+    async def _wait_for_quiet(self, deadline: float) -> None:
+        before = -_BURST
+        while self._live.publications - before >= _BURST and asyncio.get_running_loop().time() < deadline:
+            before = self._live.publications
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+class FollowerIndexer:
+    """The index of a process that only reads: it opens what the writer saved and keeps later changes in memory. It never
+    saves or clears, because the files belong to the writer."""
+
+    def __init__(self, live: LiveIndex, store: Store) -> None:
+        self._live = live
+        self._store = store
+
+    async def catch_up(self, revision: int) -> None:
+        ranker = self._live.ranker
+        indexed = await asyncio.to_thread(ranker.follow)
+        if indexed == 0 or indexed + 1 < await self._store.oldest_event():
+            async for registrations in self._store.scan():
+                for registration in registrations:
+                    ranker.put(registration)
+        else:
+            await replay(ranker, self._store, indexed, revision)
+        self._live.open_queue()
+
+    async def refresh(self) -> None:
+        """Open what the writer has saved since the last time."""
+        if self._live.has_caught_up:
+            await asyncio.to_thread(self._live.ranker.follow)
+
+
+async def replay(ranker: Ranker, store: Store, indexed: int, revision: int) -> None:
+    """Apply the changes after the revision that an index reflects, each agent once."""
+    changed: set[str] = set()
+    while indexed < revision:
+        events = await store.events(indexed, limits.WATCH_BATCH)
+        if not events:
+            break
+        changed.update(event.id for event in events if event.type != "renewed")
+        indexed = events[-1].revision
+    found = await store.fetch(sorted(changed), sources=False) if changed else {}
+    for agent_id in changed:
+        registration = found.get(agent_id)
+        if registration is None:
+            ranker.remove(agent_id, indexed)
+        else:
+            ranker.put(registration)

@@ -19,7 +19,7 @@ import httptools
 
 from waypost import limits
 from waypost.errors import StoreUnavailable, WaypostError
-from waypost.registry.follower import FollowerRegistry
+from waypost.registry.follower import Follower
 from waypost.server.auth.certificates import peer_certificate
 from waypost.server.http.app import HttpApp
 from waypost.server.http.asgi import Headers, Message, Receive, Request, Scope, Send
@@ -233,9 +233,9 @@ _OWN = frozenset((b"connection", b"date", b"keep-alive", b"transfer-encoding")) 
 class FollowerApp:
     """The ASGI application of a process that follows."""
 
-    def __init__(self, service: HttpApp, registry: FollowerRegistry, upstream: UpstreamPool) -> None:
+    def __init__(self, service: HttpApp, follower: Follower, upstream: UpstreamPool) -> None:
         self._service = service
-        self._registry = registry
+        self._follower = follower
         self._upstream = upstream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -243,14 +243,14 @@ class FollowerApp:
             await self._service(scope, receive, send)
         elif not _is_read(scope):
             await self._forward(scope, receive, send)
-        elif self._registry.is_behind:
+        elif self._follower.is_behind:
             await self._answer_later(scope, receive, send)
         else:
             await self._service(scope, receive, send)
 
     async def _answer_later(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._registry.catch_up()
+            await self._follower.catch_up()
         except WaypostError as error:
             await self._service.refuse(Request(scope, receive), send, error)
         else:

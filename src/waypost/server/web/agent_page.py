@@ -17,10 +17,10 @@ from waypost.errors import NotFound, WaypostError
 from waypost.model.json import parse_json
 from waypost.model.names import fold_tag, slug
 from waypost.model.record import AgentRecord, Binding, Example
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, trust_of
 from waypost.protocols.dialects import DIALECTS
 from waypost.registry.catalog.entries import expiry_of
-from waypost.registry.reader import VersionComparison, VersionEntry, compare_versions, history_of
+from waypost.registry.reader import VersionComparison, VersionEntry
 from waypost.registry.registry import Registry
 from waypost.server.auth.sessions import WebUser
 from waypost.server.renderer import Renderer
@@ -131,7 +131,7 @@ class AgentPage:
 
     async def main(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
         record = registration.record
-        trust = self._registry.trust_of(registration)
+        trust = trust_of(registration)
         return el(
             "article",
             _head(registration, trust["level"]),
@@ -163,7 +163,7 @@ class AgentPage:
     # --- History ---------------------------------------------------------------------------------
 
     async def _history(self, registration: Registration, visitor: WebUser, wanted: AgentPageOptions) -> Html:
-        found = await history_of(self._registry, visitor.reader, registration.id, limits.HISTORY_VERSIONS)
+        found = await self._registry.history(visitor.reader, registration.id, limits.HISTORY_VERSIONS)
         path = agent_path(registration.id)
         rows = [
             _version_row(line, path, older.version.etag if older else None)
@@ -188,7 +188,7 @@ class AgentPage:
         if wanted.before is None:
             return None
         try:
-            found = await compare_versions(self._registry, visitor.reader, registration.id, wanted.before, wanted.after)
+            found = await self._registry.compare(visitor.reader, registration.id, wanted.before, wanted.after)
         except NotFound as error:
             return el("p", error.message, class_="notice bad")
         return _diff(found)

@@ -174,10 +174,9 @@ class CatalogPage:
 
     def _counts(self, asked: SearchForm, visitor: WebUser) -> FacetSummary:
         """Facet counts do not depend on the text, so they are cached until a visible agent changes."""
-        self._registry.catalog.expire(self._registry.clock.now())
         seen = audience(visitor.reader)
         name = (seen, visitor.reader.is_admin, asked.tags, asked.protocols, asked.statuses)
-        generation = self._registry.catalog.generation(seen)
+        generation = self._registry.entries.generation(seen)
         kept = self._kept.get(name)
         if kept is None or kept[0] != generation:
             counted = self._registry.facets(

@@ -50,7 +50,7 @@ class RecentChanges:
         self._kept: OrderedDict[str, OrderedDict[str, ChangeSummary]] = OrderedDict()
         self._is_filled = False
         self._told: list[tuple[Event, str]] = []  # not merged yet: changes are more frequent than reads of this list
-        registry.observe(self._hear)
+        registry.subscribe(self._hear)
 
     def latest(self, audience: frozenset[str] | None, most: int) -> list[VisibleChange]:
         self._take_in()
@@ -102,12 +102,10 @@ class RecentChanges:
     def _fill(self) -> None:
         """Load once on first use, so that start-up does not wait."""
         self._is_filled = True
-        catalogue = self._registry.catalog
         by_scope: dict[str, list[CatalogEntry]] = {}
-        for agent_id in catalogue.ids():
-            entry = catalogue.find(agent_id)
-            for scope in (*entry.scopes, _EVERYTHING) if entry is not None else ():
-                by_scope.setdefault(scope, []).append(entry)  # type: ignore[arg-type]
+        for entry in self._registry.entries:
+            for scope in (*entry.scopes, _EVERYTHING):
+                by_scope.setdefault(scope, []).append(entry)
         for scope, entries in by_scope.items():
             kept: dict[str, ChangeSummary] = self._kept.get(scope) or {}
             older = heapq.nlargest(limits.PAGE_CHANGES_KEPT, entries, key=lambda each: (each.changed_at, each.revision))

@@ -11,7 +11,7 @@ from waypost import limits
 from waypost.errors import InvalidRequest, NotFound, Unauthorized, WaypostError
 from waypost.model.json import JsonObject
 from waypost.model.principal import PUBLIC, SCOPE_READ, SCOPE_WRITE, audience
-from waypost.model.registration import Registration
+from waypost.model.registration import Registration, trust_of
 from waypost.registry.importer import Importer
 from waypost.registry.registry import Registry
 from waypost.registry.trust_store import RevocationEntry
@@ -110,9 +110,7 @@ class WebPages:
         self._parts = parts
         self._registry = parts.registry
         self.sessions = parts.sessions
-        self._catalogue = CatalogPage(
-            parts.registry, AgentCards(parts.registry.trust_of), RecentChanges(parts.registry)
-        )
+        self._catalogue = CatalogPage(parts.registry, AgentCards(trust_of), RecentChanges(parts.registry))
         self._sheets = AgentPage(parts.registry, parts.renderer)
         self._registering = RegisterPage(parts.importer)
 
@@ -196,14 +194,14 @@ class WebPages:
         found = await self._catalogue.found(asked, visitor)
         if call.request.param(_PART_PARAMETER) == "found":
             return page_response(call, found.encode(), visitor)
-        changed = self._registry.catalog.last_modified(audience(visitor.reader)) or 0.0
+        changed = self._registry.entries.last_modified(audience(visitor.reader)) or 0.0
         sheet = self._catalogue_sheet(self._catalogue.search_box(asked), found, visitor, title=asked.text or "Agents")
         return page_response(
             call, render_page(sheet), visitor, max(self._parts.service.changed_at, changed) if asked.is_plain else None
         )
 
     def _landing(self, call: RequestContext, alone: Registration) -> AnyResponse:
-        sheet = make_landing_page(alone, self._document(alone), self._registry.trust_of(alone))
+        sheet = make_landing_page(alone, self._document(alone), trust_of(alone))
         if alone.visibility != PUBLIC:
             return uncached_response(render_page(sheet), None)
         changed = self._parts.hosting.of(alone, self._registry.clock.now()).changed_at

@@ -256,7 +256,7 @@ class InvitationApi:
 
     def _may(self, principal: Principal, held: StoredInvitation) -> bool:
         """Allow the creator of the invitation, the current owner of the agent, and admin."""
-        entry = self._registry.catalog.find(held.record)
+        entry = self._registry.entries.find(held.record)
         owner = entry.owner if entry is not None else held.by
         return principal.is_admin or principal.subject in (owner, held.by)
 

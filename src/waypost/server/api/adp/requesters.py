@@ -139,7 +139,6 @@ class Requesters:
         return wanted == self.own or (entry is not None and sender.sees(entry))
 
     def _seen(self, request: Request, sender: Requester) -> CatalogEntry | None:
-        self._registry.catalog.expire(self._registry.clock.now())
         entry = self._entry(request)
         if entry is not None and not sender.sees(entry):
             raise no_such_agent(request.param("agent") or entry.domain or entry.id, "agent")
@@ -241,9 +240,8 @@ def check_callback(outgoing: Outgoing, sender: Requester, url: object) -> None:
 
 def find_agent(registry: Registry, key: str) -> CatalogEntry | None:
     """Find an agent by hosted domain, id or alias."""
-    registry.catalog.expire(registry.clock.now())
     hosted = registry.hosted(key.removeprefix(AGENT_URI_PREFIX)) if key.startswith(AGENT_URI_PREFIX) else None
-    return hosted or registry.catalog.find(registry.catalog.resolve(key) or key)
+    return hosted or registry.entries.find_named(key)
 
 
 def owned_agent(registry: Registry, principal: Principal, key: str, path: str = "$.agent") -> CatalogEntry:

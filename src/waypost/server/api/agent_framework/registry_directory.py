@@ -17,7 +17,7 @@ from waypost.model.json import dump_json
 from waypost.model.names import slug
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
-from waypost.model.record import LISTED, AgentRecord
+from waypost.model.record import AgentRecord
 from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import find_instant
 from waypost.protocols.agent_framework.codec import summary_from_record
@@ -74,7 +74,7 @@ class TextScan:
     def _question(
         self, tokens: frozenset[str] | None, tags: tuple[str, ...], terms: tuple[str, ...], level: AfLevel
     ) -> _ScanKey:
-        return (tokens, self._registry.catalog.generation(tokens), tags, terms, level)
+        return (tokens, self._registry.entries.generation(tokens), tags, terms, level)
 
     async def _look_through(
         self, tokens: frozenset[str] | None, tags: tuple[str, ...], terms: tuple[str, ...], level: AfLevel
@@ -82,7 +82,7 @@ class TextScan:
         found: list[str] = []
         after = None
         while True:
-            entries, _ = self._registry.catalog.page(tokens, limit=_CHUNK, after=after, tags=tags, statuses=LISTED)
+            entries, _ = self._registry.entries.page(tokens, limit=_CHUNK, after=after, tags=tags)
             texts = await self._texts_of(entries)
             found += await asyncio.to_thread(_matching_ids, texts, terms, level)
             if len(entries) < _CHUNK:
@@ -99,10 +99,10 @@ class TextScan:
             else:
                 missing.append(entry.id)
         if missing:
-            registrations = await self._registry.store.fetch(missing, sources=False)
-            made = await asyncio.to_thread(_fold_all, registrations)
-            for agent_id, text in made.items():
-                self._keep(agent_id, registrations[agent_id].etag, text)
+            found = await self._registry.registrations(missing, sources=False, cached=False)
+            made = await asyncio.to_thread(_fold_all, found)
+            for registration in found:
+                self._keep(registration.id, registration.etag, made[registration.id])
             texts.update(made)
         return texts
 
@@ -117,10 +117,10 @@ class TextScan:
             self._size -= _text_size(dropped)
 
 
-def _fold_all(registrations: Mapping[str, Registration]) -> dict[str, AfSearchText]:
+def _fold_all(registrations: Sequence[Registration]) -> dict[str, AfSearchText]:
     return {
-        agent_id: search_text(summary_from_record(registration.record), registration.record.description)
-        for agent_id, registration in registrations.items()
+        registration.id: search_text(summary_from_record(registration.record), registration.record.description)
+        for registration in registrations
     }
 
 
@@ -150,7 +150,7 @@ class RegistryDirectory:
 
     def __init__(self, registry: Registry, renderer: Renderer) -> None:
         self._registry = registry
-        self._catalogue = registry.catalog
+        self._catalogue = registry.entries
         self._renderer = renderer
         self._summaries = _AfRenderCache(limits.SUMMARY_CACHE_BYTES)
         self._wholes = _AfRenderCache(limits.RENDERING_CACHE_BYTES // 4)
@@ -158,26 +158,26 @@ class RegistryDirectory:
         self._scan = TextScan(registry)
 
     async def page(self, principal: Principal, query: AfQuery) -> AfPage:
-        self._catalogue.expire(self._registry.clock.now())
         tokens = audience(principal)
         generation = self._catalogue.generation(tokens)
         question = (tokens, generation, principal.is_anonymous, query)
         kept = self._pages.get(question)
         if kept is not None:
             return kept
-        page = await self._page(tokens, _level(principal), query)
+        page = await self._page(principal, query)
         if (
             not query.needs_full and len(page.agents) <= limits.PAGE_MAX
         ):  # what is kept is bounded in number and in size
             self._pages.put(question, page)
         return page
 
-    async def _page(self, tokens: frozenset[str] | None, level: AfLevel, query: AfQuery) -> AfPage:
+    async def _page(self, principal: Principal, query: AfQuery) -> AfPage:
+        tokens, level = audience(principal), _level(principal)
         generation = self._catalogue.fingerprint(tokens)
         visible = self._catalogue.count(tokens) if query.limit is None else 0
         offset, limit, paged = page_window(query, visible)
         modified = self._catalogue.last_modified(tokens)
-        entries, total = await self._entries(tokens, level, query, offset, limit)
+        entries, total = await self._entries(principal, query, offset, limit)
         agents = await self._agents(entries, whole=query.needs_full and level == "full")
         return AfPage([VisibleAgent(agent, level) for agent in agents], total, paged, generation, modified)
 
@@ -197,11 +197,8 @@ class RegistryDirectory:
     def _find(self, principal: Principal, key: str) -> CatalogEntry | None:
         """AF-14: the published id first, then the canonical id, an alias or a hash. Hidden is unknown."""
         now = self._registry.clock.now()
-        self._catalogue.expire(now)
         tokens = audience(principal)
-        for name in (self._catalogue.published(key) or key, key):
-            agent_id = self._catalogue.resolve(name)
-            entry = self._catalogue.find(agent_id or name) or NO_ENTRY  # hidden and absent take the same steps
+        for entry in self._catalogue.candidates(key):
             is_shown = default_level(principal, entry.status, entry.expires_at, now) != "none"
             is_seen = tokens is None or not tokens.isdisjoint(entry.scopes)
             if is_shown and is_seen and entry is not NO_ENTRY:
@@ -209,34 +206,31 @@ class RegistryDirectory:
         return None
 
     async def _entries(
-        self, tokens: frozenset[str] | None, level: AfLevel, query: AfQuery, offset: int, limit: int
+        self, principal: Principal, query: AfQuery, offset: int, limit: int
     ) -> tuple[Sequence[CatalogEntry], int]:
+        tokens = audience(principal)
         ids: Sequence[str] | None = None
         if query.id is not None:
             ids = self._exactly(query.id)
         if query.terms:
-            scanned = await self._scan.find(tokens, query.tags, query.terms, level)
+            scanned = await self._scan.find(tokens, query.tags, query.terms, _level(principal))
             ids = scanned if ids is None else [agent_id for agent_id in ids if agent_id in set(scanned)]
         if query.by_relevance and ids:
-            await self._registry.searchable()
-            return self._by_relevance(tokens, query, ids, offset, limit)
-        return self._catalogue.page(tokens, limit=limit, offset=offset, tags=query.tags, statuses=LISTED, ids=ids)
+            return await self._by_relevance(principal, query, ids, offset, limit)
+        return self._catalogue.page(tokens, limit=limit, offset=offset, tags=query.tags, ids=ids)
 
     def _exactly(self, key: str) -> list[str]:
         """The agent whose canonical or published id is exactly this."""
-        agent_id = self._catalogue.resolve(key)
-        return [agent_id] if agent_id is not None and key in (agent_id, slug(agent_id)) else []
+        entry = self._catalogue.find_named(key)
+        return [entry.id] if entry is not None and key in (entry.id, slug(entry.id)) else []
 
-    def _by_relevance(
-        self, tokens: frozenset[str] | None, query: AfQuery, ids: Sequence[str], offset: int, limit: int
+    async def _by_relevance(
+        self, principal: Principal, query: AfQuery, ids: Sequence[str], offset: int, limit: int
     ) -> tuple[list[CatalogEntry], int]:
-        entries, total = self._catalogue.page(tokens, limit=len(ids), tags=query.tags, statuses=LISTED, ids=ids)
-        ranking = self._registry.ranker.rank(
-            Query(text=query.text, required_tags=query.tags, limit=_MAX_RANKED),
-            tokens,
-            alive=self._catalogue.is_alive,
-            now=self._registry.clock.now(),
+        ranking = await self._registry.rank(
+            Query(text=query.text, required_tags=query.tags, limit=_MAX_RANKED), principal
         )
+        entries, total = self._catalogue.page(audience(principal), limit=len(ids), tags=query.tags, ids=ids)
         rank = {hit.id: place for place, hit in enumerate(ranking.hits)}
         entries = sorted(entries, key=lambda entry: rank.get(entry.id, _MAX_RANKED))
         return entries[offset : offset + limit], total

@@ -231,7 +231,7 @@ class AnnounceApi:
     async def _list(self, call: RequestContext) -> AnyResponse:
         query = _read_query(call.request)
         listed = await self._views.page(call.principal, query, _announce_filter(call.request, query))
-        last_modified = self._registry.catalog.last_modified(audience(call.principal))
+        last_modified = self._registry.entries.last_modified(audience(call.principal))
         return list_response(call.request, _list_body(listed, _VERSION), last_modified)
 
     async def _one(self, call: RequestContext) -> AnyResponse:

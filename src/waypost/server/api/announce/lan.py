@@ -162,7 +162,7 @@ class LanBridge:
 
     async def _renew(self, repeat: AcceptedAnnouncement, agent_id: str, how: MessageContext) -> bool:
         """Let the lease run on; False: what is held is not what was said here."""
-        entry = self._registry.catalog.find(repeat.record_id)
+        entry = self._registry.entries.find(repeat.record_id)
         if entry is None or entry.etag != repeat.etag:
             return False
         try:
@@ -193,15 +193,13 @@ class LanBridge:
             self._repeats.drop(agent_id)
             return
         self._note(agent_id, now + (decoded.ttl_seconds or limits.LAN_TTL_SECONDS))
-        entry = self._registry.catalog.find(receipt.id)
+        entry = self._registry.entries.find(receipt.id)
         if entry is not None:
             self._repeats.put(agent_id, document, entry.id, entry.etag, now=now, signed_at=_signed_at(message))
 
     async def _find(self, record_id: str) -> Registration | None:
-        catalogue = self._registry.catalog
-        catalogue.expire(self._registry.clock.now())
-        known = catalogue.resolve(record_id)
-        found = await self._registry.registrations([known]) if known is not None else []
+        entry = self._registry.entries.find_named(record_id)
+        found = await self._registry.registrations([entry.id]) if entry is not None else []
         return found[0] if found else None
 
     def _note(self, agent_id: str, until: float) -> None:

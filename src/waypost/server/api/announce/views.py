@@ -18,7 +18,7 @@ from waypost.model.registration import CatalogEntry, Registration
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.codec import read_capabilities
 from waypost.protocols.announce.messages import AgentQuery, AnnounceSignatures, encode_response
-from waypost.registry.catalog.entries import AnnouncedFilter, expiry_of, page_announced
+from waypost.registry.catalog.entries import AnnouncedFilter, expiry_of
 from waypost.registry.ports import CommittedChange
 from waypost.registry.registry import Registry
 from waypost.server.renderer import Renderer
@@ -64,11 +64,9 @@ class AnnounceViews:
             return await self._list_one(principal, query, signed=wish.signed)
         views: list[AnnounceView] = []
         cursor = wish.cursor
-        registry = self._registry
-        registry.catalog.expire(registry.clock.now())
         for _ in range(_ROUNDS):
             asked = msgspec.structs.replace(wish, limit=wish.limit - len(views), cursor=cursor)
-            page = page_announced(registry.catalog, registry.seal, principal, asked, registry.clock.now())
+            page = self._registry.page_announced(principal, asked)
             views += [view for view in await self._of(page.entries) if _matches(view, query, wish)]
             cursor = page.next_cursor
             if cursor is None or len(views) == wish.limit:
@@ -191,16 +189,16 @@ class DerivedIds:
         async with self._making:
             if not self._is_made:
                 await self._make()
-        if len(self._ids) > 2 * len(self._registry.catalog) + limits.RECORD_CACHE:
+        if len(self._ids) > 2 * len(self._registry.entries) + limits.RECORD_CACHE:
             self._forget_gone()
         return self._ids.get(agent_id)
 
     async def _make(self) -> None:
-        self._registry.observe(self._take_in)
-        known = list(self._registry.catalog.ids())
+        self._registry.subscribe(self._take_in)
+        known = self._registry.entries.ids()
         for start in range(0, len(known), _AT_ONCE):
-            found = await self._registry.store.fetch(known[start : start + _AT_ONCE], sources=False)
-            for registration in found.values():
+            part = known[start : start + _AT_ONCE]
+            for registration in await self._registry.registrations(part, sources=False, cached=False):
                 self._note(registration)
             await asyncio.sleep(0)
         self._is_made = True
@@ -214,5 +212,5 @@ class DerivedIds:
             self._ids[registration.announce_id] = registration.id
 
     def _forget_gone(self) -> None:
-        alive = self._registry.catalog.is_alive
+        alive = self._registry.entries.is_alive
         self._ids = {agent_id: record_id for agent_id, record_id in self._ids.items() if alive(record_id)}

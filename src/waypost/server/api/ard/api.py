@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from waypost import limits
 from waypost.errors import (
     InvalidCursor,
@@ -350,7 +348,7 @@ class ArdApi:
     def _cacheable(self, request: Request, principal: Principal, told: JsonObject, token: str) -> Response:
         """Tokens are sealed anew each time, so the tag is of what is listed and of where the page stands."""
         tag = strong_etag(dump_json({name: told[name] for name in ("items", "total")}) + token.encode(), _JSON)
-        changed = self._registry.catalog.last_modified(audience(principal))
+        changed = self._registry.entries.last_modified(audience(principal))
         headers = [(b"etag", tag.encode()), _VARY, _SHARED if principal.is_anonymous else _PRIVATE]
         if changed is not None:
             headers.append((b"last-modified", format_http_date(changed)))
@@ -361,19 +359,17 @@ class ArdApi:
     # --- Page tokens -----------------------------------------------------------------------------
 
     def _token(self, purpose: str, place: Any, context: tuple[str, ...]) -> str:
-        now = self._registry.clock.now()
-        return self._registry.seal.seal_page(purpose, msgspec.msgpack.encode(place), now, *context)
+        return self._registry.cursors.seal_page(purpose, place, *context)
 
     def _opened(self, purpose: str, token: str, context: tuple[str, ...], kind: Any) -> Any:
         try:
-            payload = self._registry.seal.open_page(purpose, token, self._registry.clock.now(), *context)
+            return self._registry.cursors.open_page(purpose, token, kind, *context)
         except InvalidCursor as error:
             raise InvalidCursor(
                 error.message,
                 path="pageToken",
                 hint="Ask again without it: a token fits the same question of the same caller.",
             ) from None
-        return msgspec.msgpack.decode(payload, type=kind)
 
 
 _REFERRAL: Final = ("identifier", "displayName", "type", "url")

@@ -7,7 +7,6 @@ a budget. What a text matches is what the ranker finds, without its regard for o
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -60,19 +59,13 @@ class ArdSearch:
         return await self._ranked(text, fits, principal)
 
     async def _ranked(self, text: str, fits: Callable[[str], bool], principal: Principal) -> dict[str, int]:
-        await self._searchable(principal)
-        self._registry.catalog.expire(self._registry.clock.now())
-        ranking = self._registry.ranker.rank(
-            Query(text=text, limit=limits.ARD_MATCHED, diversity=False),
-            audience(principal),
-            alive=fits,
-            now=self._registry.clock.now(),
-        )
+        query = Query(text=text, limit=limits.ARD_MATCHED, diversity=False)
+        ranking = await self._registry.rank(query, principal, is_match=fits)
         scored = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
         return {agent_id: score for agent_id, score in scored if score >= _CUTOFF}
 
     def _is_listed(self, agent_id: str) -> bool:
-        entry = self._registry.catalog.find(agent_id)
+        entry = self._registry.entries.find(agent_id)
         return entry is not None and entry.status in LISTED
 
     async def page(
@@ -101,12 +94,6 @@ class ArdSearch:
             known[registration.id] = self.writer.facts(registration)
         return {agent_id: facts.identifier for agent_id, facts in known.items() if not facts.is_registry}
 
-    async def _searchable(self, principal: Principal) -> None:
-        await self._registry.searchable()
-        ranker, seen = self._registry.ranker, audience(principal)
-        if ranker.is_behind(seen):
-            await asyncio.to_thread(ranker.prepare_for, seen)
-
     async def filter_ids(self, narrowed: ArdFilter, principal: Principal) -> set[str]:
         """The ids of listed agents that pass a filter."""
         found = await self._visible(principal)
@@ -134,10 +121,9 @@ class ArdSearch:
 
     async def _seen(self, principal: Principal) -> list[str]:
         await self._table.build()
-        catalogue = self._registry.catalog
-        catalogue.expire(self._registry.clock.now())
-        chosen = catalogue.select(audience(principal), statuses=LISTED)
-        return [agent_id for agent_id in catalogue.tags.ids_of(chosen) if agent_id in self._table.facts]
+        entries = self._registry.entries
+        listed = entries.ids_of(entries.select(audience(principal)))
+        return [agent_id for agent_id in listed if agent_id in self._table.facts]
 
     async def _looked_at(self, ids: Sequence[str]) -> AsyncIterator[Registration]:
         if len(ids) > limits.ARD_SCAN_ENTRIES:
@@ -148,7 +134,7 @@ class ArdSearch:
             )
         pace = TimeSlice()
         for start in range(0, len(ids), _PAGE):
-            for registration in (await self._registry.store.fetch(ids[start : start + _PAGE])).values():
+            for registration in await self._registry.registrations(ids[start : start + _PAGE], cached=False):
                 await pace.step()
                 yield registration
 

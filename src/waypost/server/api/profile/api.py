@@ -152,7 +152,7 @@ class ProfileApi:
     async def list_agents(self, call: RequestContext) -> AnyResponse:
         page = self._registry.page(call.principal, limit=read_limit(call.request), cursor=call.request.param("cursor"))
         body = await self._documents.list_body(page, "profile")
-        return list_response(call.request, body, self._registry.catalog.last_modified(audience(call.principal)))
+        return list_response(call.request, body, self._registry.entries.last_modified(audience(call.principal)))
 
     async def discover(self, call: RequestContext) -> AnyResponse:
         document = parse_object(await call.request.body(limits.REQUEST_BYTES), max_bytes=limits.REQUEST_BYTES)

@@ -430,7 +430,7 @@ class AgentsApi:
             body = body[:-1] + b',"health":' + dump_json(health) + b"}"
         if filters.tags and not page.total:
             body = body[:-1] + suggestions_tail(self._registry.suggest(call.principal, filters.tags)) + b"}"
-        return list_response(call.request, body, self._registry.catalog.last_modified(audience(call.principal)))
+        return list_response(call.request, body, self._registry.entries.last_modified(audience(call.principal)))
 
     async def export(self, call: RequestContext) -> AnyResponse:
         chosen = call.request.param("as")

@@ -14,7 +14,7 @@ from waypost.model.json import dump_json, to_single_line
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.change_log import WatchBookmark, WatchCutOff, WatchEvent, WatchItem
 from waypost.registry.publication import pending_to_json
-from waypost.registry.reader import AgentHistory, VersionComparison, VersionEntry, compare_versions, history_of
+from waypost.registry.reader import AgentHistory, VersionComparison, VersionEntry
 from waypost.registry.registry import Registry
 from waypost.server.api.rest.agents import location_of
 from waypost.server.http.asgi import AnyResponse, Headers, StreamingResponse, json_response
@@ -59,14 +59,12 @@ class HistoryApi:
 
     async def history(self, call: RequestContext) -> AnyResponse:
         limit = read_limit(call.request, default=_MAX_VERSIONS, most=_MAX_VERSIONS)
-        found = await history_of(self._registry, call.principal, call.id, limit)
+        found = await self._registry.history(call.principal, call.id, limit)
         return json_response(_history_json(found), headers=_headers())
 
     async def diff(self, call: RequestContext) -> AnyResponse:
         request = call.request
-        found = await compare_versions(
-            self._registry, call.principal, call.id, request.param("from"), request.param("to")
-        )
+        found = await self._registry.compare(call.principal, call.id, request.param("from"), request.param("to"))
         return json_response(_comparison_json(found), headers=_headers())
 
 
@@ -149,7 +147,7 @@ class PendingChangesApi:
         ]
 
     async def held(self, call: RequestContext) -> AnyResponse:
-        waiting = await self._registry.held(call.principal, call.id)
+        waiting = await self._registry.pending_change(call.principal, call.id)
         return json_response(pending_to_json(waiting), headers=[_NOT_STORED])
 
     async def confirm(self, call: RequestContext) -> AnyResponse:

@@ -13,11 +13,9 @@ from waypost.errors import Unavailable
 from waypost.lazy import x509
 from waypost.model.json import JsonObject
 from waypost.model.principal import audience
-from waypost.model.registration import TRUST_FACT
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.doctor import SEVERITIES, Deployment, DoctorFinding, HostFacts, RuntimeFacts, examine
 from waypost.registry.ports import KeyValueStore
-from waypost.registry.publication import pending_note_name
 from waypost.registry.registry import Registry
 from waypost.search.kernels import find_missing_kernels
 from waypost.server.api.rest.changes import WatchApi
@@ -90,14 +88,14 @@ class MonitoringApi:
     async def metrics(self, call: RequestContext) -> AnyResponse:
         tokens = audience(call.principal)
         gauges: dict[str, tuple[str, float]] = {
-            "agents": ("Agents that the caller may see.", self._registry.catalog.count(tokens)),
+            "agents": ("Agents that the caller may see.", self._registry.entries.count(tokens)),
         }
         if call.principal.is_admin:
             gauges["watchers"] = (
                 "Open watch streams.",
                 self._watch.watchers + self._metrics.remote_watchers,
             )
-            gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.ranker.pending)
+            gauges["indexing_pending"] = ("Changes that the index has not folded in.", self._registry.indexing_pending)
             gauges["revision"] = ("The last revision.", self._registry.changes.revision)
             gauges |= self._metrics.gauges()
             gauges |= await self.meeting() if self.meeting is not None else {}
@@ -144,14 +142,13 @@ class DoctorApi:
 
     async def _running(self) -> RuntimeFacts:
         registry = self._registry
-        stated = registry.catalog.stated
         return RuntimeFacts(
             allow_rules=tuple(rule.rule for rule in await registry.trust.allow_rules()),
             silent_issuers=self._silent_issuers(),
-            agents=len(registry.catalog),
-            failed=len(stated.match_exact(TRUST_FACT, "failed")),
-            verified=len(stated.match_exact(TRUST_FACT, "verified")),
-            waiting=len(await registry.store.notes(pending_note_name(""))),
+            agents=len(registry.entries),
+            failed=registry.entries.count_trust("failed"),
+            verified=registry.entries.count_trust("verified"),
+            waiting=await registry.count_pending(),
         )
 
 

@@ -202,17 +202,17 @@ class TrustStoreApi:
         if wanted is not None:
             rows = await self._book.of_agent(self._trusted_name(call, wanted, "agent_id"))
         else:
-            rows, place = await self._book.page(self._place(call.request.param("cursor"), now), limit)
+            rows, place = await self._book.page(self._place(call.request.param("cursor")), limit)
         answer: JsonObject = {
             "keys": [row for pin in rows if isinstance(pin, AgentPin) for row in keys_json(pin, now)],
             "revoked": [row.told() for row in rows if isinstance(row, RevocationEntry)],
         }
         if place is not None:
-            answer["next_cursor"] = self._registry.seal.seal_page(_PURPOSE, place.encode(), now)
+            answer["next_cursor"] = self._registry.cursors.seal_page(_PURPOSE, place)
         return json_response(answer, headers=[_NOT_STORED])
 
-    def _place(self, cursor: str | None, now: float) -> str:
-        return "" if cursor is None else self._registry.seal.open_page(_PURPOSE, cursor, now).decode()
+    def _place(self, cursor: str | None) -> str:
+        return "" if cursor is None else self._registry.cursors.open_page(_PURPOSE, cursor, str)
 
     async def trust(self, call: RequestContext) -> AnyResponse:
         asked = await read_object(call.request)
@@ -272,7 +272,7 @@ class TrustStoreApi:
         """An agent that is here, a UUID, or another dialect's id: a slip of the pen must not look like a revocation."""
         name = self._known_agent(call, text)
         is_id = find_agent_id(name) is not None or (":" in name and not name.startswith(("sha256:", "key:")))
-        if name == text and not is_id and self._registry.catalog.resolve(text) is None:
+        if name == text and not is_id and self._registry.entries.find_named(text) is None:
             raise InvalidParameter(
                 f"{text[:80]!r} is neither an agent nor a key.",
                 path="$.agent_id",

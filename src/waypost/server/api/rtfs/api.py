@@ -359,13 +359,13 @@ class RtfsMethods:
 
     def _registration_token(self, agent_id: str, owner: str) -> str:
         """Proof of having created a registration on a service without authentication (P-22)."""
-        return TOKEN_PREFIX + self._registry.seal.seal(_TOKEN_PURPOSE, msgspec.msgpack.encode((agent_id, owner)))
+        return TOKEN_PREFIX + self._registry.cursors.seal(_TOKEN_PURPOSE, msgspec.msgpack.encode((agent_id, owner)))
 
     def _find_token_owner(self, token: object, agent_id: object) -> str | None:
         if not isinstance(token, str) or not token.startswith(TOKEN_PREFIX):
             return None
         try:
-            payload = self._registry.seal.open(_TOKEN_PURPOSE, token.removeprefix(TOKEN_PREFIX))
+            payload = self._registry.cursors.open(_TOKEN_PURPOSE, token.removeprefix(TOKEN_PREFIX))
         except InvalidCursor:
             return None
         token_agent_id, owner = msgspec.msgpack.decode(payload, type=tuple[str, str])

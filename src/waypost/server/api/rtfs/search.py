@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-from pyroaring import BitMap
 
 from waypost import limits
 from waypost.errors import InvalidCursor, RateLimited
 from waypost.model.json import JsonObject
 from waypost.model.principal import Principal, audience
 from waypost.model.query import Query
-from waypost.model.record import LISTED
 from waypost.model.registration import Registration
 from waypost.protocols.rtfs.codec import split_version
 from waypost.protocols.rtfs.criteria import CapabilityPattern, DiscoverCriteria, glob_matches
@@ -61,9 +59,9 @@ class CapabilityIndex(RegistrationTable):
         if capability.is_glob:
             found.update(await self._globbed(capability.text))
         for agent_id in _prefixes(capability.text):
-            resolved = self._registry.catalog.resolve(agent_id)
-            if resolved is not None:
-                found.add(resolved)
+            entry = self._registry.entries.find_named(agent_id)
+            if entry is not None:
+                found.add(entry.id)
         return found
 
     async def _globbed(self, pattern: str) -> set[str]:
@@ -192,79 +190,50 @@ class CardSearch:
         for start in range(0, len(ids), _PAGE):
             part = ids[start : start + _PAGE]
             budget.spend(len(part))
-            if len(ids) <= _CACHED_BELOW:
-                found = await self._registry.registrations(part)
-            else:
-                found = list((await self._registry.store.fetch(part)).values())
-            for registration in found:
+            for registration in await self._registry.registrations(part, cached=len(ids) <= _CACHED_BELOW):
                 yield registration
 
     # --- Narrowing -------------------------------------------------------------------------------
 
     async def _candidates(self, criteria: DiscoverCriteria, principal: Principal) -> _CandidateIds:
-        """Ids that may match. No await between reading ordinals and naming them: they mean nothing after a change."""
+        """Ids of agents that may match."""
         capable: set[str] | None = None
         if criteria.capability is not None or criteria.tags:
             await self._index.build()
         if criteria.capability is not None:
             capable = await self._index.agents_with(criteria.capability)
-        catalogue = self._registry.catalog
-        catalogue.expire(self._registry.clock.now())
-        seen = audience(principal)
-        chosen = catalogue.tags.select(statuses=LISTED, audience=seen)
+        ids = self._selected(criteria, principal, capable)
+        if not criteria.terms or len(ids) <= _RANKED_ABOVE:
+            return _CandidateIds(ids)
+        ranking = await self._registry.rank(Query(text=" ".join(criteria.terms), limit=_RANKED), principal)
+        ranked = {hit.id for hit in ranking.hits}
+        warnings = (_CUT,) if len(ranked) == _RANKED else ()
+        return _CandidateIds([agent_id for agent_id in ids if agent_id in ranked], warnings)
+
+    def _selected(self, criteria: DiscoverCriteria, principal: Principal, capable: set[str] | None) -> list[str]:
+        entries = self._registry.entries
+        named = None if criteria.agent_id is None else entries.find_named(criteria.agent_id)
+        chosen = entries.select(audience(principal))
         if criteria.agent_id is not None:
-            resolved = catalogue.resolve(criteria.agent_id)
-            chosen &= self._ordinals({resolved} if resolved is not None else set())
+            chosen &= entries.ordinals(() if named is None else (named.id,))
         if criteria.tags:
-            chosen &= self._tagged(criteria)
+            tagged = entries.tagged(tuple(criteria.tags), match_any=criteria.any_tag)
+            chosen &= tagged | entries.ordinals(self._index.crowded)  # cards with more tags than the tag index holds
         if capable is not None:
-            chosen &= self._ordinals(capable)
-        warnings: tuple[str, ...] = ()
-        if criteria.terms and len(chosen) > _RANKED_ABOVE:
-            await self._registry.searchable()
-            ranked = self._ranked(criteria, principal)
-            warnings = (_CUT,) if len(ranked) == _RANKED else ()
-            chosen &= self._ordinals(ranked)
-        return _CandidateIds(catalogue.tags.ids_of(chosen), warnings)
-
-    def _ordinals(self, ids: set[str]) -> BitMap:
-        found = map(self._registry.catalog.tags.ordinal, ids)
-        return BitMap(ordinal for ordinal in found if ordinal is not None)
-
-    def _tagged(self, criteria: DiscoverCriteria) -> BitMap:
-        """Agents that the tag index names, and those whose cards have more tags than it holds."""
-        tags = self._registry.catalog.tags
-        if criteria.any_tag:
-            named = BitMap.union(BitMap(), *(tags.select(required=(tag,)) for tag in criteria.tags))
-        else:
-            named = tags.select(required=tuple(criteria.tags))
-        return named | self._ordinals(self._index.crowded)
-
-    def _ranked(self, criteria: DiscoverCriteria, principal: Principal) -> set[str]:
-        ranking = self._registry.ranker.rank(
-            Query(text=" ".join(criteria.terms), limit=_RANKED),
-            audience(principal),
-            alive=self._registry.catalog.is_alive,
-            now=self._registry.clock.now(),
-        )
-        return {hit.id for hit in ranking.hits}
+            chosen &= entries.ordinals(capable)
+        return entries.ids_of(chosen)
 
     # --- Paging ----------------------------------------------------------------------------------
 
     def _cursor(self, order: Order, context: tuple[str, ...]) -> str:
-        return self._registry.seal.seal_page(
-            _PURPOSE, msgspec.msgpack.encode(order), self._registry.clock.now(), *context
-        )
+        return self._registry.cursors.seal_page(_PURPOSE, order, *context)
 
     def _after(self, cursor: object, context: tuple[str, ...]) -> Order | None:
         if cursor is None:
             return None
         if not isinstance(cursor, str):
             raise InvalidCursor("A cursor is a text.", path="cursor", hint="Start without one.")
-        now = self._registry.clock.now()
-        after: Order = msgspec.msgpack.decode(
-            self._registry.seal.open_page(_PURPOSE, cursor, now, *context), type=Order
-        )
+        after: Order = self._registry.cursors.open_page(_PURPOSE, cursor, Order, *context)
         return after
 
 

@@ -174,9 +174,7 @@ class AgpAgents:
 
     def entry_of(self, agent: str) -> CatalogEntry | None:
         """Find an agent's record by name or hosted domain."""
-        found = self._registry.catalog.resolve(agent)
-        entry = self._registry.catalog.find(found) if found is not None else None
-        return entry or self._registry.hosted(agent.removeprefix(AGENT_URI_PREFIX))
+        return self._registry.entries.find_named(agent) or self._registry.hosted(agent.removeprefix(AGENT_URI_PREFIX))
 
     def knows(self, agent: str) -> bool:
         return self.entry_of(agent) is not None

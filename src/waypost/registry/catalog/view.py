@@ -1,0 +1,114 @@
+"""The catalog as the rest of the service reads it: read-only, and without agents whose lease has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pyroaring import BitMap
+
+from waypost.model.names import looks_like_slug
+from waypost.model.record import LISTED
+from waypost.model.registration import TRUST_FACT, CatalogEntry
+from waypost.registry.catalog.catalog import NO_ENTRY, Catalog, Position
+from waypost.registry.ports import Clock
+
+
+class CatalogView:
+    """Every read drops expired entries first. It decides nothing about visibility: callers pass an audience or check."""
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+
+    def _current(self) -> Catalog:
+        self._catalog.expire(self._clock.now())
+        return self._catalog
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+    # --- Single entries --------------------------------------------------------------------------
+
+    def find(self, agent_id: str) -> CatalogEntry | None:
+        """The entry of a canonical id."""
+        return self._current().find(agent_id)
+
+    def find_named(self, key: str) -> CatalogEntry | None:
+        """The entry of a canonical id, a path-safe id or an alias."""
+        catalog = self._current()
+        agent_id = catalog.resolve(key)
+        return None if agent_id is None else catalog.find(agent_id)
+
+    def candidates(self, key: str) -> list[CatalogEntry]:
+        """The entries that a path segment may mean, first the one whose path-safe id it is (AF-14): otherwise anyone could
+        take over an address by registering it as an id. `NO_ENTRY` stands for an absent one, so that a caller takes the
+        same steps for hidden and absent agents and the response time reveals nothing (THREATS V2)."""
+        catalog = self._current()
+        names = (catalog.published(key) or key, key) if looks_like_slug(key) else (key,)
+        return [catalog.find(catalog.resolve(name) or name) or NO_ENTRY for name in names]
+
+    def is_alive(self, agent_id: str) -> bool:
+        return self._current().is_alive(agent_id)
+
+    def ids(self) -> list[str]:
+        return list(self._current().ids())
+
+    def __iter__(self) -> Iterator[CatalogEntry]:
+        """All entries, as of the first one."""
+        catalog = self._current()
+        return filter(None, map(catalog.find, list(catalog.ids())))
+
+    # --- What an audience sees -------------------------------------------------------------------
+
+    def count(self, audience: frozenset[str] | None) -> int:
+        return self._current().count(audience)
+
+    def count_trust(self, level: str) -> int:
+        """Agents with this trust level, whoever may see them."""
+        return len(self._current().facts.match_exact(TRUST_FACT, level))
+
+    def generation(self, audience: frozenset[str] | None) -> int:
+        """A number that changes whenever something that the audience sees changes, in this process."""
+        return self._current().generation(audience)
+
+    def fingerprint(self, audience: frozenset[str] | None) -> str:
+        """A digest of what the audience sees, the same in every process."""
+        return self._current().fingerprint(audience)
+
+    def last_modified(self, audience: frozenset[str] | None) -> float | None:
+        """The time of the newest change that the audience could see, removals included."""
+        return self._current().last_modified(audience)
+
+    def page(
+        self,
+        audience: frozenset[str] | None,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: Position | None = None,
+        tags: Sequence[str] = (),
+        ids: Iterable[str] | None = None,
+    ) -> tuple[list[CatalogEntry], int]:
+        """Listed entries in the order of (folded name, id), and how many there are in all."""
+        return self._current().page(audience, limit=limit, offset=offset, after=after, tags=tags, ids=ids)
+
+    # --- Sets of agents --------------------------------------------------------------------------
+    #
+    # An ordinal means the same agent until the next change. So use a selection before the next `await`, and combine it only
+    # with the methods after `select`, which expire nothing.
+
+    def select(self, audience: frozenset[str] | None) -> BitMap:
+        """Ordinals of the listed agents that the audience sees."""
+        return self._current().select(audience, statuses=LISTED)
+
+    def tagged(self, tags: Sequence[str], *, match_any: bool) -> BitMap:
+        """Ordinals of the agents that carry all tags, or any of them."""
+        groups = [(tag,) for tag in tags] if match_any else [tuple(tags)]
+        return BitMap.union(BitMap(), *(self._catalog.tags.select(required=group) for group in groups))
+
+    def ordinals(self, ids: Iterable[str]) -> BitMap:
+        found = map(self._catalog.tags.ordinal, ids)
+        return BitMap(ordinal for ordinal in found if ordinal is not None)
+
+    def ids_of(self, ordinals: BitMap) -> list[str]:
+        return self._catalog.tags.ids_of(ordinals)

@@ -1,0 +1,235 @@
+"""Writes to the registry. Each one is a command whose rule runs inside the transaction of the store.
+
+A method returns when the change is durable. Readers see it after the commit, through `RegistryState`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from waypost import limits
+from waypost.errors import IdempotencyConflict, InvalidParameter
+from waypost.model.principal import Principal
+from waypost.model.registration import CatalogEntry, trust_of
+from waypost.protocols.codec import DecodeContext, Decoded
+from waypost.protocols.dialects import decode_document
+from waypost.registry import write_rules
+from waypost.registry.admission import AdmissionControl, OwnerQuota, pending_warning, publication_warnings
+from waypost.registry.catalog.catalog import Catalog
+from waypost.registry.catalog.entries import expiry_of
+from waypost.registry.domain_proofs import DomainProofs
+from waypost.registry.jobs.indexer import LiveIndex
+from waypost.registry.ports import AuditEntry, Clock, Command, CommandResult, Decision, Idempotency, Store, StoreState
+from waypost.registry.publication import (
+    PendingChange,
+    Publication,
+    PublicationReceipt,
+    load_pending,
+    pending_note_name,
+    representation_etag,
+)
+from waypost.trust.policy import no_such_agent, require_bound
+
+PublicationCheck = Callable[[Publication], None]  # raises to refuse a publication before the store is asked
+_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # RFC 9562 §4.1
+
+
+class RegistryWriter:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        catalog: Catalog,
+        index: LiveIndex,
+        admission: AdmissionControl,
+        proofs: DomainProofs,
+        quota: OwnerQuota,
+        *,
+        default_visibility: str,
+        checks: Sequence[PublicationCheck],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._catalog = catalog
+        self._index = index
+        self._admission = admission
+        self._proofs = proofs
+        self._quota = quota
+        self._default_visibility = default_visibility
+        self._checks = checks
+        self._random = random.Random(secrets.randbits(256))
+
+    def decode(
+        self, document: bytes, *, dialect: str | None = None, base_url: str | None = None, source_url: str | None = None
+    ) -> tuple[str, Decoded]:
+        """The dialect of a document and its content. Raises if the document is invalid."""
+        context = DecodeContext(now=self._clock.now(), source_url=source_url, base_url=base_url)
+        name, _, decoded = decode_document(document, dialect, context)
+        return name, decoded
+
+    async def publish(self, publication: Publication) -> PublicationReceipt:
+        """Register or update an agent."""
+        self._index.publications += 1
+        now = self._clock.now()
+        decoded = publication.decoded
+        require_bound(publication.principal, decoded.record.id, decoded.source_id)
+        for check in self._checks:
+            check(publication)
+        keys = tuple(dict.fromkeys((decoded.record.id, decoded.source_id, *decoded.aliases)))
+        known = self._entries_of(keys)
+        rule = partial(
+            write_rules.publish,
+            now=now,
+            default_visibility=self._default_visibility,
+            announce_id=self._new_uuid(),
+        )
+        owner = known[0].owner if known else None
+        proof_notes, proven = self._proofs.rule(publication, owner, rule, now)
+        admission_notes, decide = self._admission.rule(publication, proven, now)
+        command = Command(
+            keys=keys,
+            notes=(*_pending_notes(known), *proof_notes, *admission_notes),
+            decide=decide,
+            idempotency=_idempotency(publication, now),
+        )
+        self._catalog.expire(now)  # expired agents do not count against the quota
+        with self._quota.place(publication.principal, keys):
+            result = await self._store.execute(command)
+        if result.registration is None and result.outcome in ("withdrawn", "already"):  # an announced goodbye
+            return PublicationReceipt(
+                id=decoded.record.id, dialect=publication.dialect, outcome=result.outcome, etag=""
+            )
+        receipt = self._make_receipt(result, publication.dialect, decoded)
+        return await self._with_pending(receipt) if result.outcome == "held" else receipt
+
+    async def _with_pending(self, receipt: PublicationReceipt) -> PublicationReceipt:
+        change = await self.find_pending(receipt.id)
+        if change is None:  # a repeated request: the change was confirmed or rejected since
+            return receipt
+        return msgspec.structs.replace(receipt, held=change, warnings=(*receipt.warnings, pending_warning(change)))
+
+    async def find_pending(self, agent_id: str) -> PendingChange | None:
+        name = pending_note_name(agent_id)
+        return load_pending(dict(await self._store.notes(name)).get(name))
+
+    def _entries_of(self, keys: Sequence[str]) -> list[CatalogEntry]:
+        found = [self._catalog.find(agent_id) for agent_id in map(self._catalog.resolve, keys) if agent_id is not None]
+        return [entry for entry in found if entry is not None]
+
+    def _new_uuid(self) -> str:
+        """A name, not a secret: a call to the system's random source would cost more than the rest of a registration."""
+        digits = self._random.randbytes(16).hex()
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
+
+    async def renew(self, principal: Principal, key: str, ttl_seconds: int | None = None) -> PublicationReceipt:
+        """Extend a lease without sending the document again."""
+        agent_id = self._get_id(key)
+        return await self.change(agent_id, write_rules.renew(principal, agent_id, ttl_seconds, now=self._clock.now()))
+
+    async def share(
+        self, principal: Principal, key: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> PublicationReceipt:
+        """Add or remove subjects that may see a private agent. Lists, searches and watches follow at once."""
+        agent_id = self._get_id(key)
+        return await self.change(agent_id, write_rules.share(principal, agent_id, add, remove, now=self._clock.now()))
+
+    async def host(self, principal: Principal, key: str, domain: str | None) -> PublicationReceipt:
+        """Serve an agent under a domain, by the Host header; None ends it. The last agent to be given a domain has it."""
+        agent_id = self._get_id(key)
+        decide = write_rules.set_hosted_domain(principal, agent_id, domain, now=self._clock.now())
+        return await self.change(agent_id, decide)
+
+    async def withdraw(
+        self,
+        principal: Principal,
+        key: str,
+        if_match: tuple[str, ...] | None = None,
+        *,
+        repeat_ok: bool = False,
+        via: str = "http",
+    ) -> str:
+        """Remove an agent. Returns `withdrawn`, or `already` if the owner repeats it and `repeat_ok`."""
+        agent_id = self._catalog.resolve(key) or key
+        decide = write_rules.withdraw(principal, agent_id, if_match, now=self._clock.now(), via=via)
+        result = await self._store.execute(Command(keys=(agent_id,), decide=decide))
+        if result.outcome == "already" and not repeat_ok:
+            raise no_such_agent(key)
+        return result.outcome
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Write an audit entry for an action that changes no agent."""
+        await self._store.execute(Command(keys=(), decide=lambda state: Decision(outcome="recorded", audit=(entry,))))
+
+    async def execute(self, command: Command) -> CommandResult:
+        """Run a rule of another part of the service in a transaction of the store."""
+        return await self._store.execute(command)
+
+    async def change(
+        self, agent_id: str, decide: Callable[[StoreState], Decision], notes: tuple[str, ...] = ()
+    ) -> PublicationReceipt:
+        """Apply a rule to one agent."""
+        result = await self._store.execute(Command(keys=(agent_id,), notes=notes, decide=decide))
+        registration = result.registration
+        dialect = registration.sources[0].dialect if registration and registration.sources else "profile"
+        return self._make_receipt(result, dialect)
+
+    def _get_id(self, key: str) -> str:
+        self._catalog.expire(self._clock.now())
+        agent_id = self._catalog.resolve(key)
+        if agent_id is None:
+            raise no_such_agent(key)
+        return agent_id
+
+    def _make_receipt(self, result: CommandResult, dialect: str, decoded: Decoded | None = None) -> PublicationReceipt:
+        registration = result.registration
+        if registration is None:
+            raise IdempotencyConflict(
+                "The agent that was registered with this idempotency key is gone.",
+                path="Idempotency-Key",
+                hint="Use a new key.",
+            )
+        ends = expiry_of(registration)
+        warnings = [*decoded.warnings, *publication_warnings(registration, self._catalog.lookalikes)] if decoded else []
+        return PublicationReceipt(
+            id=registration.id,
+            dialect=dialect,
+            outcome=result.outcome,
+            etag=representation_etag(registration.etag, ends, is_unhealthy=registration.is_unhealthy),
+            aliases=registration.aliases,
+            losses=decoded.losses if decoded else (),
+            warnings=tuple(warnings),
+            trust=trust_of(registration),
+            expires_at=ends,
+            ttl_seconds=registration.ttl_seconds,
+            registration=registration,
+        )
+
+
+def _pending_notes(known: Sequence[CatalogEntry]) -> tuple[str, ...]:
+    """The note of a pending change, which only a verified agent can have."""
+    for entry in known:
+        if entry.trust == "verified":
+            return (pending_note_name(entry.id),)
+    return ()
+
+
+def _idempotency(publication: Publication, now: float) -> Idempotency | None:
+    key = publication.idempotency_key
+    if key is None:
+        return None
+    if not 0 < len(key) <= limits.IDEMPOTENCY_KEY_CHARS:
+        raise InvalidParameter(
+            f"An idempotency key has 1 to {limits.IDEMPOTENCY_KEY_CHARS} characters.", path="Idempotency-Key"
+        )
+    parameters = f"{publication.dialect}\0{publication.visibility}\0{publication.ttl_seconds}\0".encode()
+    return Idempotency(
+        key=f"{publication.principal.subject or ''}\0{key}",
+        fingerprint=hashlib.sha256(parameters + publication.document).hexdigest(),
+        forget_at=now + limits.IDEMPOTENCY_KEEP_SECONDS,
+    )
