@@ -18,7 +18,9 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.server import clean_environment
 from support.shared import require_shared
+from support.shell import Shell
 from waypost.embedders.choice import choose_embedder
 from waypost.search.vectors.embedding import VectorSpace
 
@@ -55,6 +57,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def retrieval_data() -> Path:
     """The labelled data sets of the shared folder."""
     return require_shared("data/retrieval")
+
+
+@pytest.fixture
+def lonely_shell(tmp_path: Path) -> Shell:
+    """A shell on a machine without a service."""
+    settings = {"WAYPOST_SERVER": "http://127.0.0.1:1", "WAYPOST_DATA": str(tmp_path / "nothing")}
+    return Shell(tmp_path, clean_environment(settings))
 
 
 @pytest.fixture(scope="session")

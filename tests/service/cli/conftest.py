@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.server import RunningServer, clean_environment, running_server
+from support.server import RunningServer, running_server
 from support.shell import Shell
 
 
@@ -21,13 +21,6 @@ def server() -> Iterator[RunningServer]:
 @pytest.fixture
 def shell(tmp_path: Path, server: RunningServer) -> Shell:
     return Shell(tmp_path, server.environment())
-
-
-@pytest.fixture
-def lonely_shell(tmp_path: Path) -> Shell:
-    """A shell on a machine without a service."""
-    settings = {"WAYPOST_SERVER": "http://127.0.0.1:1", "WAYPOST_DATA": str(tmp_path / "nothing")}
-    return Shell(tmp_path, clean_environment(settings))
 
 
 @pytest.fixture

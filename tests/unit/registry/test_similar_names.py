@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
-from pathlib import Path
 
 import pytest
+from bench.corpus import read_json_lines
 
+from support.shared import require_shared
 from waypost.model.registration import VERIFIED_FACT, CatalogEntry
 from waypost.registry.catalog.similar_names import ConfusableNames
-
-DATA = Path(__file__).parents[3] / "bench" / "data"
-SETS = ("mcp_servers", "metatool.corpus", "sealtools.corpus")
 
 
 def entry(
@@ -68,13 +64,12 @@ def test_only_public_verified_agents_count_and_only_while_they_are_there() -> No
 
 def test_of_ten_thousand_honest_names_hardly_any_is_taken_for_another() -> None:
     """At most one in a thousand, with every name verified: those of servers and tools that exist, and of their owners."""
+    folder = require_shared("data/retrieval")
     names: dict[str, str] = {}
-    for each in SETS:
-        with gzip.open(DATA / f"{each}.jsonl.gz", "rt") as lines:
-            for line in lines:
-                row = json.loads(line)
-                for name in (row["name"], *row["id"].rpartition("/")[::2]):
-                    names.setdefault(re.sub(r"[\W_]+", "", name).casefold(), name)  # one of those that read the same
+    for each in ("mcp_servers_real", "metatool", "sealtools"):
+        for row in read_json_lines(folder / each / "corpus.jsonl"):
+            for name in (row["name"], *row["id"].rpartition("/")[::2]):
+                names.setdefault(re.sub(r"[\W_]+", "", name).casefold(), name)  # one of those that read the same
     honest = [name for plain, name in names.items() if plain]
     lookalikes = known(*(entry(str(at), name, owner=f"owner {at}") for at, name in enumerate(honest)))
     taken = [name for at, name in enumerate(honest) if lookalikes.find(name, f"owner {at}") is not None]
