@@ -107,7 +107,7 @@ def few_files() -> Iterator[None]:
     """No more open files than now, but for as many as questions may be on the way, and a few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + limits.DNS_AT_ONCE + 10, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + limits.DNS_CONCURRENT_QUERIES + 10, hard))
     try:
         yield
     finally:

@@ -203,6 +203,6 @@ class Finder:
         return "verified" if pin is not None and pin.provisioned else "signed"
 
     def _remember(self, found: FoundAgent) -> None:
-        if len(self._where) > 2 * limits.QUERY_CACHE * limits.ANSWERS_OF_QUERY:
+        if len(self._where) > 2 * limits.QUERY_CACHE * limits.ANSWERS_PER_QUERY:
             self._where.clear()
         self._where[found.agent_id] = found

@@ -121,7 +121,7 @@ class CallbackReceiver:
         self._working.add(key)
         try:
             await self._handler(posted)
-            ends = self._now() + limits.AGP_SEEN_SECONDS
+            ends = self._now() + limits.AGP_DEDUP_SECONDS
             await self._keeper.commit(
                 [KeyValueWrite(kind=CALLBACK_KIND, key=key, value=b"1", expires_at=ends)], self._now()
             )

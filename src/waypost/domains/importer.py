@@ -222,8 +222,8 @@ class DomainImporter(Importer):
 
     async def _resolved(self, names: Sequence[str]) -> list[DomainResolution]:
         found: list[DomainResolution] = []
-        for start in range(0, len(names), limits.INDEX_AT_ONCE):
-            part = names[start : start + limits.INDEX_AT_ONCE]
+        for start in range(0, len(names), limits.INDEX_CONCURRENCY):
+            part = names[start : start + limits.INDEX_CONCURRENCY]
             found += await asyncio.gather(*map(self._resolver.find, part))
         return found
 

@@ -77,8 +77,8 @@ class DomainRechecks:
         """Look again at what is due."""
         now = self._registry.clock.now()
         due = [each for each in await self.watched() if each.next_at <= now]
-        for start in range(0, len(due), limits.RECHECKS_AT_ONCE):
-            part = due[start : start + limits.RECHECKS_AT_ONCE]
+        for start in range(0, len(due), limits.CONCURRENT_RECHECKS):
+            part = due[start : start + limits.CONCURRENT_RECHECKS]
             await asyncio.gather(*(self._look_again(each, now) for each in part))
 
     async def _look_again(self, watched: WatchedDomain, now: float) -> None:
@@ -132,7 +132,7 @@ class DomainRechecks:
         return now + self._seconds * (0.9 + 0.2 * self._chance())
 
     def _soon(self, now: float) -> float:
-        return now + self._seconds / limits.PROOF_RETRY_PART * (0.9 + 0.2 * self._chance())
+        return now + self._seconds / limits.PROOF_RETRY_DIVISOR * (0.9 + 0.2 * self._chance())
 
 
 def _load_watched(value: bytes) -> WatchedDomain:

@@ -144,8 +144,8 @@ class DomainResolver:
         self.fetcher = fetcher
         self.clock = clock
         self._options = options or ResolveOptions()
-        self._places = asyncio.Semaphore(limits.RESOLUTIONS_AT_ONCE)
-        self._kept: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(limits.RESOLUTIONS_KEPT)
+        self._places = asyncio.Semaphore(limits.CONCURRENT_RESOLUTIONS)
+        self._kept: LruCache[tuple[str, Depth], tuple[float, Resolution]] = LruCache(limits.RESOLUTION_CACHE)
 
     async def resolve(self, name: str, depth: Depth = "key", *, fresh: bool = False) -> Resolution:
         """Raises InvalidParameter for what is no name of an agent; whatever else there is, is told in the answer."""

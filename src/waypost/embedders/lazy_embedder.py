@@ -87,7 +87,7 @@ class CachingEmbedder:
     """An embedder that keeps the vectors of questions: texts that come alone, and texts with their parts. Texts that come
     together are an agent's, and nothing that was made with others takes their place. May be used by several threads."""
 
-    def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_QUESTIONS) -> None:
+    def __init__(self, embedder: LazyEmbedder, size: int = limits.EMBEDDER_VECTOR_CACHE) -> None:
         self._embedder = embedder
         self._size = size
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class CachingEmbedder:
 
     def encode_parts(self, text: str, parts: Sequence[str]) -> Vectors:
         question = (text, *parts)
-        if not parts or len(question) > limits.EMBEDDER_QUESTION_TEXTS:
+        if not parts or len(question) > limits.EMBEDDER_CACHED_BATCH:
             return self.encode(question)
         return self._recalled(question, lambda: self._embedder.encode_parts(text, parts))
 

@@ -56,7 +56,7 @@ class UseNetwork:
         """Without a projection [512, dims], vectors have the 512 numbers that the network was trained to give. `layers` as
         `layers_of` makes them, where they were kept."""
         found = quantize_layers(model, projection) if layers is None else layers
-        self._layers = Layers(found, model.table, model.scale, model.low, _empty_rows(limits.EMBEDDER_ROWS + 1))
+        self._layers = Layers(found, model.table, model.scale, model.low, _empty_rows(limits.EMBEDDER_ROW_CACHE + 1))
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[Sequence[int]]) -> F32:
@@ -209,7 +209,7 @@ class _TokenCache:
     """The pieces of the last texts: each is asked for by both spaces."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.encode = lru_cache(maxsize=limits.EMBEDDER_CUTS)(tokenizer.encode)
+        self.encode = lru_cache(maxsize=limits.EMBEDDER_TOKEN_CACHE)(tokenizer.encode)
 
 
 class TokenEncoder:

@@ -166,7 +166,7 @@ def _parse_remote_task(url: str, answer: FetchResponse) -> RemoteTask | None:
 
 DELIVERY_KIND = "delivery"
 
-_MAX_CONCURRENT = limits.CALLBACKS_AT_ONCE
+_MAX_CONCURRENT = limits.CONCURRENT_CALLBACKS
 
 
 class CallbackDelivery(msgspec.Struct, frozen=True, kw_only=True):

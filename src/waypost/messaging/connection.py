@@ -122,7 +122,7 @@ class SignaturePool:
 
     def do(self, do: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
         """What `do` makes of each job, in their order. For what needs no lock of the interpreter and may be done twice."""
-        if len(jobs) < limits.AGP_SHARED_FROM or not self._is_of_use:
+        if len(jobs) < limits.AGP_POOL_MIN_SIGNATURES or not self._is_of_use:
             return [do(job) for job in jobs]
         sharing = SharedBatch(do, jobs)
         self._hand(sharing)  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ class AgpConnection:
         it is not told again what it was told last."""
         if self._flight and not self._is_parted:
             self._parting = self._parting or self._loop.create_future()
-            await asyncio.wait((self._parting,), timeout=limits.AGP_PARTING_SECONDS)
+            await asyncio.wait((self._parting,), timeout=limits.AGP_RECONNECT_SECONDS)
 
     async def close(self, reason: str = "") -> None:
         """Say good-bye, and end."""
@@ -494,7 +494,7 @@ class AgpConnection:
 
     def _leaving(self) -> list[AgentMessage]:
         """Those that leave now, as far as there is room for them on their way."""
-        count = min(limits.AGP_AT_ONCE, limits.AGP_WINDOW - len(self._flight), len(self._outgoing))
+        count = min(limits.AGP_SIGN_SLICE, limits.AGP_WINDOW - len(self._flight), len(self._outgoing))
         return [self._outgoing.popleft() for _ in range(count)]
 
     def _written(self, letters: Sequence[AgentMessage]) -> Iterator[str]:
@@ -520,7 +520,7 @@ class AgpConnection:
         acknowledged them itself. How many there were."""
         if self._deadline is not None:
             self._deadline.reschedule(None)
-        letters = (await self._mail.waiting(self.peer))[: limits.AGP_MAILBOX_OF_SENDER]
+        letters = (await self._mail.waiting(self.peer))[: limits.AGP_MAILBOX_PER_SENDER]
         for letter in letters:
             at = self._mail.signing_time(letter, self._clock.now())
             await self._send(self.session.write(letter.kind, letter.content, at, message_id=letter.id))

@@ -44,7 +44,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """For how long. Ids are known for longer than their senders send them, or they are heard twice."""
 
     outbox_seconds: float = limits.AGP_OUTBOX_SECONDS
-    seen_seconds: float = limits.AGP_SEEN_SECONDS
+    seen_seconds: float = limits.AGP_DEDUP_SECONDS
     only_cut: bool = False  # answers are said again only after a line was cut: who leaves in order heard them
 
 
@@ -94,11 +94,11 @@ class MessageStore:
 
     def _has_room(self, peer: str, more: int) -> bool:
         """As far as it was counted before."""
-        most, of_peer = limits.AGP_OUTBOX - more, limits.AGP_OUTBOX_OF_PEER - more
+        most, of_peer = limits.AGP_OUTBOX - more, limits.AGP_OUTBOX_PER_PEER - more
         return self._waiting.get("", math.inf) <= most and self._waiting.get(peer, math.inf) <= of_peer
 
     async def _check_room(self, peer: str, more: int, now: float) -> None:
-        for name, most in (("", limits.AGP_OUTBOX), (peer, limits.AGP_OUTBOX_OF_PEER)):
+        for name, most in (("", limits.AGP_OUTBOX), (peer, limits.AGP_OUTBOX_PER_PEER)):
             if name not in self._waiting or self._waiting[name] + more > most:  # counted anew: some were given up
                 prefix = f"{self.me} {name} " if name else f"{self.me} "
                 self._waiting[name] = await self._keeper.count(OUTBOX_KIND, now, prefix=prefix)

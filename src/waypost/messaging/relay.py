@@ -114,7 +114,7 @@ def _check_mailbox_room(agent: str, sender: str, size: int, kept: dict[str, int]
     of_sender = sum(name.startswith(prefix) for name in kept)
     if (
         len(kept) >= limits.AGP_MAILBOX
-        or of_sender >= limits.AGP_MAILBOX_OF_SENDER
+        or of_sender >= limits.AGP_MAILBOX_PER_SENDER
         or sum(kept.values()) + size > limits.AGP_MAILBOX_BYTES
     ):
         raise QuotaExceeded(
@@ -203,7 +203,7 @@ class Relay:
     async def attach(self, link: AttachedLink, conversation: AgpConnection) -> int:
         """The agent of a conversation holds its line from now on. How many messages wait for it."""
         agent = conversation.peer
-        if agent not in self._lines and len(self._lines) >= limits.AGP_RELAYED:
+        if agent not in self._lines and len(self._lines) >= limits.RELAY_AGENTS:
             raise RateLimited("Too many agents hold a line here.", path="$", hint="Come back later.", retry_after=60)
         now = self._clock.now()
         ends = now + limits.AGP_OUTBOX_SECONDS
@@ -315,7 +315,7 @@ class Relay:
 
     async def _seat(self, guest: RelayedPeer) -> None:
         seats = self._guests.setdefault(guest.agent, {})
-        if guest.name not in seats and len(seats) >= limits.AGP_RELAYED_SESSIONS:
+        if guest.name not in seats and len(seats) >= limits.RELAY_SESSIONS_PER_AGENT:
             raise RateLimited(f"{guest.agent} is busy.", path="$.to", hint="Come back later.", retry_after=10)
         before = seats.pop(guest.name, None)
         seats[guest.name] = guest
@@ -458,7 +458,7 @@ class RelayClient:
         try:
             is_hello = find_hello(document) is not None
             guest = self._guests.get(sender)
-            if is_hello and len(self._guests) < limits.AGP_RELAYED_SESSIONS:
+            if is_hello and len(self._guests) < limits.RELAY_SESSIONS_PER_AGENT:
                 if guest is not None:
                     guest.lose()
                 guest = self._guests[sender] = _PeerLink(self)

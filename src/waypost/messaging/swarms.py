@@ -249,7 +249,7 @@ def _callback_recipients(members: Sequence[Member], speaker: str) -> list[tuple[
             continue
         host = urlsplit(url).hostname
         hosts[host] += 1
-        if hosts[host] <= limits.SWARM_TOLD_PER_HOST:
+        if hosts[host] <= limits.SWARM_DELIVERIES_PER_HOST:
             reached[url] = member
     return [(member, url) for url, member in reached.items()]
 

@@ -73,14 +73,14 @@ class TaskRunner:
     async def turn(self) -> None:
         """Begin what there is to do now; it goes on by itself."""
         for timer in await self._tasks.due(_TIMERS_PER_TICK):
-            self._begin(f"timer {timer.key}", limits.CALLBACKS_AT_ONCE, "timer ", self._on_timer(timer))
+            self._begin(f"timer {timer.key}", limits.CONCURRENT_CALLBACKS, "timer ", self._on_timer(timer))
         self._begin("deliveries", 1, "deliveries", self._deliver())
         for queue, work in (("own", self._run), ("sent", self._send)):
             async for task in self._tasks.waiting(queue):
-                if self._count(f"{queue} ") >= limits.TASKS_AT_ONCE:
+                if self._count(f"{queue} ") >= limits.CONCURRENT_TASKS:
                     break
                 if task.where == "own" or task.remote is None or not task.remote.task_id:
-                    self._begin(f"{queue} {task.id}", limits.TASKS_AT_ONCE, f"{queue} ", work(task.id))
+                    self._begin(f"{queue} {task.id}", limits.CONCURRENT_TASKS, f"{queue} ", work(task.id))
 
     async def settled(self) -> None:
         """Wait until all that was begun is done."""

@@ -138,11 +138,11 @@ class SafeFetcher:
         self._own_origin = own_origin  # this service as others reach it, perhaps behind a proxy
         if ca_file is not None:
             _tls_context(ca_file, False)  # report a mistake in the settings at the start
-        self._slots = asyncio.Semaphore(limits.FETCH_AT_ONCE)
-        self._probe_slots = asyncio.Semaphore(limits.HEALTH_AT_ONCE)  # dead endpoints must not delay other requests
+        self._slots = asyncio.Semaphore(limits.FETCH_CONCURRENCY)
+        self._probe_slots = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)  # dead endpoints must not delay other requests
         self._queued = 0
         self._address_slots: KeyedSemaphore[str] = KeyedSemaphore(limits.FETCH_PER_ADDRESS)
-        self._cooldown: Cooldown[tuple[str, int]] = Cooldown(limits.FETCH_PACE_TARGETS, clock)
+        self._cooldown: Cooldown[tuple[str, int]] = Cooldown(limits.FETCH_PACED_ADDRESSES, clock)
 
     async def fetch(self, url: str, purpose: FetchPurpose, *, check: PeerCheck | None = None) -> FetchResponse:
         """`check` sees the TLS peer after the handshake and before the request."""

@@ -102,7 +102,7 @@ def pending_warning(waiting: PendingChange) -> str:
     parts = ", ".join(each.part for each in waiting.differences)
     return (
         f"held: the agent is verified and this would change its {parts}, so readers go on seeing what was; "
-        f"sign it with the agent's key, or confirm it within {limits.HELD_SECONDS // 86_400} days"
+        f"sign it with the agent's key, or confirm it within {limits.PENDING_CHANGE_SECONDS // 86_400} days"
     )
 
 

@@ -158,8 +158,8 @@ class DomainClaims:
         """Look again at what is due. One failure is an outage, three are the end."""
         now = self._clock.now()
         due = [claim for claim in self._registry.proofs.claims() if _is_due(claim, now)]
-        for start in range(0, len(due), limits.PROOF_RECHECKS_AT_ONCE):
-            part = due[start : start + limits.PROOF_RECHECKS_AT_ONCE]
+        for start in range(0, len(due), limits.PROOF_CONCURRENT_RECHECKS):
+            part = due[start : start + limits.PROOF_CONCURRENT_RECHECKS]
             await asyncio.gather(*(self._look_again(claim, now) for claim in part))
 
     async def _look_again(self, claim: OwnershipClaim, now: float) -> None:
@@ -183,14 +183,14 @@ class DomainClaims:
 
     def _is_long_unanswered(self, claim: OwnershipClaim, now: float) -> bool:
         """That our own resolver fails says nothing of the domain, but not for ever."""
-        return now - (claim.checked_at or now) > limits.PROOF_UNANSWERED * self._options.recheck_seconds
+        return now - (claim.checked_at or now) > limits.PROOF_UNANSWERED_PERIODS * self._options.recheck_seconds
 
     def _later(self, now: float) -> float:
         """With jitter: what was proven together is not looked at together."""
         return now + self._options.recheck_seconds * (0.9 + 0.2 * self._chance())
 
     def _soon(self, now: float) -> float:
-        return now + self._options.recheck_seconds / limits.PROOF_RETRY_PART * (0.9 + 0.2 * self._chance())
+        return now + self._options.recheck_seconds / limits.PROOF_RETRY_DIVISOR * (0.9 + 0.2 * self._chance())
 
     # --- Writing ---------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def proof_notes(record: AgentRecord, *ids: str) -> tuple[str, ...]:
     names = dict.fromkeys(
         claims_key(name) for domain in (*wanted, *domains_of(record)) for name in parent_domains(domain)
     )
-    return tuple(names)[: limits.PROOF_NOTES]
+    return tuple(names)[: limits.PROOF_DOMAINS_PER_WRITE]
 
 
 def domains_of(record: AgentRecord) -> tuple[str, ...]:

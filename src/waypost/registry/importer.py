@@ -264,9 +264,9 @@ def _documents(fetched: FetchResponse) -> list[bytes]:
         ) from None
     if packed is None:
         return [_bounded(fetched.body)]
-    if len(packed) > limits.FETCH_FOUND:
+    if len(packed) > limits.FETCH_DOCUMENTS:
         raise TooLarge(
-            f"The catalogue has {len(packed)} entries; at most {limits.FETCH_FOUND} are taken at once.",
+            f"The catalogue has {len(packed)} entries; at most {limits.FETCH_DOCUMENTS} are taken at once.",
             path="$.url",
             hint="Save it as a file, and import that.",
         )

@@ -76,7 +76,7 @@ def find_pending_change(
         etag=registration.etag,
         base=current.etag,
         at=now,
-        expires_at=now + limits.HELD_SECONDS,
+        expires_at=now + limits.PENDING_CHANGE_SECONDS,
         subject=publication.principal.subject or "anonymous",
         dialect=publication.dialect,
         document=publication.document,

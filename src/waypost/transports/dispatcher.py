@@ -133,9 +133,9 @@ class Dispatcher:
 
     def ask(self, query: AgentQuery) -> AgentQuery:
         """The query with an id by which its answers are known. `collect` must follow."""
-        if len(self._asked) >= limits.QUERIES_AT_ONCE:
+        if len(self._asked) >= limits.PENDING_QUERIES:
             raise RateLimited(
-                f"{limits.QUERIES_AT_ONCE} queries wait for answers.", hint="Wait for some of them.", retry_after=5
+                f"{limits.PENDING_QUERIES} queries wait for answers.", hint="Wait for some of them.", retry_after=5
             )
         asked = msgspec.structs.replace(query, query_id=query.query_id or f"{self._random.getrandbits(64):016x}")
         self._asked[str(asked.query_id)] = (QueryResponses(query), asyncio.Event())

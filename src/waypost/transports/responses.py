@@ -54,7 +54,7 @@ class QueryResponses:
         if message.get("matched") is False or not matches_query(self.query, message):  # P-6
             return False
         agent_id = agent_id_of(message)
-        if agent_id not in self._found and len(self._found) >= limits.ANSWERS_OF_QUERY:
+        if agent_id not in self._found and len(self._found) >= limits.ANSWERS_PER_QUERY:
             return False
         with suppress(WaypostError):
             self._keep(agent_id, message, _key_id(message), pin)

@@ -374,14 +374,14 @@ class UdpTransport:
     def _take_message(self, message: JsonObject, room: int, source: Address, via: UdpSockets) -> None:
         """`room`: how many bytes may be sent back."""
         is_query = kind_of_message(message) == "query"
-        if is_query and len(self._working) >= limits.ANSWERS_AT_ONCE:
+        if is_query and len(self._working) >= limits.PENDING_ANSWERS:
             return
         self._begin(self._reply(message, room, source, via, delayed=is_query))
 
     def _prove(self, shown: CookieChallenge, source: Address, via: UdpSockets) -> None:
         """Repeat what is asked at the moment, once for each that wants to know who asks."""
         for data, told in self._asking.values():
-            if source not in told and len(told) < limits.ANSWERS_OF_QUERY:
+            if source not in told and len(told) < limits.ANSWERS_PER_QUERY:
                 told.add(source)
                 self._send(write_with_cookie(shown.cookie, data), source, via)
 
@@ -437,7 +437,7 @@ class UdpTransport:
 
 
 def _directory() -> AgentDirectory:
-    return AgentDirectory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
+    return AgentDirectory(UdpTransport.name, most_of_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
 
 
 def _parts(reply: bytes) -> list[bytes]:

@@ -138,8 +138,8 @@ class WebSocketTransport:
             await self._announce(agent_id.lower(), {**message, "action": "shutdown"})
 
     async def query(self, query: AgentQuery, timeout: float = QUERY_SECONDS) -> list[JsonObject]:
-        if len(self._asked) >= limits.QUERIES_AT_ONCE:
-            raise RateLimited(f"{limits.QUERIES_AT_ONCE} queries wait for answers.", hint="Wait for some of them.")
+        if len(self._asked) >= limits.PENDING_QUERIES:
+            raise RateLimited(f"{limits.PENDING_QUERIES} queries wait for answers.", hint="Wait for some of them.")
         query_id = f"{self._random.getrandbits(64):016x}"
         asked = self._asked[query_id] = _PendingQuery(query)
         try:

@@ -167,7 +167,7 @@ async def test_an_open_service_is_open_to_programs_and_not_to_pages_of_other_sit
 @pytest.mark.req("ANN-36")
 async def test_a_caller_has_a_bounded_number_of_sessions(tmp_path: Path) -> None:
     async with socket_service(tmp_path) as bench:
-        opened = [await bench.session("alice") for _ in range(limits.SOCKETS_OF_PRINCIPAL)]
+        opened = [await bench.session("alice") for _ in range(limits.SOCKETS_PER_PRINCIPAL)]
         assert await refused(bench, bench.bench.token("alice")) == 429
         await bench.session("bob")
         await opened[0].connection.close()

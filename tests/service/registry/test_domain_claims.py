@@ -314,7 +314,7 @@ async def test_a_proof_is_looked_at_again_and_ends_after_three_failures(
         await domains.recheck()
         (held,) = await domains.list(ALICE)
         assert held.failures == failures
-        bench.clock.advance(1.2 * DAY / limits.PROOF_RETRY_PART)
+        bench.clock.advance(1.2 * DAY / limits.PROOF_RETRY_DIVISOR)
     assert held.state == "lapsed"
     assert await served(bench, "example.com") != "agent:example.com"
     assert "domain" not in await checks(bench, "agent:example.com")

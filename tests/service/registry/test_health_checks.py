@@ -73,7 +73,7 @@ async def test_five_thousand_dead_endpoints_are_asked_once_each_round_and_a_few_
     revision = bench.registry.changes.revision
     await check(bench, checks, seconds=0)
     assert len(prober.asked) == prober.asked.total() == MANY
-    assert prober.most_at_once <= limits.HEALTH_AT_ONCE
+    assert prober.most_at_once <= limits.HEALTH_CONCURRENCY
     await check(bench, checks, 2)
     assert prober.asked.total() == 3 * MANY
     assert bench.registry.changes.revision == revision + 2 * MANY, "suspect, then unhealthy"
@@ -86,21 +86,21 @@ async def test_five_thousand_dead_endpoints_are_asked_once_each_round_and_a_few_
 async def test_while_endpoints_do_not_answer_everything_else_does(bench: Bench) -> None:
     prober = DeadEndpoints(waits=True)
     checks = make_checks(bench, prober)
-    await register_many(bench, limits.HEALTH_AT_ONCE + 50)
+    await register_many(bench, limits.HEALTH_CONCURRENCY + 50)
     bench.clock.advance(ROUND)
     going = asyncio.create_task(checks.check_due())
     async with asyncio.timeout(60):
-        while prober.at_once < limits.HEALTH_AT_ONCE:
+        while prober.at_once < limits.HEALTH_CONCURRENCY:
             await asyncio.sleep(0)
         client = bench.admin()
         await register(client, agent("late", "https://late.example/"))
         assert (await client.get("/api/v1/agents/late")).status_code == 200
         found = await client.post("/profile/v1/discover", json={"query": "answers questions", "limit": 5})
         assert len(found.json()["candidates"]) == 5
-        assert prober.at_once == limits.HEALTH_AT_ONCE
+        assert prober.at_once == limits.HEALTH_CONCURRENCY
         prober.let_go.set()
         await going
-    assert len(prober.asked) == limits.HEALTH_AT_ONCE + 51
+    assert len(prober.asked) == limits.HEALTH_CONCURRENCY + 51
 
 
 async def test_agents_of_one_endpoint_share_its_checks(bench: Bench, site: Outside) -> None:
@@ -142,7 +142,7 @@ async def test_where_more_than_half_fail_at_once_nobody_is_delisted_for_an_hour(
     prober.alive = set()
     await check(bench, checks, 5)
     assert (await bench.admin().get("/api/v1/stats")).json()["by_status"]["active"] == 60
-    await check(bench, checks, 2, seconds=limits.HEALTH_HOLD_SECONDS)
+    await check(bench, checks, 2, seconds=limits.OUTAGE_HOLD_SECONDS)
     assert (await bench.admin().get("/api/v1/stats")).json()["by_status"] == {"suspended": 120}
 
 

@@ -63,7 +63,7 @@ async def test_a_change_of_endpoint_key_or_auth_of_a_verified_agent_waits(
         assert receipt.etag == first.etag
         assert await endpoints(bench) == SAFE
         assert (await bench.registry.get(OWNER, ID)).etag == receipt.held.base
-        assert receipt.held.expires_at == bench.clock.now() + limits.HELD_SECONDS
+        assert receipt.held.expires_at == bench.clock.now() + limits.PENDING_CHANGE_SECONDS
 
 
 async def test_a_change_of_text_does_not_wait(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_what_nobody_confirms_in_a_week_is_over(tmp_path: Path) -> None:
         await publish(bench, *BOUND)
         waiting = (await publish(bench, bindings=ELSEWHERE)).held
         assert waiting is not None
-        bench.clock.advance(limits.HELD_SECONDS - 1)
+        bench.clock.advance(limits.PENDING_CHANGE_SECONDS - 1)
         await publish(bench, bindings=ELSEWHERE)  # sent again, it waits no longer for that
         bench.clock.advance(1)
         with pytest.raises(NotFound):

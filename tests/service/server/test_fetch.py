@@ -145,9 +145,9 @@ async def test_a_catalogue_gives_several_and_one_bad_entry_stops_no_other(bench:
 
 
 async def test_a_catalogue_is_bounded(bench: Bench, site: Outside) -> None:
-    site.json("/agents", [{}] * limits.FETCH_FOUND)
+    site.json("/agents", [{}] * limits.FETCH_DOCUMENTS)
     assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 200
-    site.json("/agents", [{}] * (limits.FETCH_FOUND + 1))
+    site.json("/agents", [{}] * (limits.FETCH_DOCUMENTS + 1))
     assert (await fetch(bench.admin(), f"http://127.0.0.1:{site.port}/agents")).status_code == 413
 
 

@@ -171,7 +171,7 @@ async def test_the_latest_changes_are_those_that_one_may_see(tmp_path: Path) -> 
         admin = bench.admin()
         await fill(bench, 3)
         await admin.delete("/api/v1/agents/agent-001")
-        lines = [json.dumps(profile(f"hidden-{n}")) for n in range(limits.PAGE_CHANGES_KEPT + 10)]
+        lines = [json.dumps(profile(f"hidden-{n}")) for n in range(limits.PAGE_CHANGE_CACHE + 10)]
         headers = {"Waypost-Visibility": "private"}
         await admin.post("/api/v1/agents:batch", content="\n".join(lines).encode(), headers=headers)
         public = frozenset(("public",))
@@ -196,7 +196,7 @@ async def test_however_many_changes_came_the_newest_of_each_agent_are_shown_in_t
         expected = [f"agent-{number:03}" for number in range(699, 639, -1)]
         for changes in (seldom, often):
             for audience in (None, frozenset(("public",))):
-                assert [change.id for change in changes.latest(audience, limits.PAGE_CHANGES_KEPT)] == expected
+                assert [change.id for change in changes.latest(audience, limits.PAGE_CHANGE_CACHE)] == expected
             assert changes.latest(frozenset(("internal",)), 5) == []
 
 

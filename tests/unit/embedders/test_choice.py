@@ -149,7 +149,7 @@ def test_the_longest_unused_is_forgotten() -> None:
 def test_texts_of_agents_are_not_remembered() -> None:
     embedder = CachingEmbedder(lazy(Counting()))
     embedder.encode(["what it is", "an example"])
-    embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_QUESTION_TEXTS)])
+    embedder.encode_parts("many", [str(number) for number in range(limits.EMBEDDER_CACHED_BATCH)])
     assert len(embedder) == 0
     assert embedder.encode([]).shape == (0, 2)
     assert (embedder.name, embedder.dims, embedder.is_ready) == ("counting", 2, True)

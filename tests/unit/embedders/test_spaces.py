@@ -95,7 +95,7 @@ def test_many_threads_get_the_same_as_one() -> None:
 def test_more_pieces_than_are_kept_are_no_harm() -> None:
     network = UseNetwork(model())
     wanted = network.encode([[5, 6, 7]])
-    distinct = np.arange(10, 10 + limits.EMBEDDER_ROWS + 500)
+    distinct = np.arange(10, 10 + limits.EMBEDDER_ROW_CACHE + 500)
     for start in range(0, len(distinct), 250):
         network.encode([distinct[start : start + 250].tolist()])
     assert network.encode([[5, 6, 7]]) == pytest.approx(wanted, abs=1e-6)

@@ -56,7 +56,7 @@ async def test_what_its_receiver_would_have_to_refuse_is_not_kept() -> None:
 
 async def test_no_sender_fills_a_mailbox_for_the_others() -> None:
     made, clock, keeper = await boxes()
-    for number in range(limits.AGP_MAILBOX_OF_SENDER):
+    for number in range(limits.AGP_MAILBOX_PER_SENDER):
         await deposit(made, clock, ALICE, number)
     with pytest.raises(QuotaExceeded):
         await deposit(made, clock, ALICE, -1)
@@ -94,7 +94,7 @@ async def test_an_outbox_has_a_bound() -> None:
     keeper, clock = MemoryKeyValueStore(), ManualClock()
     await keeper.open()
     mail = MessageStore(ALICE, keeper, clock)
-    most = limits.AGP_OUTBOX_OF_PEER
+    most = limits.AGP_OUTBOX_PER_PEER
     await mail.post([AgentMessage(id=str(number), peer=BOB, content=MessageContent()) for number in range(most)])
     with pytest.raises(QuotaExceeded):
         await mail.post([AgentMessage(id="more", peer=BOB, content=MessageContent())])

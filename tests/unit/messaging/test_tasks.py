@@ -82,7 +82,7 @@ async def test_a_caller_is_in_only_so_many_swarms(keeper: MemoryKeyValueStore) -
 async def test_a_message_is_brought_to_each_address_once_and_to_few_on_one_server(keeper: MemoryKeyValueStore) -> None:
     """S8: many members that name one victim."""
     swarms = SwarmStore(keeper, CLOCK.now)
-    for number in range(limits.SWARM_TOLD_PER_HOST * 2):
+    for number in range(limits.SWARM_DELIVERIES_PER_HOST * 2):
         for callback in (f"https://victim.test/{number}", "https://same.test/x"):
             agent = f"agent:a{number}.{'v' if 'victim' in callback else 's'}.test"
             joining = JoinRequest(
@@ -90,4 +90,4 @@ async def test_a_message_is_brought_to_each_address_once_and_to_few_on_one_serve
             )
             swarm = await swarms.join(joining)
     await swarms.broadcast(swarm.id, ("agent:a0.s.test", "subject a"), "hello", "text/plain")
-    assert await keeper.count(DELIVERY_KIND, CLOCK.now()) == limits.SWARM_TOLD_PER_HOST + 1
+    assert await keeper.count(DELIVERY_KIND, CLOCK.now()) == limits.SWARM_DELIVERIES_PER_HOST + 1

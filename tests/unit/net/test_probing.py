@@ -115,13 +115,13 @@ async def test_endpoints_that_never_answer_take_no_place_of_other_requests(make_
         site.json("/card.json", {})
 
         async def hang(writer: asyncio.StreamWriter) -> None:
-            if site.at_once == limits.HEALTH_AT_ONCE:
+            if site.at_once == limits.HEALTH_CONCURRENCY:
                 all_there.set()
             await let_go.wait()
 
         site.pages["/hang"] = hang
         fetcher = make_fetcher(("127.0.0.0/8",))
-        addresses = [f"127.0.1.{number}" for number in range(1, limits.HEALTH_AT_ONCE + 1)]
+        addresses = [f"127.0.1.{number}" for number in range(1, limits.HEALTH_CONCURRENCY + 1)]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             asked = [group.create_task(fetcher.probe(f"http://{each}:{site.port}/hang")) for each in addresses]
             await all_there.wait()

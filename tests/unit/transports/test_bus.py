@@ -285,7 +285,7 @@ async def test_a_flood_leaves_a_bounded_memory_and_the_transport_alive(server: N
         for _ in range(20_000):
             await inbox.client.publish(SUBJECT, data, reply="_INBOX.flood")
         await settle(inbox.client)
-        assert len(bob._working) <= limits.ANSWERS_AT_ONCE + 1
+        assert len(bob._working) <= limits.PENDING_ANSWERS + 1
 
         async def heard() -> None:
             while not watched.kinds():

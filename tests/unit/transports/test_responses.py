@@ -121,8 +121,8 @@ def test_the_memory_is_bounded(most: int) -> None:
 
 def test_one_question_collects_at_most_a_thousand_agents() -> None:
     answers = QueryResponses(AgentQuery())
-    for number in range(limits.ANSWERS_OF_QUERY + 1):
+    for number in range(limits.ANSWERS_PER_QUERY + 1):
         unsigned = answer(agent_id=f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d")
         del unsigned["signature"]
         answers.take(unsigned)
-    assert len(answers) == limits.ANSWERS_OF_QUERY
+    assert len(answers) == limits.ANSWERS_PER_QUERY

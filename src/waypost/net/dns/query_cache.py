@@ -60,7 +60,7 @@ class TtlCache(Generic[CacheKey, CacheValue]):
 
 
 def clamp_ttl(ttl: float) -> int:
-    return int(min(max(ttl, limits.DNS_TTL_LEAST), limits.DNS_TTL_MOST))
+    return int(min(max(ttl, limits.DNS_TTL_MIN_SECONDS), limits.DNS_TTL_MAX_SECONDS))
 
 
 class QuerySender(Protocol):
@@ -167,7 +167,7 @@ class QueryCache:
             message = await self._sender.send(query)
         except DnsFailure as error:
             failure = error.copy()
-            self._results.put(key, failure, limits.DNS_TTL_LEAST)
+            self._results.put(key, failure, limits.DNS_TTL_MIN_SECONDS)
             return failure
         budget.queries += message.queries - 1
         self._results.put(key, message, _message_ttl(message))
@@ -177,11 +177,11 @@ class QueryCache:
 def _message_ttl(message: DnsMessage) -> int:
     """The lowest TTL of its record sets; the SOA's for a negative answer (RFC 2308 §5); the minimum for a failure."""
     if message.rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-        return limits.DNS_TTL_LEAST
+        return limits.DNS_TTL_MIN_SECONDS
     ttls = [rrset.ttl for rrset in message.answer]
     if not any(rrset.rdtype == message.type for rrset in message.answer):
         ttls.append(negative_ttl(message.authority))
-    return min(ttls, default=limits.DNS_TTL_LEAST)
+    return min(ttls, default=limits.DNS_TTL_MIN_SECONDS)
 
 
 def negative_ttl(authority: tuple[dns.rrset.RRset, ...]) -> int:

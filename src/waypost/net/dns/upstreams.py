@@ -305,7 +305,7 @@ class UpstreamResolvers:
         self._servers = parse_resolvers(resolver)
         self._ca_file = ca_file
         self._try_seconds = try_seconds
-        self._slots = asyncio.Semaphore(limits.DNS_AT_ONCE)
+        self._slots = asyncio.Semaphore(limits.DNS_CONCURRENT_QUERIES)
 
     async def send(self, query: DnsQuery, perspective: int | None = None) -> DnsMessage:
         """The first answer. Without a perspective, a failed resolver is followed by the next one."""

@@ -135,7 +135,7 @@ class TrustChain:
             return
         zones = [name.split(depth)[1] for depth in range(len(anchor), len(name) + 1)]
         likely = [zone for zone in zones if not any(label.startswith(_UNDERSCORE) for label in zone.labels)]
-        for zone in likely[: limits.DNS_AHEAD]:
+        for zone in likely[: limits.DNS_PREFETCH_ZONES]:
             cached = self._steps.find(zone)
             if not state.budget.has_room or (cached is not None and isinstance(cached[0], SecurityStatus)):
                 return  # the walk ends here
@@ -285,7 +285,7 @@ class ValidatingResolver:
         self._trust_ad = trust_ad
         self._queries = QueryCache(sender, clock, checking_disabled=not trust_ad)
         self._chain = TrustChain(self._queries, anchors, clock, policy)
-        self._slots = asyncio.Semaphore(limits.DNS_LOOKUPS_AT_ONCE)
+        self._slots = asyncio.Semaphore(limits.DNS_CONCURRENT_LOOKUPS)
         self._answers: TtlCache[tuple[dns.name.Name, RdataType], CachedAnswer] = TtlCache(clock)
 
     async def lookup(self, name: str, kind: RecordType) -> DnsLookup:
@@ -469,7 +469,7 @@ def _ad_status(message: DnsMessage) -> SecurityStatus:
 
 
 def _failed_answer(name: dns.name.Name, status: SecurityStatus) -> CachedAnswer:
-    return CachedAnswer(outcome="failed", status=status, ttl=limits.DNS_TTL_LEAST, owner=name)
+    return CachedAnswer(outcome="failed", status=status, ttl=limits.DNS_TTL_MIN_SECONDS, owner=name)
 
 
 def _unreachable_anchor(anchor: dns.name.Name) -> SecurityStatus:

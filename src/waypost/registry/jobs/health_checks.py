@@ -337,7 +337,7 @@ class HealthChecks:
         """Check whatever is due, so many at once."""
         if not self._is_loaded:
             await self._load()
-        gate = asyncio.Semaphore(limits.HEALTH_AT_ONCE)
+        gate = asyncio.Semaphore(limits.HEALTH_CONCURRENCY)
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -348,8 +348,8 @@ class HealthChecks:
                 task = group.create_task(self._check_in(gate, watched))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                if len(running) > limits.HEALTH_AT_EASE:  # what begins together times out together
-                    await asyncio.sleep(limits.HEALTH_GAP_SECONDS)
+                if len(running) > limits.HEALTH_UNPACED_CHECKS:  # what begins together times out together
+                    await asyncio.sleep(limits.HEALTH_PACE_SECONDS)
 
     async def _check_in(self, gate: asyncio.Semaphore, watched: CheckedEndpoint) -> None:
         try:
@@ -396,13 +396,13 @@ class HealthChecks:
     def _may_be_us(self, standing: EndpointHealth, now: float) -> bool:
         """Whether so many of those that lived fail now that our own network is the likelier cause."""
         failing, up = self._schedule.failing, self._schedule.up
-        if failing < limits.HEALTH_HOLD_LEAST or 2 * failing <= up:
+        if failing < limits.OUTAGE_MIN_ENDPOINTS or 2 * failing <= up:
             self._held_since = None
             return False
         if self._held_since is None:
             self._held_since = now
             log.warning("%d of %d endpoints that answered do not: nobody is delisted for it yet", failing, up)
-        return standing.was_up and now - self._held_since < limits.HEALTH_HOLD_SECONDS
+        return standing.was_up and now - self._held_since < limits.OUTAGE_HOLD_SECONDS
 
     # --- What follows ----------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ class UpstreamPool:
         return link
 
     def give_back(self, link: UpstreamConnection) -> None:
-        if link.is_free and len(self._idle) < limits.FORWARD_IDLE:
+        if link.is_free and len(self._idle) < limits.FORWARD_IDLE_CONNECTIONS:
             link.idle_since = time.monotonic()
             self._idle.append(link)
         elif not link.is_lost:

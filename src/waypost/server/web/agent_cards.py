@@ -169,7 +169,7 @@ class AgentCards:
 
     def __init__(self, trust_of: Callable[[Registration], dict[str, Any]]) -> None:
         self._trust_of = trust_of
-        self._kept: LruCache[str, tuple[tuple[int, str, float], Html]] = LruCache(limits.PAGE_CARDS)
+        self._kept: LruCache[str, tuple[tuple[int, str, float], Html]] = LruCache(limits.PAGE_CARD_CACHE)
 
     def card(self, registration: Registration) -> Html:
         return el("li", self._body(registration), class_="agent")

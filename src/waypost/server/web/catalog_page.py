@@ -117,7 +117,7 @@ class CatalogPage:
         self._registry = registry
         self._cards = cards
         self._changes = changes
-        self._kept: LruCache[tuple[object, ...], tuple[int, FacetSummary]] = LruCache(limits.PAGE_COUNTS)
+        self._kept: LruCache[tuple[object, ...], tuple[int, FacetSummary]] = LruCache(limits.PAGE_COUNT_CACHE)
 
     async def found(self, asked: SearchForm, visitor: WebUser) -> Html:
         """The part that changes while typing: filters and results."""

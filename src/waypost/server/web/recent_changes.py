@@ -68,7 +68,7 @@ class RecentChanges:
         event = committed.event
         if event.type != "renewed":
             self._told.append((event, committed.registration.record.name if committed.registration is not None else ""))
-            if len(self._told) >= limits.PAGE_CHANGES_TOLD:
+            if len(self._told) >= limits.PAGE_CHANGES_PENDING:
                 self._take_in()
 
     def _take_in(self) -> None:
@@ -93,7 +93,7 @@ class RecentChanges:
             self._kept.move_to_end(scope)
             kept[change.event.id] = change
             kept.move_to_end(change.event.id)
-            if len(kept) > limits.PAGE_CHANGES_KEPT:
+            if len(kept) > limits.PAGE_CHANGE_CACHE:
                 kept.popitem(last=False)
         while len(self._kept) > limits.PAGE_AUDIENCES:
             # Widely visible changes are never dropped for private ones: their absence would reveal them.
@@ -108,15 +108,15 @@ class RecentChanges:
                 by_scope.setdefault(scope, []).append(entry)
         for scope, entries in by_scope.items():
             kept: dict[str, ChangeSummary] = self._kept.get(scope) or {}
-            older = heapq.nlargest(limits.PAGE_CHANGES_KEPT, entries, key=lambda each: (each.changed_at, each.revision))
+            older = heapq.nlargest(limits.PAGE_CHANGE_CACHE, entries, key=lambda each: (each.changed_at, each.revision))
             told = [*(_change_of(entry) for entry in older if entry.id not in kept), *kept.values()]
-            newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGES_KEPT :]
+            newest = sorted(told, key=lambda change: change.place)[-limits.PAGE_CHANGE_CACHE :]
             self._kept[scope] = OrderedDict((change.event.id, change) for change in newest)
 
 
 def _is_among(newest: set[str], agent_id: str) -> bool:
     """Whether a change is the newest of its agent and among the newest few; records it if so."""
-    if agent_id in newest or len(newest) >= limits.PAGE_CHANGES_KEPT:
+    if agent_id in newest or len(newest) >= limits.PAGE_CHANGE_CACHE:
         return False
     newest.add(agent_id)
     return True

@@ -264,7 +264,7 @@ class WebPages:
             "div",
             el("h1", "Changes"),
             el("p", "What was registered, updated and withdrawn, newest first; one line per agent.", class_="lead"),
-            self._catalogue.feed(visitor, limits.PAGE_CHANGES_KEPT),
+            self._catalogue.feed(visitor, limits.PAGE_CHANGE_CACHE),
             el("p", "For programs: ", el("code", "GET /api/v1/watch"), class_="soft"),
             class_="narrow changes",
         )

@@ -167,7 +167,7 @@ class BusTransport:
         self._grouped = Dispatcher(self.name, clock, random)  # answers questions that came to the group
         self._attempts = Redelivery(self.name, clock, pause)
         self._pace = SourceRateLimiter(limits.PACKETS_PER_SECOND, limits.PACKETS_BURST, sources=1)
-        self._room = asyncio.Semaphore(limits.ANSWERS_AT_ONCE)
+        self._room = asyncio.Semaphore(limits.PENDING_ANSWERS)
         self._working: set[asyncio.Task[Any]] = set()
         self._dropped = 0
 
@@ -285,7 +285,7 @@ class BusTransport:
 
     async def _take(self, station: Dispatcher, message: JsonObject, reply: str) -> None:
         is_query = kind_of_message(message) == "query"
-        for told in (await station.take(message, self._subject))[: limits.ANSWERS_OF_QUERY]:
+        for told in (await station.take(message, self._subject))[: limits.ANSWERS_PER_QUERY]:
             # A word of others is no answer for everybody: two that reply to each other would never end.
             if is_query or reply != self._subject or station.own.holds(told):
                 await self._connection.send(reply, _checked(told))

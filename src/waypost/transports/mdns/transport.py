@@ -96,7 +96,7 @@ class MdnsTransport(RecordUpdateListener):
         self._random = random or randomness.SystemRandom()
         self._own = LocalAgents()
         if directory is None:
-            directory = AgentDirectory(self.name, most_of_source=limits.DIRECTORY_AGENTS_OF_SOURCE)
+            directory = AgentDirectory(self.name, most_of_source=limits.DIRECTORY_AGENTS_PER_SOURCE)
         self._listening = Subscriptions(directory, clock)
         self._negotiation = VersionNegotiation()
         self._heard: MessageHandler | None = None
@@ -302,7 +302,7 @@ class MdnsTransport(RecordUpdateListener):
     def _follow(self, known: _Text, pointer: TxtPointer) -> None:
         if self._fetch is None or pointer.url in self._fetching:
             return
-        if len(self._fetching) < limits.MDNS_POINTERS_AT_ONCE:
+        if len(self._fetching) < limits.MDNS_CONCURRENT_FETCHES:
             self._fetching.add(pointer.url)
             source = self._guard.source if self._guard is not None else ""
             self._begin(self._fetch_message(self._fetch, known, pointer, source))

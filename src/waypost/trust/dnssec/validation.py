@@ -67,7 +67,7 @@ class ValidationPolicy(msgspec.Struct, frozen=True, kw_only=True):
     algorithms: frozenset[int] = frozenset((RSASHA256, RSASHA512, ECDSAP256, ECDSAP384, ED25519, ED448))
     digests: frozenset[int] = frozenset((SHA1, SHA256, SHA384))
     signatures: int = limits.DNSSEC_SIGNATURES
-    signatures_seen: int = limits.DNSSEC_SIGNATURES_SEEN
+    signatures_seen: int = limits.DNSSEC_SIGNATURES_READ
     keys: int = limits.DNSSEC_KEYS
     colliding_keys: int = limits.DNSSEC_COLLIDING_KEYS
     iterations: int = limits.DNSSEC_NSEC3_ITERATIONS
@@ -81,7 +81,7 @@ class ValidationBudget:
     """What is left of the work that one look-up may cause."""
 
     def __init__(
-        self, signatures: int = limits.DNSSEC_SIGNATURES_ALL, hashes: int = limits.DNSSEC_NSEC3_HASHES
+        self, signatures: int = limits.DNSSEC_SIGNATURES_PER_LOOKUP, hashes: int = limits.DNSSEC_NSEC3_HASHES
     ) -> None:
         self.signatures = signatures
         self.hashes = hashes

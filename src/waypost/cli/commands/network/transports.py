@@ -100,7 +100,7 @@ class TransportFactory(msgspec.Struct, frozen=True, kw_only=True):
     def _directory(self, name: str) -> AgentDirectory | None:
         if self.trust is None:
             return None
-        most = limits.DIRECTORY_AGENTS_OF_SOURCE if name in _LAN_TRANSPORTS else None
+        most = limits.DIRECTORY_AGENTS_PER_SOURCE if name in _LAN_TRANSPORTS else None
         return AgentDirectory(name, pins=self.trust.keys_of, bound=self.trust.take, most_of_source=most)
 
     async def _fetch(self, url: str) -> bytes:

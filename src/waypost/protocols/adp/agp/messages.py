@@ -80,7 +80,7 @@ def sign(key: SigningKey, covered: bytes) -> str:
 
 def sign_all(key: SigningKey, covered: Sequence[bytes], sharing: ParallelMap) -> list[str]:
     """The same of several messages that leave together. Long ones are shared with whoever helps: they are hashed twice."""
-    is_long = sum(map(len, covered)) >= limits.AGP_SHARED_BYTES
+    is_long = sum(map(len, covered)) >= limits.AGP_POOL_MIN_BYTES
     signatures = sharing(key.sign, covered) if is_long else key.sign_each(covered)
     return [_written(signature) for signature in signatures]
 

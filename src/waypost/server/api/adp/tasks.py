@@ -92,7 +92,7 @@ TASK_LIST_SCHEMA = _object(["tasks"], tasks={"type": "array", "items": TASK_STAT
 TAKE_SCHEMA = _object(
     ["agent"],
     agent=_TEXT,
-    limit={"type": "integer", "minimum": 1, "maximum": limits.TASKS_TAKEN, "default": 1},
+    limit={"type": "integer", "minimum": 1, "maximum": limits.TASKS_PER_TAKE, "default": 1},
     lease_seconds={
         "type": "integer",
         "minimum": limits.TASK_LEASE_MIN_SECONDS,
@@ -379,7 +379,7 @@ class TaskApi:
         if not isinstance(agent, str):
             raise InvalidDocument("Whose tasks?", path="$.agent", hint="Name one of your agents.")
         queue = queue_name(agent_uri(self._senders.owned(call.principal, agent)))
-        limit = _parse_integer(asked, "limit", 1, 1, limits.TASKS_TAKEN)
+        limit = _parse_integer(asked, "limit", 1, 1, limits.TASKS_PER_TAKE)
         lease = _parse_lease(asked)
         wait = _parse_integer(asked, "wait_seconds", 0, 0, limits.TASK_WAIT_SECONDS)
         taken = await self._tasks.take(queue, limit, lease)

@@ -50,7 +50,7 @@ class TextScan:
         self._registry = registry
         self._texts: OrderedDict[str, tuple[str, AfSearchText]] = OrderedDict()  # by id: etag and text
         self._size = 0
-        self._answers: LruCache[_ScanKey, tuple[str, ...]] = LruCache(limits.AF_SCANS)
+        self._answers: LruCache[_ScanKey, tuple[str, ...]] = LruCache(limits.AF_SCAN_CACHE)
         self._turn = asyncio.Lock()
 
     async def find(
@@ -154,7 +154,7 @@ class RegistryDirectory:
         self._renderer = renderer
         self._summaries = _AfRenderCache(limits.SUMMARY_CACHE_BYTES)
         self._wholes = _AfRenderCache(limits.RENDERING_CACHE_BYTES // 4)
-        self._pages: LruCache[_PageKey, AfPage] = LruCache(limits.AF_PAGES)
+        self._pages: LruCache[_PageKey, AfPage] = LruCache(limits.AF_PAGE_CACHE)
         self._scan = TextScan(registry)
 
     async def page(self, principal: Principal, query: AfQuery) -> AfPage:

@@ -588,9 +588,9 @@ class AnnounceWebSocket:
         _check_subprotocol(request)
         if self.sessions >= limits.SOCKETS:
             raise Unavailable("Too many WebSockets are open.", hint="Come back later.", retry_after=10)
-        if principal.via != _OPEN and self._open[_session_owner(principal)] >= limits.SOCKETS_OF_PRINCIPAL:
+        if principal.via != _OPEN and self._open[_session_owner(principal)] >= limits.SOCKETS_PER_PRINCIPAL:
             raise RateLimited(
-                f"{limits.SOCKETS_OF_PRINCIPAL} WebSockets of this caller are open.",
+                f"{limits.SOCKETS_PER_PRINCIPAL} WebSockets of this caller are open.",
                 path="Authorization",
                 hint="Close some of them: one carries many agents.",
                 retry_after=10,

@@ -59,7 +59,7 @@ class ArdSearch:
         return await self._ranked(text, fits, principal)
 
     async def _ranked(self, text: str, fits: Callable[[str], bool], principal: Principal) -> dict[str, int]:
-        query = Query(text=text, limit=limits.ARD_MATCHED, diversity=False)
+        query = Query(text=text, limit=limits.ARD_MATCHES, diversity=False)
         ranking = await self._registry.rank(query, principal, is_match=fits)
         scored = ((hit.id, round(hit.score * _SCALE)) for hit in ranking.hits)
         return {agent_id: score for agent_id, score in scored if score >= _CUTOFF}

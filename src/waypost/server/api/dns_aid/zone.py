@@ -299,7 +299,7 @@ def parse_zone_request(request: Request) -> ZoneRequest:
         form=_read_form(request.param("format", "bind")),
         target=None if target is None else parse_domain(target, "target"),
         port=_read_whole(request, "port", 1, 65535),
-        ttl=_read_whole(request, "ttl", limits.DNS_TTL_LEAST, limits.DNS_TTL_MOST) or 3600,
+        ttl=_read_whole(request, "ttl", limits.DNS_TTL_MIN_SECONDS, limits.DNS_TTL_MAX_SECONDS) or 3600,
         organisation=None if organisation is None else parse_domain(organisation, "org"),
         addresses=_repeated(request, "address", _read_address),
         digests=_repeated(request, "spki", _read_digest),

@@ -192,7 +192,7 @@ class AgpAgents:
             on_open=self._met,
             memory=self._memory,
             keeping=RetentionPolicy(
-                outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_SEEN_SECONDS, only_cut=True
+                outbox_seconds=limits.AGP_ANSWERS_SECONDS, seen_seconds=limits.AGP_SERVICE_DEDUP_SECONDS, only_cut=True
             ),
         )
 

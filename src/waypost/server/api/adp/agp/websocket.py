@@ -258,9 +258,9 @@ class AgpWebSocketApp:
 
     def reserve_slot(self, agent: str) -> None:
         """Count one more session of an authenticated agent."""
-        if self._of_agent[agent] >= limits.AGP_SESSIONS_OF_AGENT:
+        if self._of_agent[agent] >= limits.AGP_SESSIONS_PER_AGENT:
             raise RateLimited(
-                f"{limits.AGP_SESSIONS_OF_AGENT} conversations with {agent} are open.",
+                f"{limits.AGP_SESSIONS_PER_AGENT} conversations with {agent} are open.",
                 path="$.from",
                 hint="Close some of them: one connection carries all messages.",
                 retry_after=10,
