@@ -212,11 +212,11 @@ def make_sockets(
         guards.authenticator,
         guards.hosts,
         core.metrics,
+        service.refuse,
         anonymous_read=ground.settings.anonymous_read,
         rates=guards.rates,
         origin=guards.origin,
     )
-    sockets.refuse = service.refuse
     talks.conversations.guard(guards.authenticator, guards.hosts, guards.origin, service.refuse)
     chats = talks.conversations if ground.writes else _make_tunnel(ground)
     service.sockets = WebSocketRouter({"/ws": sockets, CHAT_PATH: chats})

@@ -38,7 +38,7 @@ class AnnounceView(msgspec.Struct, frozen=True, gc=False):
     capabilities: dict[str, str]
     signed: bool
     body: bytes  # a Response
-    ends: float | None = None
+    expires_at: float | None = None
     changed_at: float = 0.0
 
 

@@ -1,4 +1,9 @@
-"""What waits to be sent on one socket: bounded, in order. A reader that is too slow ends its session, not our memory (W6)."""
+"""`WS /ws`: the announce protocol over a WebSocket (announce.md §6.5, P-27, P-28; THREATS §2.8, rows W).
+
+`AnnounceWebSocket` admits a session before the upgrade. `AnnounceSession` handles its messages one by one. Announcements
+become requests to `POST /agents`, so that admission, rate limits and audit are the same; queries are answered by the
+registry of this process. `http/bounded_websocket.py` bounds frames and messages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -55,15 +60,24 @@ from waypost.server.renderer import Renderer
 from waypost.trust.announce.allow_list import find_agent_id
 from waypost.trust.policy import require_scope
 
-if TYPE_CHECKING:
-    pass  # import-removed
-
+log = logging.getLogger("waypost.announce")
 
 TRY_AGAIN = 1013
+VIA_WEBSOCKET = "ws"
+
+_FORBIDDEN = 4403
+# The close code of each error name of the protocol. Several rows have the same name; the first one counts.
+_CLOSE_CODES = {codes.ann: codes.ws_close for codes in reversed(ERROR_CODES.values())}
+_RENEW_AFTER = 0.75  # of the TTL: later than an agent that announces itself at half of it
+_CLOSE_FLUSH_SECONDS = 1.0
+_REASON_BYTES = 120  # of a close frame
+_PAGE_SIZE = 200
+_END_EVENTS = {"withdrawn": "removed", "expired": "expired"}
+_EVENTS = {"registered": "added", "updated": "updated", "renewed": "renewed"}
 
 
 class SessionClosed(Exception):
-    """The session is over: the code and the words that the other side is told."""
+    """Ends the session with a close code and a reason for the peer."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -73,110 +87,106 @@ class SessionClosed(Exception):
 
 class _QueuedFrame(NamedTuple):
     data: bytes
-    stream: str  # the subscription that it belongs to; empty: none
+    stream: str  # the subscription that the frame belongs to, or ""
     cursor: str
 
 
 class SendQueue:
+    """Frames to send, in order. The queue is bounded: a peer that reads too slowly loses its session (W6)."""
+
     def __init__(self, stall_seconds: float = limits.SOCKET_STALL_SECONDS) -> None:
-        self.sent: dict[str, str] = {}  # how far each subscription has come on the wire
+        self.sent: dict[str, str] = {}  # by subscription: the cursor of the last frame that was sent
         self._stall_seconds = stall_seconds
-        self._waiting: deque[_QueuedFrame] = deque()
+        self._frames: deque[_QueuedFrame] = deque()
         self._bytes = 0
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
+        self._not_empty = asyncio.Event()
+        self._progress = asyncio.Event()
 
     async def put(self, data: bytes, stream: str = "", cursor: str = "") -> None:
-        """Waits for room, for a while. What is dropped then can be had again from the cursor that is told."""
+        """Append a frame. If the queue stays full, close the session and name the cursor to resume from."""
         try:
             async with asyncio.timeout(self._stall_seconds):
                 while self._is_full():
-                    self._room.clear()
-                    await self._room.wait()
+                    self._progress.clear()
+                    await self._progress.wait()
         except TimeoutError:
             resume = self.sent.get(stream, "")
             raise SessionClosed(TRY_AGAIN, f"too slow; cursor={resume}" if resume else "too slow") from None
-        self._waiting.append(_QueuedFrame(data, stream, cursor))
+        self._frames.append(_QueuedFrame(data, stream, cursor))
         self._bytes += len(data)
-        self._news.set()
+        self._not_empty.set()
 
     async def drain(self, send: Send) -> None:
-        """Goes on until it is cancelled."""
+        """Send frames until the task is cancelled."""
         while True:
-            while self._waiting:
-                item = self._waiting.popleft()
-                await send({"type": "websocket.send", "bytes": item.data})
-                self._bytes -= len(item.data)
-                if item.cursor:
-                    self.sent[item.stream] = item.cursor
-                self._room.set()
-            self._news.clear()
-            await self._news.wait()
+            while self._frames:
+                frame = self._frames.popleft()
+                await send({"type": "websocket.send", "bytes": frame.data})
+                self._bytes -= len(frame.data)
+                if frame.cursor:
+                    self.sent[frame.stream] = frame.cursor
+                self._progress.set()
+            self._not_empty.clear()
+            await self._not_empty.wait()
 
     async def flush(self, seconds: float) -> None:
-        """Give what waits a moment to leave, before a last word."""
+        """Wait until the queue is empty, at most for `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._waiting:
-                    self._room.clear()
-                    await self._room.wait()
+                while self._frames:
+                    self._progress.clear()
+                    await self._progress.wait()
 
     def _is_full(self) -> bool:
-        return len(self._waiting) >= limits.SOCKET_QUEUE_MESSAGES or self._bytes >= limits.SOCKET_QUEUE_BYTES
+        return len(self._frames) >= limits.SOCKET_QUEUE_MESSAGES or self._bytes >= limits.SOCKET_QUEUE_BYTES
 
 
-# ---- One subscription of a WebSocket session: the agents that fit, then what becomes of them (P-27, W10).
-#
-# Changes are read from the log as `watch` reads it: only those that the caller sees, under cursors that tell nothing of others.
-# What fits is answered with the agent as it is now; whoever no longer fits or is gone is told of by its id alone.
-
-RESPONSE = bytes((AnnounceFrameType.RESPONSE,))
+# --- Subscriptions --------------------------------------------------------------------------------
 
 PutFrame = Callable[[bytes, str, str], Awaitable[None]]
 
-_PAGE = 200
-
-_ENDS = {"withdrawn": "removed", "expired": "expired"}
-
-_BEGINS = {"registered": "added", "updated": "updated", "renewed": "renewed"}
-
 
 class ResponseMeta(NamedTuple):
-    """What stands in a Response beside what was signed."""
+    """The members of a Response that are not signed."""
 
     query_id: str | None
     event: str | None = None
     cursor: str | None = None
-    ttl: int | None = None  # what is left: the other side may have another clock
-
-    def members(self) -> JsonObject:
-        return {name: value for name, value in self._asdict().items() if value is not None}
+    ttl: int | None = None  # seconds left, because the clock of the peer may differ
 
 
-def response_frame(body: bytes, told: ResponseMeta) -> bytes:
-    """The frame of an answer: its bytes stay as they are, what is told stands at their end."""
-    members = told.members()
-    return RESPONSE + (body[:-1] + b"," + dump_json(members)[1:] if members else body)
+def response_frame(body: bytes, meta: ResponseMeta) -> bytes:
+    """The frame of a Response. The signed bytes are not changed; the members of `meta` are appended."""
+    members = {name: value for name, value in meta._asdict().items() if value is not None}
+    frame = bytes((AnnounceFrameType.RESPONSE,))
+    return frame + (body[:-1] + b"," + dump_json(members)[1:] if members else body)
 
 
 def remaining_seconds(view: AnnounceView, now: float) -> int | None:
-    """Seconds that an agent still has."""
-    return None if view.ends is None else max(1, math.ceil(view.ends - now))
+    return None if view.expires_at is None else max(1, math.ceil(view.expires_at - now))
 
 
 async def matching_views(views: AnnounceViews, principal: Principal, query: AgentQuery) -> AsyncIterator[AnnounceView]:
-    """All agents that fit, a page at a time."""
-    wish = AnnouncedFilter(names=tuple(wanted.name for wanted in query.wanted if wanted.name != "*"), limit=_PAGE)
+    """All agents that match a query, read page by page."""
+    names = tuple(wanted.name for wanted in query.wanted if wanted.name != "*")
+    cursor: str | None = None
     while True:
-        listed = await views.page(principal, query, wish)
-        for view in listed.views:
+        page = await views.page(principal, query, AnnouncedFilter(names=names, limit=_PAGE_SIZE, cursor=cursor))
+        for view in page.views:
             yield view
-        if listed.next_cursor is None:
+        cursor = page.next_cursor
+        if cursor is None:
             return
-        wish = AnnouncedFilter(names=wish.names, limit=_PAGE, cursor=listed.next_cursor)
 
 
 class AnnounceSubscription:
+    """A query with its later changes (P-27, W10).
+
+    Changes come from the change log as `watch` gives it: only those that the caller may see, under cursors that reveal
+    nothing of others. A change of a matching agent sends the agent as it is now; one that no longer matches, or is
+    gone, is reported by its id.
+    """
+
     def __init__(
         self,
         views: AnnounceViews,
@@ -187,17 +197,17 @@ class AnnounceSubscription:
         resumed: bool,
         now: Callable[[], float],
     ) -> None:
-        """`name` tells it from the others of its session. Resumed: what was told before is not known any more."""
+        """`name` is unique in the session. `resumed`: the peer knows agents that an earlier session sent."""
         self.name = name
         self._views = views
         self._principal = principal
         self._query = query
-        self._told: dict[str, str] = {}  # record id → agent_id of what the other side was shown
-        self._forgot = resumed
+        self._sent: dict[str, str] = {}  # agents that the peer knows: record id → agent_id
+        self._is_partial = resumed  # the peer may know more agents than `_sent` holds
         self._now = now
 
     async def pump(self, items: AsyncIterator[WatchItem], put: PutFrame) -> None:
-        """Until the session ends, or the service does."""
+        """Send changes until the session or the service ends."""
         async for item in items:
             if isinstance(item, WatchCutOff):
                 raise SessionClosed(TRY_AGAIN, "too far behind: subscribe without a cursor")
@@ -207,35 +217,34 @@ class AnnounceSubscription:
                     await put(frame, self.name, item.cursor)
 
     def remember(self, view: AnnounceView) -> None:
-        """The other side was shown this agent."""
-        if len(self._told) < limits.SOCKET_SUBSCRIBED_AGENTS:
-            self._told[view.record_id] = view.agent_id
+        """Record that the agent was sent to the peer."""
+        if len(self._sent) < limits.SOCKET_SUBSCRIBED_AGENTS:
+            self._sent[view.record_id] = view.agent_id
         else:
-            self._forgot = True
+            self._is_partial = True
 
     async def _frame(self, item: WatchEvent) -> bytes | None:
         record_id = item.event.id
-        view = None if item.type in _ENDS else await self._find(record_id)
+        view = None if item.type in _END_EVENTS else await self._find(record_id)
         if view is None:
-            return self._gone(record_id, _ENDS.get(item.type, "removed"), item)
-        kind = _BEGINS[item.type] if record_id in self._told or self._forgot else "added"
+            return self._removal_frame(record_id, _END_EVENTS.get(item.type, "removed"), item)
+        event = _EVENTS[item.type] if record_id in self._sent or self._is_partial else "added"
         self.remember(view)
-        return response_frame(
-            view.body, ResponseMeta(self._query.query_id, kind, item.cursor, remaining_seconds(view, self._now()))
-        )
+        meta = ResponseMeta(self._query.query_id, event, item.cursor, remaining_seconds(view, self._now()))
+        return response_frame(view.body, meta)
 
     async def _find(self, record_id: str) -> AnnounceView | None:
-        """The agent as it is now, if it fits."""
+        """The agent as it is now, if it matches."""
         try:
             view = await self._views.get(self._principal, record_id)
         except NotFound:
             return None
         return view if self._query.matches(view.agent_id, view.capabilities) else None
 
-    def _gone(self, record_id: str, kind: str, item: WatchEvent) -> bytes | None:
-        """`matched` is false, so that a reader who knows no events leaves it alone (P-6)."""
-        agent_id = self._told.pop(record_id, None)
-        if agent_id is None and self._forgot:
+    def _removal_frame(self, record_id: str, event: str, item: WatchEvent) -> bytes | None:
+        """`matched` is false, so that a peer that does not know events ignores the frame (P-6)."""
+        agent_id = self._sent.pop(record_id, None)
+        if agent_id is None and self._is_partial:
             agent_id = find_agent_id(record_id.removeprefix("urn:uuid:"))
         if agent_id is None or self._query.agent_id not in (None, agent_id.lower()):
             return None
@@ -245,66 +254,51 @@ class AnnounceSubscription:
             "matched": False,
             "timestamp": to_rfc3339(item.event.at),
         }
-        return response_frame(dump_json(body), ResponseMeta(self._query.query_id, kind, item.cursor))
+        return response_frame(dump_json(body), ResponseMeta(self._query.query_id, event, item.cursor))
 
 
-# ---- One WebSocket session: messages come in one by one, each is answered before the next is read.
-#
-# Announcements go the way of `POST /agents` (`inner_call.py`); questions are answered from the registry of this process. A
-# message that is refused is answered by a STATUS and costs nobody the session; many in a row do.
-
-log = logging.getLogger("waypost.announce")
-
-_CLOSE_CODES = {
-    codes.ann: codes.ws_close for codes in reversed(ERROR_CODES.values())
-}  # of a name, the first row counts
-
-_RENEW_AFTER = 0.75  # of the ttl: an agent that announces itself at half of it needs no help
-
-_CLOSE_FLUSH_SECONDS = 1.0
-
-_REASON_BYTES = 120  # of a close frame
+# --- Sessions -------------------------------------------------------------------------------------
 
 
 class _PeerDisconnected(Exception):
-    """The other side is gone."""
+    pass
 
 
 class AnnounceSession:
+    """One session. A refused message is answered with a STATUS; too many in a row close the session."""
+
     def __init__(
-        self, sockets: AnnounceWebSocket, request: Request, principal: Principal, inner: InProcessClient
+        self, sockets: AnnounceWebSocket, request: Request, principal: Principal, client: InProcessClient
     ) -> None:
         self._sockets = sockets
         self._request = request
         self._principal = principal
-        self._inner = inner
-        self._outbox = SendQueue(sockets.stall_seconds)
-        self._group = asyncio.TaskGroup()
+        self._client = client
+        self._queue = SendQueue(sockets.stall_seconds)
+        self._tasks = asyncio.TaskGroup()
         self._subscriptions = 0
-        self._refused = 0  # in a row
-        self._alive: dict[str, asyncio.TimerHandle] = {}  # agents that this session keeps alive (P-28)
+        self._refusals = 0  # in a row
+        self._renewals: dict[str, asyncio.TimerHandle] = {}  # of the agents that this session keeps alive (P-28)
 
     async def run(self, receive: Receive, send: Send) -> None:
-        ended: SessionClosed | None = None
+        closed: SessionClosed | None = None
         try:
-            async with self._group:
-                self._group.create_task(self._outbox.drain(send))
-                self._group.create_task(self._recheck())
-                self._group.create_task(self._read(receive))
+            async with self._tasks:
+                self._tasks.create_task(self._queue.drain(send))
+                self._tasks.create_task(self._recheck())
+                self._tasks.create_task(self._receive(receive))
         except* SessionClosed as group:
-            ended = _first(group)
-        except* (_PeerDisconnected, OSError):  # uvicorn's word for a client that left is an OSError
-            ended = None
+            closed = _first(group)
+        except* (_PeerDisconnected, OSError):  # uvicorn raises an OSError if the client has disconnected
+            pass
         finally:
-            for timer in self._alive.values():
+            for timer in self._renewals.values():
                 timer.cancel()
-        if ended is not None:
-            reason = ended.reason.encode()[:_REASON_BYTES].decode(errors="ignore")
-            await send({"type": "websocket.close", "code": ended.code, "reason": reason})
+        if closed is not None:
+            reason = closed.reason.encode()[:_REASON_BYTES].decode(errors="ignore")
+            await send({"type": "websocket.close", "code": closed.code, "reason": reason})
 
-    # --- What comes in ---------------------------------------------------------------------------
-
-    async def _read(self, receive: Receive) -> None:
+    async def _receive(self, receive: Receive) -> None:
         while True:
             message = await receive()
             if message["type"] == "websocket.disconnect":
@@ -312,79 +306,78 @@ class AnnounceSession:
             data, text = message.get("bytes"), message.get("text") or ""
             try:
                 if data is not None:
-                    await self._take(parse_frame(data), data[1:])
+                    await self._handle(parse_frame(data), data[1:])
                 else:
-                    await self._take(parse_text(text.encode()), text.encode())
-                self._refused = 0
+                    await self._handle(parse_text(text.encode()), text.encode())
+                self._refusals = 0
             except WaypostError as error:
-                await self._refuse(_status_of(error), error_codes(error).ws_close)
+                await self._refuse(_error_status(error), error_codes(error).ws_close)
 
-    async def _take(self, read: AnnounceFrame, document: bytes) -> None:
-        match read.type:
+    async def _handle(self, frame: AnnounceFrame, document: bytes) -> None:
+        match frame.type:
             case AnnounceFrameType.ANNOUNCE:
-                await self._announce(read.message, document)
+                await self._announce(frame.message, document)
             case AnnounceFrameType.QUERY:
-                await self._query(read.message)
+                await self._query(frame.message)
             case AnnounceFrameType.STATUS:
-                parse_status(read.message)  # nothing was asked of the other side: its word is read and left
+                parse_status(frame.message)  # only validated: the service sends no requests
             case AnnounceFrameType.RESPONSE:
-                raise InvalidDocument("Nothing was asked.", path="$", hint="Announce with the type byte 0x01.")
+                raise InvalidDocument(
+                    "A Response was not requested.", path="$", hint="Announce with the type byte 0x01."
+                )
 
-    async def _say(self, status: StatusMessage) -> None:
-        await self._outbox.put(write_frame(AnnounceFrameType.STATUS, status.document()))
+    async def _send_status(self, status: StatusMessage) -> None:
+        await self._queue.put(write_frame(AnnounceFrameType.STATUS, status.document()))
 
     async def _refuse(self, status: StatusMessage, close_code: int) -> None:
-        await self._say(status)
-        self._refused += 1
-        if self._refused >= limits.SOCKET_REFUSALS:
-            await self._outbox.flush(_CLOSE_FLUSH_SECONDS)
-            raise SessionClosed(close_code, f"{self._refused} messages in a row were refused: {status.code}")
+        await self._send_status(status)
+        self._refusals += 1
+        if self._refusals >= limits.SOCKET_REFUSALS:
+            await self._queue.flush(_CLOSE_FLUSH_SECONDS)
+            raise SessionClosed(close_code, f"{self._refusals} messages in a row were refused: {status.code}")
 
-    # --- Announcing ------------------------------------------------------------------------------
+    # --- Announcements ---------------------------------------------------------------------------
 
     async def _announce(self, message: JsonObject, document: bytes) -> None:
-        """`document`: the message as it came, since older signatures depend on how numbers are written."""
+        """`document` is the message as received: some signatures cover the original spelling of numbers."""
         agent_id = _agent_id_of(message)
-        status, answer = await self._inner.post("/agents", document)
+        status, response = await self._client.post("/agents", document)
         if status != 200:
-            told = _refusal_of(answer, agent_id)
-            await self._refuse(told, _CLOSE_CODES.get(str(told.code), 1011))
+            refusal = _problem_status(response, agent_id)
+            await self._refuse(refusal, _CLOSE_CODES.get(str(refusal.code), 1011))
             return
-        ttl = answer.get("ttl", 0)
         if agent_id is not None:
-            self._keep_alive(agent_id, ttl)
-        await self._say(StatusMessage(status="done", agent_id=agent_id, expires_at=answer.get("expires_at")))
+            self._schedule_renewal(agent_id, response.get("ttl", 0))
+        await self._send_status(StatusMessage(status="done", agent_id=agent_id, expires_at=response.get("expires_at")))
 
-    def _keep_alive(self, agent_id: str, ttl: int) -> None:
-        timer = self._alive.pop(agent_id, None)
+    def _schedule_renewal(self, agent_id: str, ttl_seconds: int) -> None:
+        timer = self._renewals.pop(agent_id, None)
         if timer is not None:
             timer.cancel()
-        if ttl > 0 and len(self._alive) < limits.LOCAL_AGENTS:
-            loop = asyncio.get_running_loop()
-            self._alive[agent_id] = loop.call_later(ttl * _RENEW_AFTER, self._renew_soon, agent_id, ttl)
+        if ttl_seconds > 0 and len(self._renewals) < limits.LOCAL_AGENTS:
+            self._renewals[agent_id] = asyncio.get_running_loop().call_later(
+                ttl_seconds * _RENEW_AFTER, lambda: self._tasks.create_task(self._renew(agent_id, ttl_seconds))
+            )
 
-    def _renew_soon(self, agent_id: str, ttl: int) -> None:
-        self._group.create_task(self._renew(agent_id, ttl))
-
-    async def _renew(self, agent_id: str, ttl: int) -> None:
-        """The session stands for the agent: while it is there, so is the agent. One that was removed stays away."""
-        status, _ = await self._inner.post(f"/api/v1/agents/urn%3Auuid%3A{agent_id}:renew", b"")
+    async def _renew(self, agent_id: str, ttl_seconds: int) -> None:
+        """Renew the lease of an agent as long as its session is open. An agent that was removed is not renewed."""
+        status, _ = await self._client.post(f"/api/v1/agents/urn%3Auuid%3A{agent_id}:renew", b"")
         if status == 200 or status >= 500:
-            self._keep_alive(agent_id, ttl)
+            self._schedule_renewal(agent_id, ttl_seconds)
         else:
-            self._alive.pop(agent_id, None)
+            self._renewals.pop(agent_id, None)
 
-    # --- Asking ----------------------------------------------------------------------------------
+    # --- Queries ---------------------------------------------------------------------------------
 
     async def _query(self, message: JsonObject) -> None:
         query_id = message.get("query_id")
         try:
-            await self._answer(message)
+            await self._answer_query(message)
         except WaypostError as error:
-            status = _status_of(error, query_id if isinstance(query_id, str) else None)
+            status = _error_status(error, query_id if isinstance(query_id, str) else None)
             await self._refuse(status, error_codes(error).ws_close)
 
-    async def _answer(self, message: JsonObject) -> None:
+    async def _answer_query(self, message: JsonObject) -> None:
         sockets = self._sockets
         require_scope(self._principal, SCOPE_READ, anonymous_ok=sockets.anonymous_read)
         if sockets.rates is not None:
@@ -392,21 +385,20 @@ class AnnounceSession:
         query = parse_query(message)
         await sockets.catch_up()
         if wants_subscription(message):
-            await self._subscribe(query, _cursor_of(message))
+            await self._subscribe(query, _parse_cursor(message))
             return
-        count = await self._tell_all(query, None)
-        await self._say(StatusMessage(status="done", query_id=query.query_id, count=count))
+        count = await self._send_matches(query, None)
+        await self._send_status(StatusMessage(status="done", query_id=query.query_id, count=count))
 
-    async def _tell_all(self, query: AgentQuery, subscription: AnnounceSubscription | None) -> int:
+    async def _send_matches(self, query: AgentQuery, subscription: AnnounceSubscription | None) -> int:
         count = 0
         event = None if subscription is None else "added"
         now = self._sockets.registry.clock.now
         async for view in matching_views(self._sockets.views, self._principal, query):
             if subscription is not None:
                 subscription.remember(view)
-            await self._outbox.put(
-                response_frame(view.body, ResponseMeta(query.query_id, event, ttl=remaining_seconds(view, now())))
-            )
+            meta = ResponseMeta(query.query_id, event, ttl=remaining_seconds(view, now()))
+            await self._queue.put(response_frame(view.body, meta))
             count += 1
         return count
 
@@ -415,9 +407,10 @@ class AnnounceSession:
             raise QuotaExceeded(
                 f"A session has at most {limits.SOCKET_SUBSCRIPTIONS} subscriptions.",
                 path="$.subscribe",
-                hint="Ask for more than one agent in each, or open another session.",
+                hint="Query for more than one agent in each, or open another session.",
             )
-        start, items = await self._sockets.registry.open_watch(self._principal, cursor, renewals=True)
+        registry = self._sockets.registry
+        start, items = await registry.open_watch(self._principal, cursor, renewals=True)
         self._subscriptions += 1
         name = query.query_id or f"#{self._subscriptions}"
         subscription = AnnounceSubscription(
@@ -426,28 +419,28 @@ class AnnounceSession:
             query,
             name=name,
             resumed=cursor is not None,
-            now=self._sockets.registry.clock.now,
+            now=registry.clock.now,
         )
-        self._outbox.sent[name] = start
-        count = 0 if cursor is not None else await self._tell_all(query, subscription)
-        await self._say(StatusMessage(status="subscribed", query_id=query.query_id, count=count, cursor=start))
-        self._group.create_task(subscription.pump(items, self._outbox.put))
+        self._queue.sent[name] = start
+        count = 0 if cursor is not None else await self._send_matches(query, subscription)
+        await self._send_status(StatusMessage(status="subscribed", query_id=query.query_id, count=count, cursor=start))
+        self._tasks.create_task(subscription.pump(items, self._queue.put))
 
-    # --- The credential --------------------------------------------------------------------------
+    # --- Credentials -----------------------------------------------------------------------------
 
     async def _recheck(self) -> None:
-        """W9: a credential that ended or was revoked ends the session, and so does one that lost its rights."""
+        """W9: close the session if its credential expires, is revoked or loses rights."""
         while True:
             await asyncio.sleep(self._sockets.recheck_seconds)
             try:
-                principal = await self._sockets.principal(self._request)
+                principal = await self._sockets.authenticate(self._request)
             except Unauthorized as error:
                 raise SessionClosed(error_codes(error).ws_close, error.message) from None
-            except WaypostError as error:  # who cannot be asked now is asked again
-                log.debug("a credential could not be checked again: %s", error)
+            except WaypostError as error:  # e.g. the issuer cannot be reached: try again next time
+                log.debug("could not check the credential of a session: %s", error)
                 continue
             if principal.subject != self._principal.subject or not principal.scopes >= self._principal.scopes:
-                raise SessionClosed(4403, "the credential lost rights")
+                raise SessionClosed(_FORBIDDEN, "the credential lost rights")
 
 
 def _first(group: BaseExceptionGroup[SessionClosed]) -> SessionClosed:
@@ -461,15 +454,15 @@ def _agent_id_of(message: JsonObject) -> str | None:
     return find_agent_id(agent_id) if isinstance(agent_id, str) else None
 
 
-def _cursor_of(message: JsonObject) -> str | None:
+def _parse_cursor(message: JsonObject) -> str | None:
     query = message["query"]
     cursor = message.get("cursor", query.get("cursor") if isinstance(query, dict) else None)
     if cursor is not None and not isinstance(cursor, str):
-        raise InvalidDocument("A cursor is a text.", path="$.cursor", hint="Send one that this service gave.")
+        raise InvalidDocument("A cursor must be a string.", path="$.cursor", hint="Send one that this service gave.")
     return cursor
 
 
-def _status_of(error: WaypostError, query_id: str | None = None) -> StatusMessage:
+def _error_status(error: WaypostError, query_id: str | None = None) -> StatusMessage:
     return StatusMessage(
         status="error",
         query_id=query_id,
@@ -481,45 +474,35 @@ def _status_of(error: WaypostError, query_id: str | None = None) -> StatusMessag
     )
 
 
-def _refusal_of(problem: JsonObject, agent_id: str | None) -> StatusMessage:
-    told = problem.get("error", {})
+def _problem_status(problem: JsonObject, agent_id: str | None) -> StatusMessage:
+    error = problem.get("error", {})
     return StatusMessage(
         status="error",
         agent_id=agent_id,
-        code=told.get("code", "ErrUnavailable"),
+        code=error.get("code", "ErrUnavailable"),
         message=problem.get("detail", "The service could not answer."),
-        reason=told.get("reason"),
-        retry_after=told.get("retry_after"),
+        reason=error.get("reason"),
+        retry_after=error.get("retry_after"),
         supported=_supported(problem),
     )
 
 
 def _supported(details: JsonObject) -> tuple[str, ...] | None:
-    found = details.get("supported")
-    return tuple(found) if isinstance(found, list) else None
+    versions = details.get("supported")
+    return tuple(versions) if isinstance(versions, list) else None
 
 
-# ---- `WS /ws`: the announce protocol over a WebSocket (announce.md §6.5; THREATS §2.8, rows W).
-#
-# Who may open a session is decided here, before the upgrade, in the words of every other refusal. What a session does is in
-# `socket_session.py`; what may be on the wire below its messages, in `bounded_socket.py`.
-
-PATH = b"/ws"
-
-VIA_WEBSOCKET = "ws"
-
-_OPEN = "open"
+# --- The application ------------------------------------------------------------------------------
 
 
-async def _always_current() -> None:
-    """A process that writes is never behind."""
+async def _no_catch_up() -> None:
+    """The process that writes is always current."""
 
 
 class AnnounceWebSocket:
-    """The ASGI application of WebSockets. `app` answers what sessions ask for; it is set by whoever puts the two together."""
+    """The ASGI application of `/ws`. `app` handles the requests that sessions make; the composition root sets it."""
 
     app: App
-    refuse: RefuseUpgrade
 
     def __init__(
         self,
@@ -528,11 +511,12 @@ class AnnounceWebSocket:
         authenticator: Authenticator,
         hosts: TrustedHosts,
         metrics: Metrics,
+        refuse: RefuseUpgrade,
         *,
         anonymous_read: bool,
         rates: RateLimits | None = None,
         origin: TrustedProxies | None = None,
-        catch_up: Callable[[], Awaitable[None]] = _always_current,
+        catch_up: Callable[[], Awaitable[None]] = _no_catch_up,
         recheck_seconds: float = limits.SOCKET_RECHECK_SECONDS,
         stall_seconds: float = limits.SOCKET_STALL_SECONDS,
     ) -> None:
@@ -546,6 +530,7 @@ class AnnounceWebSocket:
         self._authenticator = authenticator
         self._hosts = hosts
         self._metrics = metrics
+        self._refuse = refuse
         self._origin = origin or TrustedProxies()
         self._open: Counter[str] = Counter()
         metrics.observe_sessions(lambda: self.sessions)
@@ -558,41 +543,45 @@ class AnnounceWebSocket:
         request = Request({**scope, "method": "GET"}, receive)
         await receive()  # the handshake
         try:
-            principal = await self._admitted(request)
+            principal = await self._admit(request)
         except WaypostError as error:
-            await self.refuse(request, deny_upgrade(send), error)
+            await self._refuse(request, deny_upgrade(send), error)
             return
-        name = _session_owner(principal)
-        self._open[name] += 1
+        owner = _session_owner(principal)
+        self._open[owner] += 1
         self._metrics.count("GET", "/ws", 101)
         try:
             await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-            await AnnounceSession(self, request, principal, InProcessClient(self.app, scope, VIA_WEBSOCKET)).run(
-                receive, send
-            )
+            client = InProcessClient(self.app, scope, VIA_WEBSOCKET)
+            await AnnounceSession(self, request, principal, client).run(receive, send)
         finally:
-            self._open[name] -= 1
-            if self._open[name] <= 0:
-                del self._open[name]
+            self._open[owner] -= 1
+            if self._open[owner] <= 0:
+                del self._open[owner]
 
-    async def principal(self, request: Request) -> Principal:
-        """Who the credential of a handshake stands for, now."""
-        found = await self._authenticator.principal(request)
-        return msgspec.structs.replace(found, address=self._origin.address(request.scope))
+    async def authenticate(self, request: Request) -> Principal:
+        """The principal of the credential that the handshake carried."""
+        principal = await self._authenticator.principal(request)
+        return msgspec.structs.replace(principal, address=self._origin.address(request.scope))
 
-    async def _admitted(self, request: Request) -> Principal:
+    async def _admit(self, request: Request) -> Principal:
         self._hosts.check(request)
-        principal = await self.principal(request)
+        principal = await self.authenticate(request)
         if not principal.has(SCOPE_WRITE):
             require_scope(principal, SCOPE_READ, anonymous_ok=self.anonymous_read)
-        _check_subprotocol(request)
+        if SUBPROTOCOL not in request.scope.get("subprotocols", ()):
+            raise InvalidRequest(
+                f"The subprotocol {SUBPROTOCOL} is required.",
+                path="Sec-WebSocket-Protocol",
+                hint=f"Offer the subprotocol {SUBPROTOCOL}.",
+            )
         if self.sessions >= limits.SOCKETS:
-            raise Unavailable("Too many WebSockets are open.", hint="Come back later.", retry_after=10)
-        if principal.via != _OPEN and self._open[_session_owner(principal)] >= limits.SOCKETS_PER_PRINCIPAL:
+            raise Unavailable("Too many WebSockets are open.", hint="Try again later.", retry_after=10)
+        if principal.via != "open" and self._open[_session_owner(principal)] >= limits.SOCKETS_PER_PRINCIPAL:
             raise RateLimited(
-                f"{limits.SOCKETS_PER_PRINCIPAL} WebSockets of this caller are open.",
+                f"This caller has {limits.SOCKETS_PER_PRINCIPAL} open WebSockets already.",
                 path="Authorization",
-                hint="Close some of them: one carries many agents.",
+                hint="Close some of them: one session can carry many agents.",
                 retry_after=10,
             )
         return principal
@@ -600,12 +589,3 @@ class AnnounceWebSocket:
 
 def _session_owner(principal: Principal) -> str:
     return f"subject {principal.subject}" if principal.subject is not None else rate_limit_key(principal.address)
-
-
-def _check_subprotocol(request: Request) -> None:
-    if SUBPROTOCOL not in request.scope.get("subprotocols", ()):
-        raise InvalidRequest(
-            "The WebSocket speaks another protocol.",
-            path="Sec-WebSocket-Protocol",
-            hint=f"Offer the subprotocol {SUBPROTOCOL}.",
-        )
