@@ -30,7 +30,7 @@ from unit.test_slow_texts import LENGTH, READERS, TEXTS
 from waypost import limits
 from waypost.errors import WaypostError
 from waypost.server.http.content_negotiation import MalformedHeader
-from waypost.trust.tokens.jose import InvalidJws
+from waypost.trust.jose import InvalidJws
 
 TEXT_MS: Final = 10.0
 QUESTION_MS: Final = 50.0

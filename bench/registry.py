@@ -33,7 +33,8 @@ import psutil
 
 from bench.corpus import documents, questions
 from bench.load import Measured, measure, request_bytes
-from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_profile
+from waypost.trust.document_signatures import sign_profile
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 HERE = Path(__file__).parent
 ROUNDS = 5

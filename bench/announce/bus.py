@@ -27,7 +27,8 @@ from waypost.net.clock import SystemClock
 from waypost.protocols.announce.messages import AgentQuery
 from waypost.transports.bus.transport import BusTransport
 from waypost.transports.port import Sighting
-from waypost.trust.keys.private_key import new_private_key, sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
+from waypost.trust.keys.private_key import new_private_key
 
 QUESTIONS = 200
 PATIENCE_SECONDS = 30.0

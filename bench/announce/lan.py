@@ -32,7 +32,8 @@ from waypost.protocols.announce.packets import write_txt_message
 from waypost.transports.directory import AgentDirectory
 from waypost.transports.mdns.transport import MdnsTransport
 from waypost.transports.port import Sighting
-from waypost.trust.keys.private_key import new_private_key, sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
+from waypost.trust.keys.private_key import new_private_key
 
 HOSTS = 4
 TTL_SECONDS = 10

@@ -30,7 +30,8 @@ from bench.measures import quantile
 from waypost.model.json import JsonObject
 from waypost.model.times import to_rfc3339
 from waypost.protocols.announce.websocket import SUBPROTOCOL, AnnounceFrameType, write_frame
-from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 EVERY_SECONDS = 30.0
 OPENED_AT_ONCE = 50

@@ -44,7 +44,7 @@ from waypost.registry.ports import (
 )
 from waypost.stores.memory import MemoryStore
 from waypost.stores.sqlite.store import SqliteFollowerStore, SqliteStore
-from waypost.trust.audit.merkle import leaf_hash, merkle_root
+from waypost.trust.transparency_log import leaf_hash, merkle_root
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
 from waypost.transports.port import MessageContext, Sighting
-from waypost.trust.keys.private_key import sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
 
 ANY = AgentQuery()
 METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))

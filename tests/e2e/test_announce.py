@@ -15,9 +15,9 @@ from support.announce import agent, announcement, key
 from support.server import RunningServer, running_server, start_server, stop_server
 from support.shell import Shell
 from support.worker_processes import both, wait_for
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
-from waypost.trust.keys.private_key import new_private_key, sign_announcement
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
+from waypost.trust.document_signatures import canonicalize
+from waypost.trust.keys.private_key import new_private_key
 
 ONE, TWO, OTHER = key("one"), key("two"), key("other")
 
@@ -64,7 +64,9 @@ def test_criterion_1_an_announcement_is_taken_as_it_was_signed_and_not_otherwise
         )
         assert len(canonicalize(compact)) <= 512
         assert (
-            parse_signed_announcement(compact).holds(ONE.public, parse_signed_announcement(compact).signature or b"")
+            parse_signed_announcement(compact).find_canonical_form(
+                ONE.public, parse_signed_announcement(compact).signature or b""
+            )
             == "jcs"
         )
         for change in (

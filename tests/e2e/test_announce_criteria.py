@@ -26,8 +26,8 @@ from support.server import RunningServer, running_server
 from waypost.app import mint_locally
 from waypost.model.json import dump_json
 from waypost.settings import Settings
+from waypost.trust.document_signatures import canonicalize
 from waypost.trust.keys.private_key import PrivateKey, new_private_key
-from waypost.trust.signing_input import canonicalize
 
 CARRIERS = ("bus", "http", "mdns", "udp", "ws")
 BY_REGISTRY = ("http", "ws")  # the registry answers the sender, and tells the others

@@ -22,7 +22,8 @@ from support.service import profile
 from waypost import Client, LiveAgent
 from waypost.client.chat import ChatMessage
 from waypost.errors import BadSignature, FingerprintMismatch, Unauthorized, UnknownPeer
-from waypost.trust.keys.private_key import new_private_key, sign_adp_public_key
+from waypost.trust.document_signatures import sign_adp_public_key
+from waypost.trust.keys.private_key import new_private_key
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120.0

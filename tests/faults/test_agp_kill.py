@@ -16,7 +16,7 @@ import pytest
 
 from support.agp import ALICE, BOB, key_of
 from support.server import clean_environment, start_server, stop_server
-from waypost.trust.keys.private_key import sign_adp_public_key
+from waypost.trust.document_signatures import sign_adp_public_key
 
 COUNT = 80
 PATIENCE_SECONDS = 120.0

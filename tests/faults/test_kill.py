@@ -27,8 +27,7 @@ from support.kill_clients import (
 from support.server import RunningServer, start_server, stop_server
 from support.stored import NOW, Listener, make_registration, put
 from waypost.stores.sqlite.store import SqliteStore
-from waypost.trust.audit.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
-from waypost.trust.audit.merkle import verify_consistency
+from waypost.trust.transparency_log import Checkpoint, parse_verifier_key, verify_checkpoint, verify_consistency
 
 ROUNDS = 60
 OTHERS = 10_000

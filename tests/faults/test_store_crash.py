@@ -19,7 +19,7 @@ from waypost.model.record import record_bytes
 from waypost.registry.catalog.entries import entry_of
 from waypost.registry.ports import AuditQuery
 from waypost.stores.sqlite.store import SqliteStore
-from waypost.trust.audit.merkle import leaf_hash
+from waypost.trust.transparency_log import leaf_hash
 
 TESTS = Path(__file__).parents[1]
 KILLS = 12

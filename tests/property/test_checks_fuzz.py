@@ -13,22 +13,14 @@ from support.signing import NOW, agent, card, key_of, seed_key
 from waypost.errors import InvalidKey, WaypostError
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
-from waypost.trust.announce.signed_announcement import parse_announced_key
-from waypost.trust.checks.a2a import check_card
+from waypost.trust.announce.signed_announcement import parse_announced_key, sign_announcement
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
-from waypost.trust.checks.ard import check_ard_entry
 from waypost.trust.checks.bound_key import BoundKey
-from waypost.trust.checks.profile import check_profile
-from waypost.trust.keys.private_key import (
-    sign_adp_public_key,
-    sign_announcement,
-    sign_card,
-    sign_manifest,
-    sign_profile,
-)
+from waypost.trust.checks.signed_documents import check_ard_entry, check_card, check_profile
+from waypost.trust.document_signatures import sign_adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.jose import InvalidJws, jose_key, parse_jwks, verify_compact
 from waypost.trust.keys.public_key import parse_jwk
-from waypost.trust.tokens.jose import InvalidJws, jose_key, parse_jwks, verify_compact
 
 DOMAIN = "alice.example.com"
 RECORD: JsonObject = {

@@ -8,18 +8,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.signing import KINDS, NOW, agent, card, key_of
+from support.signing import KINDS, NOW, agent, card, key_of, sign_compact
 from waypost.errors import WaypostError
 from waypost.model.json import JsonObject, dump_json, parse_object
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
-from waypost.trust.checks.a2a import check_card
+from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey
-from waypost.trust.checks.profile import check_profile
+from waypost.trust.checks.signed_documents import check_card, check_profile
+from waypost.trust.document_signatures import a2a_payload, canonicalize, profile_payload, sign_card, sign_profile
 from waypost.trust.encodings import decode_base64, encode_base64
-from waypost.trust.keys.private_key import sign_announcement, sign_card, sign_compact, sign_profile
-from waypost.trust.signing_input import a2a_payload, canonicalize, profile_payload
-from waypost.trust.tokens.jose import InvalidJws, jose_key, verify_compact
+from waypost.trust.jose import InvalidJws, jose_key, verify_compact
 
 RECORD: JsonObject = {
     "id": "a:b",
@@ -67,7 +65,7 @@ def _same_announcement(one: JsonObject, other: JsonObject) -> bool:
         first, second = parse_signed_announcement(one), parse_signed_announcement(other)
     except WaypostError:
         return False
-    return (first.covered, first.signature) == (second.covered, second.signature)
+    return (first.signing_input, first.signature) == (second.signing_input, second.signature)
 
 
 @flips

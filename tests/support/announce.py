@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 
 from waypost.model.times import to_rfc3339
-from waypost.trust.keys.private_key import PrivateKey, new_private_key, sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
+from waypost.trust.keys.private_key import PrivateKey, new_private_key
 
 AGENT_ID = "3cde1b52-1fc2-4f7b-8d8c-5e3e6f5c9c1d"
 

@@ -7,7 +7,8 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from waypost.model.json import JsonObject
+from waypost.model.json import JsonObject, dump_json
+from waypost.trust.encodings import encode_base64url
 from waypost.trust.keys.private_key import SEED_BYTES, PrivateKey, from_native_private, new_private_key
 
 KINDS = ("ed25519", "p-256", "p-384", "p-521", "rsa")
@@ -55,3 +56,9 @@ def card(**members: object) -> JsonObject:
         "skills": [{"id": "read", "name": "Read", "description": "Reads one.", "tags": ["invoice"]}],
         **members,
     }
+
+
+def sign_compact(key: PrivateKey, payload: bytes, *, kid: str | None = None, typ: str | None = None) -> str:
+    header = {"alg": key.jose_algorithm, "kid": kid or key.public.key_id, **({"typ": typ} if typ else {})}
+    signing_input = f"{encode_base64url(dump_json(header))}.{encode_base64url(payload)}"
+    return f"{signing_input}.{encode_base64url(key.sign_jose(signing_input.encode()))}"

@@ -30,11 +30,11 @@ from waypost.server.http.asgi import decode_segment
 from waypost.server.http.conditional_requests import parse_etags, parse_http_date
 from waypost.server.http.content_negotiation import MalformedHeader, parse_accept
 from waypost.trust.announce.allow_list import parse_rule
-from waypost.trust.audit.checkpoint import parse_checkpoint, parse_verifier_key
 from waypost.trust.domain_claims import parse_provable_domain
+from waypost.trust.jose import InvalidJws, parse_compact
+from waypost.trust.jwt import parse_duration
 from waypost.trust.keys.public_key import parse_base64_der, parse_pem
-from waypost.trust.tokens.jose import InvalidJws, parse_compact
-from waypost.trust.tokens.jwt import parse_duration
+from waypost.trust.transparency_log import parse_checkpoint, parse_verifier_key
 
 LENGTH = 50_000
 PIECES = (

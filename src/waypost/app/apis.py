@@ -29,7 +29,7 @@ from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.hosted_agents.service_agent import service_record, service_registration
 from waypost.server.renderer import DocumentReader
 from waypost.server.well_known import WellKnownApi
-from waypost.trust.tokens import jwt
+from waypost.trust import jwt
 
 
 class HostedAgents(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from waypost.net.clock import SystemClock
 from waypost.private_files import create_atomic
 from waypost.registry.ports import Clock
 from waypost.settings import ADMIN_TOKEN_FILE, TOKEN_KEY_FILE, Settings
-from waypost.trust.tokens import jwt
+from waypost.trust import jwt
 
 _TOKEN_CHARS = 32  # fewer could be guessed
 

@@ -11,7 +11,7 @@ import click
 
 from waypost.errors import InvalidParameter
 from waypost.settings import CLIENT_SETTINGS, SERVICE_SETTINGS, Setting, load_settings
-from waypost.trust.tokens.jwt import parse_duration
+from waypost.trust.jwt import parse_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

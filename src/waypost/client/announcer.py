@@ -24,7 +24,8 @@ from waypost.protocols.announce.messages import Rollback, Suppress, initial_roll
 from waypost.protocols.announce.packets import compact_agent, fit_announcement, split_datagrams, write_txt_message
 from waypost.settings import data_folder
 from waypost.transports.port import Ack, HearsItself, Transport, TransportClock
-from waypost.trust.keys.private_key import PrivateKey, sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
+from waypost.trust.keys.private_key import PrivateKey
 
 _SIZE_LIMITED = ("mdns", "udp")
 

@@ -13,8 +13,8 @@ from waypost.client.agent import Agent
 from waypost.errors import WaypostError
 from waypost.model.events import AuditRecord
 from waypost.model.history import JsonDifference
-from waypost.trust.audit.merkle import leaf_hash
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.document_signatures import canonicalize
+from waypost.trust.transparency_log import leaf_hash
 
 
 class ReportedLoss(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from waypost.protocols.dialects import unpack_documents
 from waypost.protocols.dns_aid.svcb import CAP, WELL_KNOWN, ServiceBinding, parse_svcb
 from waypost.protocols.dns_rdata import is_hostname, read_text
 from waypost.registry.ports import Clock, FetchResponse
-from waypost.trust.tokens.jose import JoseKey
+from waypost.trust.jose import JoseKey
 
 
 def parse_index_entry(document: bytes) -> Any:

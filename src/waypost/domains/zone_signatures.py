@@ -26,7 +26,7 @@ from waypost.trust.checks.dns_aid import (
     verify_record_signature,
 )
 from waypost.trust.domain_claims import registrable_domain
-from waypost.trust.tokens.jose import JoseKey, parse_jwks
+from waypost.trust.jose import JoseKey, parse_jwks
 
 _PATH: Final = "/.well-known/dns-aid-jwks.json"
 

@@ -76,7 +76,7 @@ class AnnouncementAdmission:
         self._said = AdmissionRequest(
             agent_id=agent["agent_id"].lower(),
             stamp=AnnouncementStamp(
-                digest=hashlib.sha256(announced.covered).hexdigest(),
+                digest=hashlib.sha256(announced.signing_input).hexdigest(),
                 seq=publication.decoded.sequence,
                 iat=find_instant(metadata.get("__iat")),
             ),
@@ -85,7 +85,7 @@ class AnnouncementAdmission:
             previous_signature=announced.previous_signature,
             minor=parse_minor(message["protocol_version"]) if "protocol_version" in message else 0,
             names=names if terms.mode == "ca" else (),
-            holds=announced.holds,
+            find_canonical_form=announced.find_canonical_form,
         )
         self._check_carried_id()
 

@@ -12,8 +12,15 @@ from waypost.model.principal import Principal
 from waypost.model.times import to_rfc3339_millis
 from waypost.registry.ports import AuditEntry, AuditLogPage, AuditQuery, Store
 from waypost.registry.publication import Publication
-from waypost.trust.audit.checkpoint import Checkpoint, VerifierKey, log_origin, sign_checkpoint
-from waypost.trust.audit.merkle import Span, consistency_spans, inclusion_spans
+from waypost.trust.transparency_log import (
+    Checkpoint,
+    Span,
+    VerifierKey,
+    consistency_spans,
+    inclusion_spans,
+    log_origin,
+    sign_checkpoint,
+)
 
 
 def audit_entry_by(

@@ -13,7 +13,7 @@ from waypost.model.events import Event, EventType
 from waypost.model.history import RecordVersion
 from waypost.model.query import Query, Ranking
 from waypost.model.registration import CatalogEntry, Registration
-from waypost.trust.audit.merkle import Span
+from waypost.trust.transparency_log import Span
 
 FetchPurpose = Literal["health", "card", "jwks", "peer", "proof", "webhook", "descriptor", "index", "task"]
 

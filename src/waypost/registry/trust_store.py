@@ -21,7 +21,7 @@ from waypost.registry import write_rules
 from waypost.registry.announcement_admission import revoked_agent_note, revoked_key_note
 from waypost.registry.audit_trail import audit_entry_by
 from waypost.registry.ports import Clock, Command, Decision, Store, StoreState
-from waypost.trust.announce.admission import pinned_key
+from waypost.trust.announce.admission import new_pinned_key
 from waypost.trust.announce.admission import revoked_error as refuse_revoked
 from waypost.trust.announce.allow_list import AllowList, find_agent_id
 from waypost.trust.announce.key_pins import (
@@ -234,7 +234,7 @@ class RegistryTrustStore:
             if before.provisioned and active is not None and active.key_id == key.key_id:
                 found = before
                 return Decision(outcome="unchanged")
-            found = pin_first_key(before, pinned_key(key, "trust", now), provisioned=True)
+            found = pin_first_key(before, new_pinned_key(key, "trust", now), provisioned=True)
             entry = audit_entry_by(
                 principal,
                 "trust",

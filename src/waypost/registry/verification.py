@@ -29,12 +29,10 @@ from waypost.registry.trust_store import announced_record_id, revocation_subject
 from waypost.trust.announce.admission import PIN_CHECK, SIGNATURE_CHECK, revoked_error
 from waypost.trust.announce.allow_list import find_agent_id
 from waypost.trust.announce.key_pins import PinnedKey, decode_pin, pin_note_key
-from waypost.trust.checks.a2a import check_card
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.announce import check_announcement
-from waypost.trust.checks.ard import check_ard_entry
 from waypost.trust.checks.bound_key import BoundKey, make_verdict
-from waypost.trust.checks.profile import check_profile
+from waypost.trust.checks.signed_documents import check_ard_entry, check_card, check_profile
 from waypost.trust.keys.public_key import PublicKey, parse_der
 
 Check = Callable[[JsonObject, Sequence[BoundKey], float], tuple[Verdict, ...]]

@@ -39,7 +39,7 @@ from waypost.stores.commit import (
     to_logged_event,
     without_documents,
 )
-from waypost.trust.audit.merkle import TILE_WIDTH, Span, TileFrontier, leaf_hash, span_hash
+from waypost.trust.transparency_log import TILE_WIDTH, Span, TileFrontier, leaf_hash, span_hash
 
 
 class MemoryAuditLog:

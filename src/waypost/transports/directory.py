@@ -259,7 +259,7 @@ def announcement_of(agent_id: str, message: JsonObject) -> AdmissionRequest:
     return AdmissionRequest(
         agent_id=agent_id,
         stamp=AnnouncementStamp(
-            digest=hashlib.sha256(announced.covered).hexdigest(),
+            digest=hashlib.sha256(announced.signing_input).hexdigest(),
             seq=sequence_of(message) or None,
             iat=find_instant(told.get("__iat")),
         ),
@@ -267,7 +267,7 @@ def announcement_of(agent_id: str, message: JsonObject) -> AdmissionRequest:
         signature=announced.signature,
         previous_signature=announced.previous_signature,
         minor=parse_minor(message.get("protocol_version")),
-        holds=announced.holds,
+        find_canonical_form=announced.find_canonical_form,
     )
 
 

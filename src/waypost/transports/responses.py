@@ -34,7 +34,7 @@ def is_signed(message: JsonObject) -> bool:
     said = parse_signed_announcement(message)
     if said.signature is None:
         return False
-    if said.key is None or said.holds(said.key, said.signature) is None:
+    if said.key is None or said.find_canonical_form(said.key, said.signature) is None:
         raise InvalidDocument("The signature does not hold.", path="$.signature", hint="Ignore this answer.")
     return True
 

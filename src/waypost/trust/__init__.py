@@ -1,1 +1,1 @@
-"""Keys, tokens, sealed cursors and policy. Pure: time and randomness are arguments."""
+"""Keys, signatures, tokens and access rules. Pure: no clock, no network, no files."""

@@ -1,7 +1,7 @@
-"""Opaque cursors: a position sealed so that it tells nothing and cannot be made up.
+"""Opaque cursors: an encrypted and authenticated position, which reveals nothing and cannot be forged.
 
-AES-SIV is deterministic: the same event has the same cursor each time it is sent, so that readers can drop repeats. Where
-equality itself would tell something (bookmarks), the caller adds a nonce to the payload.
+AES-SIV is deterministic: the same event has the same cursor each time it is sent, so that readers can drop duplicates.
+Where equality itself would reveal something (bookmarks), the caller adds a nonce to the payload.
 """
 
 from __future__ import annotations
@@ -17,13 +17,6 @@ CURSOR_KEY_BYTES = 64
 _PAYLOAD_MAX = 4096
 
 
-def new_cursor_key(random: bytes) -> bytes:
-    """A key from 64 random bytes (randomness is an argument here)."""
-    if len(random) != CURSOR_KEY_BYTES:
-        raise ValueError(f"a seal key has {CURSOR_KEY_BYTES} bytes")
-    return random
-
-
 def _day(now: float) -> int:
     return int(now // limits.CURSOR_SECONDS)
 
@@ -33,13 +26,15 @@ class CursorCipher:
         self._cipher = AESSIV(key)
 
     def seal(self, purpose: str, payload: bytes, *context: str) -> str:
-        """`context` must be given again to open: a cursor of one caller or filter does not fit another."""
+        """Encrypt the payload. `open` needs the same `context`, so a cursor of one caller or filter is invalid for another."""
         sealed = self._cipher.encrypt(payload, [purpose.encode(), *(part.encode() for part in context)])
         return encode_base64url(sealed)
 
     def seal_page(self, purpose: str, payload: bytes, now: float, *context: str) -> str:
-        """A place in a list, for a day or two. The day is part of the seal, so that the same page has the same cursor (and
-        the same entity tag) all day."""
+        """Encrypt a position in a list; valid until the end of the next day.
+
+        The day is part of the context, so the same page has the same cursor, and the same entity tag, all day.
+        """
         return self.seal(purpose, payload, *context, f"day {_day(now)}")
 
     def open_page(self, purpose: str, text: str, now: float, *context: str) -> bytes:
@@ -50,11 +45,11 @@ class CursorCipher:
 
     def open(self, purpose: str, text: str, *context: str) -> bytes:
         if not text.isascii() or not 16 <= len(text) <= _PAYLOAD_MAX:
-            raise InvalidCursor("This cursor was not given by this service.", path="cursor", hint="Start without one.")
+            raise InvalidCursor("This service did not issue this cursor.", path="cursor", hint="Start without one.")
         try:
-            sealed = decode_base64url(text)  # one cursor is written in one way only
+            sealed = decode_base64url(text)  # a cursor has one spelling only
             return self._cipher.decrypt(sealed, [purpose.encode(), *(part.encode() for part in context)])
         except (InvalidTag, ValueError):
             raise InvalidCursor(
-                "This cursor was not given by this service for this request.", path="cursor", hint="Start without one."
+                "This service did not issue this cursor for this request.", path="cursor", hint="Start without one."
             ) from None

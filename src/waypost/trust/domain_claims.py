@@ -1,8 +1,8 @@
-"""Who controls a domain: the line that proves it, and the life of a claim. Pure; nothing is looked up here.
+"""Claims of domain ownership: the line that proves a claim, and its state. Pure: no look-ups.
 
-A subject claims a domain and is given a line to publish, as a TXT record or as a file. Once the line was seen the claim is
-proven, and stays so while it is seen again from time to time. A line proves one claim of one subject on one domain at one
-service, once: after a claim has lapsed or was removed, there is a new line to publish.
+A subject claims a domain and gets a line to publish, as a TXT record or as a file. When the line is found the claim is
+proven; periodic checks must find it again. A line proves one claim of one subject on one domain at one service, once:
+after a claim has lapsed or was removed, a new line must be published.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PROOF_LABEL: Final = "_waypost"
 PROOF_PATH: Final = "/.well-known/waypost-proof"
 _CONTEXT: Final = b"waypost domain proof v1"
 
-# Below these, names belong to strangers of each other: nobody is given all of them. Names of two labels below a country's
-# code are told by their first; the others are the large hosts of many.
+# Public suffixes: names below them belong to different owners, so they cannot be claimed. Below a country code the first
+# label decides; the others are large hosting providers.
 # fmt: off
 _SECOND_LEVELS: Final = frozenset((
     "ac", "co", "com", "edu", "gen", "go", "gob", "gouv", "gov", "gv", "id", "info", "ltd", "me", "mil", "ne", "net", "nhs",
@@ -45,7 +45,7 @@ _RESERVED_TLDS: Final = frozenset(("arpa", "invalid", "local", "localhost", "oni
 
 
 class OwnershipClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One subject's claim on one domain."""
+    """The claim of one subject on one domain."""
 
     domain: str
     subject: str
@@ -53,11 +53,11 @@ class OwnershipClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     nonce: str
     state: ClaimState
     claimed_at: float
-    expires_at: float  # of the line, while the claim is pending
+    expires_at: float  # of a pending claim
     proven_at: float | None = None
-    checked_at: float | None = None  # when the line was last seen
+    checked_at: float | None = None  # when the line was last found
     next_check_at: float | None = None
-    failures: int = 0  # looks in a row that did not find it
+    failures: int = 0  # consecutive checks that did not find the line
 
     @property
     def line(self) -> str:
@@ -65,21 +65,21 @@ class OwnershipClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def place(self) -> str:
-        """Where the line belongs."""
+        """Return where the line must be published."""
         return f"{PROOF_LABEL}.{self.domain}" if self.method == "dns" else f"https://{self.domain}{PROOF_PATH}"
 
     def is_over(self, now: float) -> bool:
         return self.state == "lapsed" or (self.state == "pending" and now >= self.expires_at)
 
     def covers(self, domain: str) -> bool:
-        """A zone speaks for all below it, a web server for its own name only."""
+        """A DNS proof covers all subdomains, an HTTP proof only its own name."""
         if self.state != "proven":
             return False
         return domain == self.domain or (self.method == "dns" and domain.endswith(f".{self.domain}"))
 
 
 class OwnershipClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is claimed of one domain, by subject."""
+    """All claims on one domain, by subject."""
 
     claims: dict[str, OwnershipClaim] = {}
 
@@ -90,7 +90,7 @@ class OwnershipClaims(msgspec.Struct, frozen=True, kw_only=True):
         return OwnershipClaims(claims={name: claim for name, claim in self.claims.items() if name != subject})
 
     def without_expired(self, now: float) -> OwnershipClaims:
-        """Without what has ended, so that a domain can be claimed again and again."""
+        """Return the claims without lapsed and expired ones."""
         return OwnershipClaims(claims={name: claim for name, claim in self.claims.items() if not claim.is_over(now)})
 
 
@@ -106,31 +106,31 @@ def load_claims(data: bytes | None) -> OwnershipClaims:
 
 
 def dump_claims(note: OwnershipClaims) -> bytes | None:
-    """None when there is nothing left to keep."""
+    """Return the note to store; None to delete it."""
     return msgspec.json.encode(note) if note.claims else None
 
 
 def is_public_suffix(domain: str) -> bool:
-    """Whether strangers live below a name: a top level, or one that serves as such."""
+    """Return whether names below this one belong to different owners: a top-level domain, or one used like it."""
     labels = domain.split(".")
     country = len(labels) == 2 and len(labels[1]) == 2 and labels[0] in _SECOND_LEVELS
     return len(labels) < 2 or domain in _SHARED_HOSTS or country
 
 
 def registrable_domain(domain: str) -> str:
-    """The shortest name above or at this one that is somebody's own."""
+    """Return the shortest parent (or the name itself) that is not a public suffix."""
     labels = domain.split(".")
     names = (".".join(labels[start:]) for start in range(len(labels) - 1, -1, -1))
     return next((name for name in names if not is_public_suffix(name)), domain)
 
 
 def parse_provable_domain(value: object, path: str = "$.domain") -> str:
-    """D15: a domain that somebody can own. No address, no single label, nothing that strangers share."""
+    """D15: parse a domain that one subject can own: no IP address, no single label, no public suffix."""
     domain = parse_domain(value, path)
     labels = domain.split(".")
     if labels[-1].isdecimal() or labels[-1] in _RESERVED_TLDS or is_public_suffix(domain):
         raise InvalidParameter(
-            f"{domain!r} is no domain that one subject can prove.",
+            f"{domain!r} is not a domain that one subject can own.",
             path=path,
             hint="Name a domain of your own, like agents.example.com.",
         )
@@ -138,16 +138,16 @@ def parse_provable_domain(value: object, path: str = "$.domain") -> str:
 
 
 def make_nonce(secret: bytes, *, service: str, domain: str, subject: str) -> str:
-    """Bound to what it is for: seen elsewhere, it proves nothing."""
+    """Return a nonce bound to service, domain and subject, so that it proves nothing for others."""
     parts = (_CONTEXT, service.encode(), domain.encode(), subject.encode(), secret)
     digest = hashlib.sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def has_proof_line(claim: OwnershipClaim, lines: Iterable[str]) -> bool:
-    """Whether one of the lines is the claim's. Space around it and between its parts does not matter."""
-    wanted = _parts(claim.line)
-    return any(_parts(line) == wanted for line in lines)
+    """Return whether one of the lines is the claim's. White space around it and its parts is ignored."""
+    expected = _parts(claim.line)
+    return any(_parts(line) == expected for line in lines)
 
 
 def _parts(line: str) -> list[str]:
@@ -155,13 +155,13 @@ def _parts(line: str) -> list[str]:
 
 
 def parent_domains(domain: str) -> list[str]:
-    """The domain and those above it that could have been proven."""
+    """Return the domain and its parents that can be proven."""
     labels = domain.split(".")
     return [".".join(labels[start:]) for start in range(max(1, len(labels) - 1))][-limits.PROOF_LEVELS :]
 
 
 def find_covering_claim(subject: str, domain: str, notes: Mapping[str, bytes]) -> OwnershipClaim | None:
-    """The proven claim that covers a domain; the nearest one."""
+    """Return the proven claim that covers a domain; the closest one if there are several."""
     for name in parent_domains(domain):
         claim = load_claims(notes.get(claims_key(name))).claims.get(subject)
         if claim is not None and claim.covers(domain):
@@ -169,7 +169,7 @@ def find_covering_claim(subject: str, domain: str, notes: Mapping[str, bytes]) -
     return None
 
 
-# --- The life of a claim --------------------------------------------------------------------------
+# --- State changes --------------------------------------------------------------------------------
 
 
 def mark_proven(claim: OwnershipClaim, now: float, next_check_at: float) -> OwnershipClaim:
@@ -184,7 +184,7 @@ def mark_proven(claim: OwnershipClaim, now: float, next_check_at: float) -> Owne
 
 
 def mark_missed(claim: OwnershipClaim, next_check_at: float) -> OwnershipClaim:
-    """The third time in a row it is over."""
+    """Count a failed check; too many in a row end the claim."""
     failures = claim.failures + 1
     if failures >= limits.PROOF_FAILURES:
         return msgspec.structs.replace(claim, state="lapsed", failures=failures, next_check_at=None)

@@ -1,15 +1,12 @@
-"""Bytes as text: base64 in the forms that specifications allow, and hex. One value has one reading.
+"""Strict base64 and base64url: one spelling per value.
 
-A signature that could be written in two ways could be counted as two, so bits after the last byte, white space, a
-mixture of alphabets and wrong padding are all refused. Everything here raises ValueError; who calls says what it means.
+A signature with two spellings could count as two signatures, so bits after the last byte, white space, mixed alphabets and
+wrong padding are rejected. All functions raise ValueError.
 """
 
 from __future__ import annotations
 
 import base64
-import re
-
-_HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
 
 
 def encode_base64url(data: bytes) -> str:
@@ -17,10 +14,10 @@ def encode_base64url(data: bytes) -> str:
 
 
 def decode_base64url(text: str) -> bytes:
-    """Bytes of base64url without padding (RFC 7515 §2)."""
+    """Decode base64url without padding (RFC 7515 §2)."""
     data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if encode_base64url(data) != text:
-        raise ValueError("base64url has one form only: without padding, without bits after the last byte")
+        raise ValueError("not canonical base64url: it must have no padding and no bits after the last byte")
     return data
 
 
@@ -29,7 +26,7 @@ def encode_base64(data: bytes) -> str:
 
 
 def decode_base64(text: str) -> bytes:
-    """Bytes of base64 in either alphabet, padded or not (announce.md P-9), and in no other form."""
+    """Decode base64 in either alphabet, padded or not (announce.md P-9)."""
     bare = text.rstrip("=")
     padding = len(text) - len(bare)
     if padding not in (0, -len(bare) % 4):
@@ -40,10 +37,3 @@ def decode_base64(text: str) -> bytes:
     if encode_base64(data).rstrip("=") != bare:
         raise ValueError("bits after the last byte")
     return data
-
-
-def decode_hex(text: str) -> bytes:
-    """Bytes of lower-case hex, as key ids and digests are written."""
-    if not _HEX.match(text):
-        raise ValueError("not lower-case hex")
-    return bytes.fromhex(text)

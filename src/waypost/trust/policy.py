@@ -1,6 +1,6 @@
-"""Who may do what: the one place where scopes, owners and visibility are decided.
+"""Access rules: the only place that decides about scopes, ownership and visibility.
 
-Later checks (allow-list, signatures, client certificates) turn into a Principal or into verdicts before they get here.
+Client certificates and tokens become a Principal, signatures and the allow-list become verdicts, before they get here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from waypost.model.principal import Principal, audience
 
 
 def require_scope(principal: Principal, scope: str, *, anonymous_ok: bool = False) -> None:
-    """Pass, or say what is missing: 401 for a caller nobody knows, 403 for a known one without the right."""
+    """Raise Unauthorized (401) for an anonymous caller, MissingScope (403) for a known one without the scope."""
     if principal.has(scope) or (anonymous_ok and principal.is_anonymous):
         return
     if principal.is_anonymous:
         raise Unauthorized(
-            f"This needs a token with the scope {scope}.",
+            f"This request needs a token with the scope {scope}.",
             path="Authorization",
             hint="Send Authorization: Bearer <token>; `waypost token mint` makes one.",
         )
@@ -36,28 +36,28 @@ def may_change(principal: Principal, owner: str) -> bool:
 
 
 def require_owner(principal: Principal, owner: str, scopes: tuple[str, ...], name: str) -> None:
-    """Hidden looks like absent; visible but foreign is refused."""
+    """Raise NotFound for a hidden record, NotOwner for a visible one of another subject."""
     if not may_see(principal, scopes):
         raise no_such_agent(name)
     if not may_change(principal, owner):
         raise NotOwner(
-            "This agent belongs to another subject.", path="id", hint="Only its owner or an admin changes it."
+            "This agent belongs to another subject.", path="id", hint="Only its owner or an admin can change it."
         )
 
 
 def require_bound(principal: Principal, *names: str) -> None:
-    """A credential that is for one agent writes that agent and no other."""
+    """Raise NotOwner if the credential is bound to another agent."""
     only = principal.only
     if only is not None and not any(name in (only, f"urn:uuid:{only}") for name in names):
         raise NotOwner(
-            "This credential is for one agent, and this is another.",
+            "This credential is bound to another agent.",
             path="id",
             hint="Use the credential of this agent, or a token.",
         )
 
 
 def no_such_agent(name: str, path: str = "id") -> NotFound:
-    """The same words for unknown and hidden: the answer must not tell them apart."""
+    """Return the error for unknown and hidden agents: the response must not distinguish them."""
     shown = name if len(name) <= 64 else name[:63] + "…"
     return NotFound(
         f"No agent is registered as {shown!r}.", path=path, hint="List or find agents to see the ids in use."

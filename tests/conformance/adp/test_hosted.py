@@ -18,8 +18,8 @@ from support.schemas import written_schema
 from support.service import Bench, profile, service
 from waypost.protocols.adp.codec import ADP
 from waypost.trust.checks.adp import check_adp
+from waypost.trust.document_signatures import adp_payload
 from waypost.trust.keys.public_key import parse_pem
-from waypost.trust.signing_input import adp_payload
 
 DESK = "desk.example.com"
 CAPABILITIES = "/.well-known/agent-capabilities.json"

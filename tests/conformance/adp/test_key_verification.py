@@ -11,8 +11,8 @@ from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.trust.checks.adp import check_adp
 from waypost.trust.checks.bound_key import BoundKey
+from waypost.trust.document_signatures import sign_adp_public_key
 from waypost.trust.encodings import encode_base64, encode_base64url
-from waypost.trust.keys.private_key import sign_adp_public_key
 from waypost.trust.keys.public_key import PublicKey
 
 DOMAIN = "alice.example.com"

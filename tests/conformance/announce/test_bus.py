@@ -19,7 +19,7 @@ from waypost.model.json import dump_json, parse_object
 from waypost.net.clock import ManualClock
 from waypost.protocols.announce.messages import TOPIC, AgentQuery, parse_capability_requirement, subject_of
 from waypost.transports.bus.transport import BusTransport
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.document_signatures import canonicalize
 
 METRICS = AgentQuery(wanted=(parse_capability_requirement("metrics"),))
 ANYTHING_ELSE = AgentQuery(wanted=(parse_capability_requirement("unheard-of"),))

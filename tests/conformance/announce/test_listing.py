@@ -12,7 +12,7 @@ from support.problems import complete
 from support.service import NOW, Bench, profile, service
 from waypost.errors import InvalidDocument, InvalidParameter
 from waypost.protocols.announce.messages import AgentQuery, kind_of_message, parse_capability_requirement, parse_query
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.document_signatures import canonicalize
 
 IDS = [f"{number:08x}-1fc2-4f7b-8d8c-5e3e6f5c9c1d" for number in range(16)]
 

@@ -13,12 +13,12 @@ from support.signing import KINDS, NOW, agent, key_of, seed_key
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey
+from waypost.trust.document_signatures import canonicalize, canonicalize_legacy
 from waypost.trust.encodings import decode_base64, encode_base64, encode_base64url
-from waypost.trust.keys.private_key import PrivateKey, sign_announcement
-from waypost.trust.signing_input import canonicalize, canonicalize_legacy
+from waypost.trust.keys.private_key import PrivateKey
 
 PEM = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"
 VECTOR: JsonObject = {

@@ -12,11 +12,11 @@ from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json
 from waypost.model.verdict import Verdict
 from waypost.protocols.dialects import ARD
-from waypost.trust.checks.ard import MISMATCH, check_ard_entry
 from waypost.trust.checks.bound_key import BoundKey
+from waypost.trust.checks.signed_documents import IDENTITY_MISMATCH, check_ard_entry
+from waypost.trust.document_signatures import ard_payload, sign_manifest
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.keys.private_key import PrivateKey, sign_manifest
-from waypost.trust.signing_input import ard_payload
+from waypost.trust.keys.private_key import PrivateKey
 
 URN = "urn:air:acme.com:agent:invoices"
 MANIFEST: JsonObject = {
@@ -190,11 +190,11 @@ def test_an_identity_of_the_publisher_fits(identity: str) -> None:
 )
 def test_an_identity_of_anybody_else_is_a_mismatch(identity: Any) -> None:
     found = verdict(entry(sign_manifest({**MANIFEST, "identity": identity}, key_of())), key_of())
-    assert (found.state, found.reason) == ("failed", MISMATCH)
+    assert (found.state, found.reason) == ("failed", IDENTITY_MISMATCH)
 
 
 @pytest.mark.req("ARD-18")
 def test_an_entry_that_is_no_urn_fits_its_own_name_only() -> None:
-    assert verdict(entry(MANIFEST, identifier="https://acme.com/a")).reason == MISMATCH
+    assert verdict(entry(MANIFEST, identifier="https://acme.com/a")).reason == IDENTITY_MISMATCH
     same = {**MANIFEST, "identity": "https://acme.com/a"}
     assert verdict(entry(same, identifier="https://acme.com/a")).state == "not_checked"

@@ -11,7 +11,8 @@ import pytest
 from support.service import Bench, profile, service
 from support.signing import card, key_of
 from waypost.model.json import JsonObject
-from waypost.trust.keys.private_key import PrivateKey, sign_adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.document_signatures import sign_adp_public_key, sign_card, sign_manifest, sign_profile
+from waypost.trust.keys.private_key import PrivateKey
 
 ID = "https://agents.example.net/id/minimal"
 SEGMENT = ID.replace("/", "%2F").replace(":", "%3A")

@@ -17,8 +17,7 @@ from support.ports import free_port
 from support.server import RunningServer, clean_environment, running_server
 from support.shell import Shell
 from support.website import website
-from waypost.trust.audit.checkpoint import Checkpoint, VerifierKey, sign_checkpoint
-from waypost.trust.audit.merkle import EMPTY_ROOT
+from waypost.trust.transparency_log import EMPTY_ROOT, Checkpoint, VerifierKey, sign_checkpoint
 
 Document = dict[str, Any]
 

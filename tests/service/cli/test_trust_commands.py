@@ -7,7 +7,7 @@ from typing import Any
 
 from support.shell import Shell
 from support.signing import key_of
-from waypost.trust.keys.private_key import sign_profile
+from waypost.trust.document_signatures import sign_profile
 
 KEY, OTHER = key_of(number=11), key_of(number=12)
 

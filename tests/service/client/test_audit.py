@@ -11,8 +11,7 @@ import pytest
 from support.server import RunningServer, running_server
 from support.service import profile
 from waypost import Client, errors
-from waypost.trust.audit.checkpoint import parse_verifier_key, verify_checkpoint
-from waypost.trust.audit.merkle import verify_consistency, verify_inclusion
+from waypost.trust.transparency_log import parse_verifier_key, verify_checkpoint, verify_consistency, verify_inclusion
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from support.service import Bench, profile, service
 from support.signing import key_of
 from waypost import Client
 from waypost.errors import InvalidCursor, InvalidParameter, MissingScope, NotFound, PreconditionFailed
-from waypost.trust.keys.private_key import sign_profile
+from waypost.trust.document_signatures import sign_profile
 
 ID = "https://agents.example.net/id/minimal"
 KEY = key_of(number=21)

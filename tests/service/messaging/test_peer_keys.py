@@ -22,7 +22,7 @@ from waypost.model.resolution import AgentKey, Resolution
 from waypost.model.verdict import Verdict
 from waypost.server.api.adp.domain_lookup import DomainKeys
 from waypost.server.auth.authenticator import ADMIN
-from waypost.trust.keys.private_key import sign_adp_public_key
+from waypost.trust.document_signatures import sign_adp_public_key
 
 
 class Told:

@@ -11,7 +11,8 @@ import pytest_asyncio
 from support.agp import ALICE, BOB, CAROL, Socket, action_of, hello_text, key_of, signed
 from support.service import Bench, profile, service
 from waypost import limits
-from waypost.trust.keys.private_key import load_private_key, sign_adp_public_key
+from waypost.trust.document_signatures import sign_adp_public_key
+from waypost.trust.keys.private_key import load_private_key
 
 OWN = "agent:registry.example.net"
 HOSTED = "agent:hosted.example.com"

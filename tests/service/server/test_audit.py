@@ -12,9 +12,15 @@ import pytest
 
 from support.service import Bench, profile, service
 from waypost.server.response_schemas import AUDIT_CHECKPOINT, AUDIT_PAGE, AUDIT_PROOF
-from waypost.trust.audit.checkpoint import Checkpoint, parse_verifier_key, verify_checkpoint
-from waypost.trust.audit.merkle import leaf_hash, verify_consistency, verify_inclusion
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.document_signatures import canonicalize
+from waypost.trust.transparency_log import (
+    Checkpoint,
+    leaf_hash,
+    parse_verifier_key,
+    verify_checkpoint,
+    verify_consistency,
+    verify_inclusion,
+)
 
 AGENTS = "/api/v1/agents"
 ONE = "urn:agent:one"

@@ -16,7 +16,8 @@ from support.server import running_server
 from support.service import profile, service
 from waypost import limits
 from waypost.model.credentials import ClientSubject
-from waypost.trust.tokens.jwt import peek_claims
+from waypost.model.json import parse_object
+from waypost.trust.encodings import decode_base64url
 
 AGENT = "6b7f2c1e-9a3d-4f5e-8b1a-2c3d4e5f6a7b"
 
@@ -128,7 +129,7 @@ async def test_a_token_appears_in_no_log_no_answer_and_no_trail(tmp_path: Path, 
         for place in (said, audit, metrics, log.getvalue()):
             for secret in (canary, bad[-20:], bench.admin_token[:20]):
                 assert secret not in place
-        assert f"jwt:{peek_claims(good)['jti']}" in audit, "a token is known by its id"
+        assert f"jwt:{parse_object(decode_base64url(good.split('.')[1]))['jti']}" in audit, "a token is known by its id"
 
 
 async def test_a_token_in_the_address_is_no_credential(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from support.tokens import TokenIssuer
 from support.vectors import load_own_vectors
 from waypost.errors import ConfigurationError
 from waypost.model.credentials import Issuer
-from waypost.trust.tokens.jwt import SERVICE_KEY_ID
+from waypost.trust.jwt import SERVICE_KEY_ID
 
 CASES = load_own_vectors("jwt_cases")["cases"]
 IDP = TokenIssuer(NOW)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from waypost.model.events import AuditRecord, leaf_bytes, read_leaf
 from waypost.registry.audit_trail import audit_leaf
 from waypost.registry.ports import AuditEntry
-from waypost.trust.signing_input import canonicalize
+from waypost.trust.document_signatures import canonicalize
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 entries = st.builds(

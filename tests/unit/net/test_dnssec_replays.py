@@ -22,7 +22,7 @@ REASONS = {
     "val_cname_loop3.rpl": LOOP,
     "val_ds_sha2_downgrade.crpl": "no key of sub.example.com. fits",
     "val_global_quota.rpl": "is not signed, though",
-    "val_nodata_failsig.rpl": "the signature does not hold",
+    "val_nodata_failsig.rpl": "the signature is invalid",
     "val_nsec3_nods_badsig.rpl": "the signature has expired",
     "val_positive_nosigs.rpl": "nothing proves",
     "val_secds_nosig.rpl": "has no signed keys",

@@ -9,8 +9,7 @@ from support.signing import NOW, key_of
 from waypost import limits
 from waypost.model.json import JsonObject, dump_json
 from waypost.protocols.announce.packets import SignAgent, compact_agent, fit_announcement
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
-from waypost.trust.keys.private_key import sign_announcement
+from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
 
 
 def signer(kind: str) -> SignAgent:
@@ -21,7 +20,7 @@ def holds(message: JsonObject) -> bool:
     said = parse_signed_announcement(message)
     assert said.key is not None
     assert said.signature is not None
-    return said.holds(said.key, said.signature) is not None
+    return said.find_canonical_form(said.key, said.signature) is not None
 
 
 BULKY = agent(metadata={"description": "d" * 200, "__os": "linux"})

@@ -22,7 +22,7 @@ from waypost.protocols.announce.packets import (
     write_txt_message,
     write_txt_pointer,
 )
-from waypost.trust.keys.private_key import sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
 
 KEY_ID = "sha256:" + "ab" * 32
 

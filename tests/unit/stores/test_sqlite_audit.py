@@ -13,7 +13,7 @@ from waypost.errors import StoreUnavailable
 from waypost.model.events import read_leaf
 from waypost.registry.ports import AuditEntry, AuditQuery, Command, Decision
 from waypost.stores.sqlite.store import SqliteStore
-from waypost.trust.audit.merkle import leaf_hash, merkle_root
+from waypost.trust.transparency_log import leaf_hash, merkle_root
 
 
 class Trouble:

@@ -16,7 +16,7 @@ from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, parse_capability_requirement
 from waypost.transports.directory import AgentDirectory, machine_of, ttl_of
 from waypost.transports.port import Sighting
-from waypost.trust.announce.admission import AdmissionPolicy, pinned_key
+from waypost.trust.announce.admission import AdmissionPolicy, new_pinned_key
 from waypost.trust.announce.key_pins import AgentPin
 
 NOW = 1_780_000_000.0
@@ -161,7 +161,7 @@ def test_a_signed_goodbye_removes_and_cannot_be_made_of_other_words() -> None:
 
 
 def test_keys_that_a_trust_store_names_count_from_the_start() -> None:
-    pin = AgentPin(agent_id=AGENT_ID, keys=(pinned_key(ONE.public, "trust", NOW),), provisioned=True)
+    pin = AgentPin(agent_id=AGENT_ID, keys=(new_pinned_key(ONE.public, "trust", NOW),), provisioned=True)
     listener = Listener(pins={AGENT_ID: pin}.get)
     with pytest.raises(KeyConflict):
         listener.hear(said(signer=TWO))

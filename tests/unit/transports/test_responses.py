@@ -11,7 +11,7 @@ from waypost import limits
 from waypost.model.json import JsonObject
 from waypost.protocols.announce.messages import AgentQuery, build_response, parse_capability_requirement
 from waypost.transports.responses import QueryResponses, ResponseCache
-from waypost.trust.announce.admission import pinned_key
+from waypost.trust.announce.admission import new_pinned_key
 from waypost.trust.announce.key_pins import AgentPin
 
 NOW = 1_780_000_000.0
@@ -53,7 +53,7 @@ def test_another_key_does_not_displace_the_first_one_however_new_it_claims_to_be
 
 
 def test_the_key_that_is_bound_displaces_any_other() -> None:
-    pin = AgentPin(agent_id=AGENT_ID, keys=(pinned_key(key("one").public, "tofu", NOW),))
+    pin = AgentPin(agent_id=AGENT_ID, keys=(new_pinned_key(key("one").public, "tofu", NOW),))
     answers = QueryResponses(METRICS)
     answers.take(answer(99, signer="mallory"), pin)
     answers.take(answer(1), pin)

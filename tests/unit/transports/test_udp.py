@@ -28,7 +28,7 @@ from waypost.protocols.announce.packets import (
     write_with_cookie,
 )
 from waypost.transports.udp import UdpTransport
-from waypost.trust.keys.private_key import sign_announcement
+from waypost.trust.announce.signed_announcement import sign_announcement
 
 QUERY = dump_json({"protocol_version": "v1.0", "query": {"capability": "*"}, "query_id": "q"})
 

@@ -26,7 +26,7 @@ from waypost.trust.announce.admission import (
     AdmissionResult,
     AnnouncementStamp,
     admit,
-    pinned_key,
+    new_pinned_key,
 )
 from waypost.trust.announce.allow_list import AllowList
 from waypost.trust.announce.key_pins import (
@@ -39,8 +39,8 @@ from waypost.trust.announce.key_pins import (
     rotate_key,
 )
 from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.document_signatures import canonicalize_legacy
 from waypost.trust.encodings import encode_base64
-from waypost.trust.signing_input import canonicalize_legacy
 
 NOW = 1_780_000_000.0
 HOUR = 3600.0
@@ -55,7 +55,7 @@ def read(message: dict[str, Any], *, minor: int = 0, legacy: bool = False) -> Ad
     return AdmissionRequest(
         agent_id=said.agent["agent_id"].lower(),
         stamp=AnnouncementStamp(
-            digest=hashlib.sha256(said.covered).hexdigest(),
+            digest=hashlib.sha256(said.signing_input).hexdigest(),
             seq=metadata.get("__seq"),
             iat=find_instant(metadata.get("__iat")),
         ),
@@ -63,7 +63,7 @@ def read(message: dict[str, Any], *, minor: int = 0, legacy: bool = False) -> Ad
         signature=said.signature,
         previous_signature=said.previous_signature,
         minor=minor,
-        holds=said.holds,
+        find_canonical_form=said.find_canonical_form,
     )
 
 
@@ -134,7 +134,7 @@ def test_in_the_mode_pinned_only_provisioned_keys_announce() -> None:
     """C5."""
     everybody = AdmissionPolicy(mode="pinned", rules=AllowList(["*"]))
     assert refused(NotAllowed, said(), None, everybody, NOW) == "not_allowed"
-    pin = pin_first_key(AgentPin(agent_id=AGENT_ID), pinned_key(ONE.public, "trust", NOW), provisioned=True)
+    pin = pin_first_key(AgentPin(agent_id=AGENT_ID), new_pinned_key(ONE.public, "trust", NOW), provisioned=True)
     assert admit(said(), pin, everybody, NOW).key_id == ONE.public.key_id
     assert refused(KeyConflict, said(OTHER), pin, everybody, NOW) == "other_key"
 
@@ -197,12 +197,12 @@ def test_without_a_key_the_bound_one_verifies() -> None:
     message = announcement(ONE, seq=2, at=NOW)
     del message["agent"]["public_key"]
     assert refused(BadSignature, read(message), pinned(), terms(), NOW) == "bad_signature"
-    covered = parse_signed_announcement(message).covered
+    covered = parse_signed_announcement(message).signing_input
     keyless = AdmissionRequest(
         agent_id=AGENT_ID,
         stamp=AnnouncementStamp(digest="d", seq=2, iat=NOW),
         signature=ONE.sign(covered),
-        holds=lambda held, signature: "jcs" if held.verify(signature, covered) else None,
+        find_canonical_form=lambda held, signature: "jcs" if held.verify(signature, covered) else None,
     )
     assert admit(keyless, pinned(), terms(), NOW).key_id == ONE.public.key_id
     assert refused(BadSignature, keyless, None, terms(), NOW) == "no_key"
@@ -329,7 +329,7 @@ def test_a_revoked_key_cannot_vouch_for_another() -> None:
 
 
 def test_a_key_that_an_operator_trusts_takes_the_place_of_all_before_it() -> None:
-    pin = pin_first_key(pinned(), pinned_key(TWO.public, "trust", NOW), provisioned=True)
+    pin = pin_first_key(pinned(), new_pinned_key(TWO.public, "trust", NOW), provisioned=True)
     assert admit(said(TWO, seq=1), pin, AdmissionPolicy(), NOW).key_id == TWO.public.key_id
     assert refused(KeyConflict, said(ONE, seq=2), pin, terms(), NOW) == "retired_key"
 
@@ -426,9 +426,9 @@ def test_a_row_survives_being_written() -> None:
 def test_only_the_oldest_retired_keys_are_forgotten() -> None:
     pin = pinned()
     for number in range(limits.PINNED_KEYS + 5):
-        pin = pin_first_key(pin, pinned_key(key(f"k{number}").public, "trust", NOW), provisioned=True)
+        pin = pin_first_key(pin, new_pinned_key(key(f"k{number}").public, "trust", NOW), provisioned=True)
     assert len(pin.keys) == limits.PINNED_KEYS
     pin = revoke_pinned_key(pin, pin.keys[-1].key_id)
     last = pin.keys[-1]
-    pin = rotate_key(pin, pinned_key(key("more").public, "rotation", NOW), NOW)
+    pin = rotate_key(pin, new_pinned_key(key("more").public, "rotation", NOW), NOW)
     assert last in drop_oldest_retired(pin.keys)

@@ -18,11 +18,12 @@ from waypost.trust.announce.signed_announcement import (
     certificate_validity,
     parse_announced_key,
     parse_signed_announcement,
+    sign_announcement,
 )
 from waypost.trust.checks.announce import check_announcement
 from waypost.trust.checks.bound_key import BoundKey
 from waypost.trust.encodings import encode_base64
-from waypost.trust.keys.private_key import PrivateKey, sign_announcement
+from waypost.trust.keys.private_key import PrivateKey
 
 BEGINS = datetime.fromtimestamp(NOW - 3600, UTC)
 ENDS = BEGINS + timedelta(days=1)

@@ -9,7 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from waypost.errors import BadSignature, InvalidDocument, InvalidKey
-from waypost.trust.audit.checkpoint import (
+from waypost.trust.document_signatures import adp_payload
+from waypost.trust.encodings import encode_base64url
+from waypost.trust.jose import InvalidJws
+from waypost.trust.jwt import service_key, sign_jwt, verify_jwt
+from waypost.trust.transparency_log import (
     Checkpoint,
     VerifierKey,
     log_origin,
@@ -18,10 +22,6 @@ from waypost.trust.audit.checkpoint import (
     sign_checkpoint,
     verify_checkpoint,
 )
-from waypost.trust.encodings import encode_base64url
-from waypost.trust.signing_input import adp_payload
-from waypost.trust.tokens.jose import InvalidJws
-from waypost.trust.tokens.jwt import service_key, sign_jwt, verify_jwt
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 RAW = PRIVATE.public_key().public_bytes_raw()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.trust.encodings import decode_base64, decode_base64url, decode_hex, encode_base64, encode_base64url
+from waypost.trust.encodings import decode_base64, decode_base64url, encode_base64, encode_base64url
 
 BYTES = bytes([0xFB, 0xFF, 0xFE, 0x01])  # -_ in one alphabet, +/ in the other
 
@@ -49,10 +49,3 @@ def test_base64url_in_any_other_form_is_refused(text: str) -> None:
 def test_base64_in_any_other_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         decode_base64(text)
-
-
-def test_hex_is_in_lower_case() -> None:
-    assert decode_hex("00ff") == b"\x00\xff"
-    for text in ("FF", "f", "0x00", "ff ", "ff\n"):
-        with pytest.raises(ValueError, match="hex"):
-            decode_hex(text)

@@ -10,26 +10,26 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from support.signing import KINDS, key_of
+from support.signing import KINDS, key_of, sign_compact
 from waypost import limits
 from waypost.errors import InvalidKey, WaypostError
 from waypost.model.json import dump_json
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.keys.private_key import PrivateKey, sign_compact
-from waypost.trust.tokens.jose import (
-    REFUSED_HEADERS,
+from waypost.trust.jose import (
+    REJECTED_HEADERS,
     InvalidJws,
     JoseKey,
     UnknownKey,
     jose_key,
+    parse_detached,
     parse_header,
     parse_jose_key,
     parse_json_signature,
     parse_jwks,
     verify_compact,
-    verify_detached,
     verify_jws,
 )
+from waypost.trust.keys.private_key import PrivateKey
 
 PAYLOAD = b'{"sub":"a"}'
 
@@ -76,7 +76,7 @@ def test_what_another_library_signs_is_verified(algorithm: str, kind: str) -> No
     assert verify_compact(text, (trusted(kind),)).algorithm == algorithm
     for other in KINDS:
         if other != kind:
-            assert reason(text, trusted(other)) == "its algorithm is not the one of our key"
+            assert reason(text, trusted(other)) == "its algorithm is not the one of the key"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_no_public_key_is_ever_a_shared_secret(kind: str) -> None:
         reason(f"{signed}.{encode_base64url(mac)}", trusted(kind))
 
 
-@pytest.mark.parametrize("name", REFUSED_HEADERS)
+@pytest.mark.parametrize("name", REJECTED_HEADERS)
 @pytest.mark.parametrize("value", [None, False, [], "https://evil.example/keys", {"kty": "OKP"}])
 def test_a_header_that_brings_or_points_to_a_key_is_refused(name: str, value: Any) -> None:
     """J3, J4."""
-    assert reason(by_hand({"alg": "EdDSA", name: value})) == f"its header names {name!r}"
+    assert reason(by_hand({"alg": "EdDSA", name: value})) == f"its header has the member {name!r}, which is not allowed"
 
 
 @pytest.mark.parametrize("kid", ["../../dev/null", "' OR 1=1 --", "x" * 4000, "", "other", "\0"])
@@ -139,11 +139,11 @@ def test_a_name_chooses_among_the_given_keys() -> None:
     first, second = key_of(number=1), key_of(number=2)
     keys = (jose_key(first.public, kid="one"), jose_key(second.public, kid="two"))
     assert verify_compact(sign_compact(second, PAYLOAD, kid="two"), keys).key.kid == "two"
-    assert reason(sign_compact(second, PAYLOAD, kid="one"), *keys) == "its signature does not hold"
+    assert reason(sign_compact(second, PAYLOAD, kid="one"), *keys) == "its signature is invalid"
     same = (jose_key(first.public, kid="one"), jose_key(second.public, kid="one"))
-    with pytest.raises(UnknownKey, match="which key"):
+    with pytest.raises(UnknownKey, match="identify one key"):
         verify_compact(sign_compact(first, PAYLOAD, kid="one"), same)
-    with pytest.raises(UnknownKey, match="which key"):
+    with pytest.raises(UnknownKey, match="identify one key"):
         verify_compact(by_hand({"alg": "EdDSA"}, first), keys)
     assert verify_compact(by_hand({"alg": "EdDSA"}, first), keys[:1]).key.kid == "one"
 
@@ -185,17 +185,17 @@ def test_an_ecdsa_signature_is_raw_and_not_der() -> None:
     signed = f"{encode_base64url(dump_json({'alg': 'ES256'}))}.{encode_base64url(PAYLOAD)}"
     assert (
         reason(f"{signed}.{encode_base64url(key.sign(signed.encode()))}", trusted("p-256"))
-        == "its signature does not hold"
+        == "its signature is invalid"
     )
-    assert reason(f"{signed}.{encode_base64url(bytes(64))}", trusted("p-256")) == "its signature does not hold"
+    assert reason(f"{signed}.{encode_base64url(bytes(64))}", trusted("p-256")) == "its signature is invalid"
 
 
 def test_a_detached_signature_covers_what_travels_elsewhere() -> None:
     header, _, signature = sign_compact(key_of(), PAYLOAD).split(".")
-    assert verify_detached(f"{header}..{signature}", PAYLOAD, (trusted(),)).payload == PAYLOAD
+    assert verify_jws(parse_detached(f"{header}..{signature}", PAYLOAD), (trusted(),)).payload == PAYLOAD
     for text, payload in ((f"{header}..{signature}", b"{}"), (f"{header}.{signature}", PAYLOAD), ("..", PAYLOAD)):
         with pytest.raises(InvalidJws):
-            verify_detached(text, payload, (trusted(),))
+            verify_jws(parse_detached(text, payload), (trusted(),))
 
 
 def test_one_signature_of_a_json_form_is_read_and_its_unprotected_header_decides_nothing() -> None:

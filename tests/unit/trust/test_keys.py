@@ -100,7 +100,7 @@ def test_no_key_of_small_order_is_read(encoded: str) -> None:
     ],
 )
 def test_no_key_that_is_not_the_encoding_of_a_point_is_read(encoded: str) -> None:
-    with pytest.raises(InvalidKey, match="encoding of a point"):
+    with pytest.raises(InvalidKey, match=r"canonically encoded|encode a point"):
         parse_ed25519_raw(bytes.fromhex(encoded))
 
 
@@ -108,7 +108,7 @@ def test_what_is_no_point_is_refused_where_a_key_is_taken_on_its_word_and_verifi
     der = bytes.fromhex("302a300506032b6570032100") + b"\2" + bytes(31)
     body = encode_base64(der)
     for text in (f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n", body):
-        with pytest.raises(InvalidKey, match="encoding of a point"):
+        with pytest.raises(InvalidKey, match=r"canonically encoded|encode a point"):
             parse_announced_key(text)
     assert not parse_der(der).verify(key_of().sign(b""), b"")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.trust.audit.merkle import (
+from waypost.trust.transparency_log import (
     EMPTY_ROOT,
     TILE_WIDTH,
     TileFrontier,
@@ -111,7 +111,7 @@ def test_a_frontier_goes_on_where_another_ended() -> None:
 
 
 def test_a_frontier_is_not_made_of_another_number_of_hashes() -> None:
-    with pytest.raises(ValueError, match="not the unfinished tiles"):
+    with pytest.raises(ValueError, match="not the partial tiles"):
         TileFrontier(3, [LEAVES[:2]])
 
 
@@ -119,5 +119,5 @@ def test_a_proof_is_not_made_for_what_is_not_there() -> None:
     for wrong in (lambda: inclusion_spans(5, 5), lambda: inclusion_spans(-1, 5), lambda: consistency_spans(6, 5)):
         with pytest.raises(ValueError, match="tree of 5 leaves"):
             wrong()
-    with pytest.raises(ValueError, match="not filled"):
+    with pytest.raises(ValueError, match="too few hashes"):
         span_hash((0, 64), Tiles(40))

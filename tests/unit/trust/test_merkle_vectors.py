@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.vectors import load_shared_vectors
-from waypost.trust.audit.merkle import verify_consistency, verify_inclusion
+from waypost.trust.transparency_log import verify_consistency, verify_inclusion
 
 
 def _cases(name: str) -> list[Any]:

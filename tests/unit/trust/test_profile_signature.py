@@ -10,8 +10,9 @@ from support.signing import KINDS, NOW, key_of
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict, trust_summary
 from waypost.trust.checks.bound_key import BoundKey
-from waypost.trust.checks.profile import check_profile
-from waypost.trust.keys.private_key import PrivateKey, sign_profile
+from waypost.trust.checks.signed_documents import check_profile
+from waypost.trust.document_signatures import sign_profile
+from waypost.trust.keys.private_key import PrivateKey
 
 RECORD: JsonObject = {
     "id": "https://a.example/agents/invoices",
@@ -63,7 +64,7 @@ def test_a_signature_of_another_format_is_not_checked(signature: Any) -> None:
 def test_what_stands_beside_the_header_must_say_the_same(more: JsonObject) -> None:
     signed = sign_profile(RECORD, key_of())
     found = verdict({**signed, "signature": {**signed["signature"], **more}}, key_of())
-    assert (found.state, "does not hold" in found.reason) == ("failed", True)
+    assert (found.state, "is invalid" in found.reason) == ("failed", True)
 
 
 def test_an_address_of_keys_is_not_followed() -> None:

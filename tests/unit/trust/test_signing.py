@@ -10,15 +10,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from support.signing import KINDS, NOW, agent, key_of, seed_key
 from waypost.errors import InvalidKey
-from waypost.trust.announce.signed_announcement import parse_signed_announcement
+from waypost.trust.announce.signed_announcement import parse_signed_announcement, sign_announcement
+from waypost.trust.document_signatures import sign_adp_public_key
 from waypost.trust.encodings import decode_base64
-from waypost.trust.keys.private_key import (
-    from_native_private,
-    load_private_key,
-    new_private_key,
-    sign_adp_public_key,
-    sign_announcement,
-)
+from waypost.trust.keys.private_key import from_native_private, load_private_key, new_private_key
 
 
 def test_a_key_follows_from_the_randomness_that_it_was_given() -> None:
@@ -83,7 +78,7 @@ def test_an_announcement_brings_its_key_along_and_holds() -> None:
 
 
 def test_an_announcement_never_names_another_key_than_its_signer() -> None:
-    with pytest.raises(InvalidKey, match="another key"):
+    with pytest.raises(InvalidKey, match="is not the key"):
         sign_announcement(agent(public_key=key_of(number=1).public.pem()), key_of(number=2))
 
 
@@ -103,8 +98,8 @@ def test_readers_that_know_one_salt_only_are_served_on_request() -> None:
     message = sign_announcement(agent(), key, older_readers=True)
     longest = padding.PSS(padding.MGF1(SHA256()), padding.PSS.MAX_LENGTH)
     signature = decode_base64(message["signature"])
-    key.native.public_key().verify(signature, parse_signed_announcement(message).covered, longest, SHA256())
-    assert key.public.verify(signature, parse_signed_announcement(message).covered)
+    key.native.public_key().verify(signature, parse_signed_announcement(message).signing_input, longest, SHA256())
+    assert key.public.verify(signature, parse_signed_announcement(message).signing_input)
 
 
 def test_adp_takes_ed25519_only() -> None:

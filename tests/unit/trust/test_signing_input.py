@@ -14,7 +14,7 @@ from support.shared import require_shared
 from support.vectors import load_own_vectors
 from waypost.errors import InvalidDocument, WaypostError
 from waypost.model.json import parse_json
-from waypost.trust.signing_input import canonicalize, canonicalize_legacy, canonicalize_parsed
+from waypost.trust.document_signatures import canonicalize, canonicalize_legacy, canonicalize_parsed
 
 JCS = ("arrays", "french", "structures", "unicode", "values", "weird")
 NUMBERS = load_own_vectors("jcs_numbers")

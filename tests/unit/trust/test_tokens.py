@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost import limits
 from waypost.errors import InvalidParameter, Unauthorized
-from waypost.trust.tokens.jwt import TokenVerifier, load_token_key, mint, new_token_key_pem, parse_duration, peek_claims
+from waypost.trust.jwt import TokenVerifier, load_token_key, mint, new_token_key_pem, parse_duration
 
 NOW = 1_780_000_000.0
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -142,7 +142,6 @@ def test_a_token_by_hand_is_accepted_and_what_is_minted_is_read_by_another_libra
         token, KEY.public_key(), algorithms=["EdDSA"], audience="waypost", options={"verify_exp": False}
     )
     assert claims == {**CLAIMS, "jti": "t1"}
-    assert peek_claims(token) == claims
 
 
 def test_unknown_scopes_are_not_taken_over_and_partial_names_do_not_match() -> None:

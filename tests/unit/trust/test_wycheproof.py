@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from support.wycheproof import cases, groups
 from waypost.errors import InvalidKey
 from waypost.model.json import dump_json
+from waypost.trust.jose import InvalidJws, parse_compact, parse_jose_key, parse_jwks, verify_jws
 from waypost.trust.keys import algorithms
 from waypost.trust.keys.algorithms import NativeKey, SignatureVerifier
 from waypost.trust.keys.public_key import parse_der
-from waypost.trust.tokens.jose import InvalidJws, parse_compact, parse_jose_key, parse_jwks, verify_jws
 
 PRIMITIVES: dict[str, tuple[int, SignatureVerifier]] = {
     "ed25519": (151, algorithms.verify_ed25519),

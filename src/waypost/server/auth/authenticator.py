@@ -22,8 +22,8 @@ from waypost.server.auth.trusted_hosts import TrustedProxies
 from waypost.server.http.asgi import Request
 from waypost.server.http.tls import TlsContext
 from waypost.settings import Settings
-from waypost.trust.tokens.jose import InvalidJws, Jws, parse_compact
-from waypost.trust.tokens.jwt import SERVICE_KEY_ID, TokenVerifier, VerifiedToken, decode_claims
+from waypost.trust.jose import InvalidJws, Jws, parse_compact
+from waypost.trust.jwt import SERVICE_KEY_ID, TokenVerifier, VerifiedToken, decode_claims
 
 ADMIN = Principal(subject="admin", scopes=frozenset(SCOPES), via="admin-token", credential="admin")
 

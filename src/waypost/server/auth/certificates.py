@@ -116,7 +116,7 @@ class ClientCertificates:
         if self._revocations is None:
             return
         listed = self._revocations.value()
-        if listed.names(certificate):
+        if listed.includes(certificate):
             raise _certificate_refused("it was revoked", "Have it issued anew.")
         if not listed.is_current(now):
             raise _certificate_refused(
@@ -176,7 +176,7 @@ class AnnouncedCertificates:
 
     def _check_revoked(self, certificate: ClientCertificate, now: float) -> None:
         listed = self._revocations.value() if self._revocations is not None else None
-        if self._is_revoked("serial", certificate.serial) or (listed is not None and listed.names(certificate)):
+        if self._is_revoked("serial", certificate.serial) or (listed is not None and listed.includes(certificate)):
             raise Revoked(
                 "The certificate was revoked.",
                 path=_KEY_PATH,

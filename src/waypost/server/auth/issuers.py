@@ -14,8 +14,8 @@ from waypost import limits
 from waypost.errors import ConfigurationError, WaypostError
 from waypost.model.credentials import Issuer, is_address
 from waypost.server.watched_file import WatchedFile
-from waypost.trust.tokens.jose import JoseKey, Jws, UnknownKey, parse_jwks
-from waypost.trust.tokens.jwt import ExternalIssuerVerifier, VerifiedToken
+from waypost.trust.jose import JoseKey, Jws, UnknownKey, parse_jwks
+from waypost.trust.jwt import ExternalIssuerVerifier, VerifiedToken
 
 log = logging.getLogger("waypost.server")
 

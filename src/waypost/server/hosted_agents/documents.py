@@ -28,8 +28,9 @@ from waypost.protocols.dialects import get_codec
 from waypost.server.hosted_agents.keys import HostedKeys
 from waypost.server.http.conditional_requests import strong_etag
 from waypost.server.renderer import Renderer, received_document
+from waypost.trust.document_signatures import sign_adp_public_key
 from waypost.trust.encodings import encode_base64url
-from waypost.trust.keys.private_key import PrivateKey, sign_adp_public_key
+from waypost.trust.keys.private_key import PrivateKey
 
 log = logging.getLogger("waypost.server")
 

@@ -16,7 +16,7 @@ from waypost.model.events import AuditRecord, read_leaf
 from waypost.registry.audit_trail import audit_leaf
 from waypost.registry.ports import AuditEntry, AuditLogPage, AuditQuery
 from waypost.stores.sqlite.database import damage_error
-from waypost.trust.audit.merkle import (
+from waypost.trust.transparency_log import (
     TILE_WIDTH,
     Span,
     Tile,

@@ -21,7 +21,7 @@ from waypost.stores.sqlite import rows
 from waypost.stores.sqlite.audit import audit_hashes, audit_page, audit_size
 from waypost.stores.sqlite.database import ThreadReadLock, damage_error, open_reader, read_error
 from waypost.stores.sqlite.snapshot import read_snapshot
-from waypost.trust.audit.merkle import Span
+from waypost.trust.transparency_log import Span
 
 _FIELDS = "e.id, e.entry, e.crc, r.registration, r.crc"
 

@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.trust.announce"""
+"""Trust in announcements: signatures, key pins, allow-list, admission."""

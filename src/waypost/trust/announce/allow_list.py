@@ -1,7 +1,7 @@
-"""Rules of the allow-list: who may announce (announce.md P-12). An id, a key, a name in a certificate, or everybody.
+"""The allow-list of announcements (announce.md P-12). A rule is an agent id, a key, a name in a certificate, or `*`.
 
-Names and capabilities are self-asserted and are no rules. An empty list admits nobody; what follows from that in which
-mode is decided in `admission.py`.
+Names and capabilities are self-asserted, so there are no rules for them. An empty list admits no agent; `admission.py`
+decides what follows from that in each mode.
 """
 
 from __future__ import annotations
@@ -21,27 +21,18 @@ _SAN = re.compile(r"san:[a-z0-9._:/@-]+\Z")
 _FORMS = "A rule is an agent_id, key:sha256:<64 hex digits>, san:<suffix> or *."
 
 
-def parse_agent_id(text: str, path: str = "agent_id") -> str:
-    """A UUID in lower case, with or without `urn:uuid:` before it."""
-    found = find_agent_id(text)
-    if found is None:
-        raise InvalidParameter(
-            f"{text[:64]!r} is not an agent_id.", path=path, hint="Write the UUID as 8-4-4-4-12 hex digits."
-        )
-    return found
-
-
 def find_agent_id(text: str) -> str | None:
+    """Return the UUID in lower case, without a leading `urn:uuid:`; None if the text is not a UUID."""
     folded = text.strip().lower().removeprefix("urn:uuid:")
     return folded if _UUID.match(folded) else None
 
 
 def parse_rule(text: str, path: str = "rule") -> str:
-    """A rule in its one spelling."""
+    """Return the rule in its canonical spelling."""
     folded = text.strip().lower()
     if len(folded) > limits.RULE_CHARS:
         raise InvalidParameter(
-            f"The rule has {len(folded)} characters; at most {limits.RULE_CHARS} are read.", path=path, hint=_FORMS
+            f"The rule has {len(folded)} characters; at most {limits.RULE_CHARS} are allowed.", path=path, hint=_FORMS
         )
     if folded == ANYONE or _KEY.match(folded) or _SAN.match(folded):
         return folded
@@ -54,15 +45,15 @@ def parse_rule(text: str, path: str = "rule") -> str:
 
 
 class Applicant(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules are held against: an id, the key it is proven with, and the names in its certificate."""
+    """What rules are matched against."""
 
     agent_id: str  # lower case
     key_id: str | None = None
-    names: tuple[str, ...] = ()  # SANs of a certificate whose chain was checked; empty otherwise
+    names: tuple[str, ...] = ()  # SANs of a certificate whose chain was verified; empty otherwise
 
 
 class AllowList:
-    """The rules, and which of them admits an applicant. Costs the same for one rule and for many."""
+    """A set of rules. Matching takes constant time in the number of rules without `san:`."""
 
     def __init__(self, rules: Iterable[str] = ()) -> None:
         self._rules: set[str] = set()
@@ -87,7 +78,7 @@ class AllowList:
         return len(self._rules) + len(self._suffixes)
 
     def find_rule(self, applicant: Applicant) -> str | None:
-        """The rule that admits the applicant, the narrowest first; None when none does."""
+        """Return the most specific rule that admits the applicant, or None."""
         if applicant.agent_id in self._rules:
             return applicant.agent_id
         if applicant.key_id is not None and (rule := f"key:{applicant.key_id}") in self._rules:
@@ -99,7 +90,7 @@ class AllowList:
 
 
 def _ends_with(name: str, suffix: str) -> bool:
-    """`example.com` fits itself and what is below it, never `badexample.com`."""
+    """`example.com` matches itself and its subdomains, but not `badexample.com`."""
     if not name.endswith(suffix):
         return False
     rest = name[: len(name) - len(suffix)]

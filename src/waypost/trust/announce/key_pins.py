@@ -1,7 +1,7 @@
-"""The trust store's row for one announced id: its keys with their states, and how far its announcements have come.
+"""The trust store's row for one announced id: its keys with their states, and the progress of its announcements.
 
-A row outlives the record. What it says of keys changes in three ways only: the first key is pinned, a key that the active
-one vouches for takes its place (announce.md P-13), a key is revoked (P-14). Retired and revoked keys stay as tombstones.
+A row outlives the record. Its keys change in three ways only: the first key is pinned, the active key introduces its
+successor (announce.md P-13), a key is revoked (P-14). Retired and revoked keys stay as tombstones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class PinnedKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: KeyState
     first_seen: float
     via: str  # tofu, admin, trust, rotation, ca
-    until: float | None = None  # the end of a retiring key's grace
-    seq: int | None = None  # the highest sequence it has signed
-    digest: str | None = None  # of what it signed under it
+    until: float | None = None  # end of a retiring key's grace period
+    seq: int | None = None  # highest sequence it has signed
+    digest: str | None = None  # of the content it signed with that sequence
 
     def state_at(self, now: float) -> KeyState:
         if self.state == "retiring" and self.until is not None and now >= self.until:
@@ -35,10 +35,10 @@ class PinnedKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AgentPin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_id: str
     keys: tuple[PinnedKey, ...] = ()  # newest first
-    provisioned: bool = False  # by an admin: needs no rule of the allow-list
+    provisioned: bool = False  # by an admin: needs no allow-list rule
     rotated_at: float | None = None
-    digest: str | None = None  # of the last content that was accepted
-    digests: tuple[tuple[str, float], ...] = ()  # contents without a sequence, newest first, each with its last time
+    digest: str | None = None  # of the last accepted content
+    digests: tuple[tuple[str, float], ...] = ()  # contents without a sequence, newest first, with the last time of each
     seen_at: float = 0.0
 
     @property
@@ -50,8 +50,10 @@ class AgentPin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentPin:
-    """Pin a key. Another active one is retired at once: only an operator may do that. A key that was known before goes on
-    from its mark, so that nothing it signed comes back."""
+    """Pin a key. Another active key is retired at once, so only an operator may do this to a pin that has one.
+
+    A key that was known before keeps its sequence, so that its old announcements cannot be replayed.
+    """
     known = pin.find_key(key.key_id)
     if known is not None:
         key = msgspec.structs.replace(key, seq=known.seq, digest=known.digest)
@@ -66,7 +68,7 @@ def pin_first_key(pin: AgentPin, key: PinnedKey, *, provisioned: bool) -> AgentP
 
 
 def rotate_key(pin: AgentPin, key: PinnedKey, now: float) -> AgentPin:
-    """`key` is active and counts anew; the one before it may be used for the time of grace, but not to rotate again."""
+    """Make `key` the active one, with its own sequence. Its predecessor stays valid for the grace period, but cannot rotate."""
     held = tuple(
         msgspec.structs.replace(each, state="retiring", until=now + limits.ROTATION_GRACE_SECONDS)
         if each.state == "active"
@@ -84,7 +86,7 @@ def revoke_pinned_key(pin: AgentPin, key_id: str) -> AgentPin:
 
 
 def drop_oldest_retired(keys: tuple[PinnedKey, ...]) -> tuple[PinnedKey, ...]:
-    """The oldest retired keys are forgotten first; the others are never forgotten."""
+    """Drop the oldest retired keys beyond the limit; other keys are never dropped."""
     excess = len(keys) - limits.PINNED_KEYS
     kept: list[PinnedKey] = []
     for key in reversed(keys):
@@ -96,7 +98,7 @@ def drop_oldest_retired(keys: tuple[PinnedKey, ...]) -> tuple[PinnedKey, ...]:
 
 
 def is_evictable(pin: AgentPin, now: float) -> bool:
-    """Whether nobody would miss it: bound by first use alone, silent for long, and no tombstone of a revoked key."""
+    """Return whether the pin may be dropped: bound by first use only, unused for long, and without a revoked key."""
     if pin.provisioned or now - pin.seen_at < limits.PIN_UNUSED_SECONDS:
         return False
     return all(key.state != "revoked" for key in pin.keys)
@@ -107,7 +109,7 @@ _decoder = msgspec.json.Decoder(AgentPin)
 
 
 def pin_note_key(agent_id: str) -> str:
-    """The name of the note that keeps it."""
+    """Return the key of the note that stores the pin."""
     return f"pin:{agent_id}"
 
 

@@ -1,7 +1,7 @@
-"""ADP documents: the key against its fingerprint (ADP-26, ADP-51), and the key's signature over its own name (`proof`).
+"""ADP documents: the key against its fingerprint (ADP-26, ADP-51), and the key's `proof` over the agent's URI.
 
-What a document says of itself is consistent at best. It is verified when the key is one that something else binds to the
-domain: a pin, or the fingerprint that the domain's DNS gives.
+A document on its own can only be consistent. It is verified if something else binds the key to the domain: a pin, or the
+fingerprint in the domain's DNS.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from waypost.errors import InvalidKey
 from waypost.model.json import JsonObject
 from waypost.model.verdict import Verdict
 from waypost.trust.checks.bound_key import UNBOUND, BoundKey, find_bound_key, make_verdict
+from waypost.trust.document_signatures import adp_payload
 from waypost.trust.encodings import decode_base64
 from waypost.trust.keys.public_key import PublicKey, parse_der, parse_ed25519_raw, parse_pem
-from waypost.trust.signing_input import adp_payload
 
 KEY_CHECK = "adp-key"
 PROOF_CHECK = "adp-proof"
@@ -31,11 +31,11 @@ def check_adp(
     *,
     fingerprints: Mapping[str, str] | None = None,
 ) -> tuple[Verdict, ...]:
-    """The verdicts on `identity.publicKey`. `fingerprints` maps what the domain's DNS says to where it was said."""
+    """Return the verdicts on `identity.publicKey`. `fingerprints` maps fingerprints from the domain's DNS to their source."""
     identity = document.get("identity")
     stated = identity.get("publicKey") if isinstance(identity, dict) else None
     if not isinstance(identity, dict) or not isinstance(stated, dict):
-        return (make_verdict(KEY_CHECK, "not_checked", "the document states no key", now),)
+        return (make_verdict(KEY_CHECK, "not_checked", "the document has no key", now),)
     try:
         key = parse_full_key(stated.get("full"))
     except InvalidKey as error:
@@ -51,14 +51,16 @@ def check_adp(
 
 
 def parse_full_key(full: Any) -> PublicKey | None:
-    """`publicKey.full` in its three spellings (C-3): PEM, base64url of the SPKI, base64url of the 32 bytes."""
+    """Parse `publicKey.full` in its three forms (C-3): PEM, base64url of the SPKI, base64url of the 32 bytes."""
     if full is None:
         return None
     if not isinstance(full, str):
-        raise InvalidKey("The key is not a text.", path=_PATH, hint="Write it as PEM.")
+        raise InvalidKey("The key must be a string.", path=_PATH, hint="Write it as PEM.")
     key = parse_pem(full, _PATH) if "-----BEGIN" in full else _parse_bare(full)
     if key.kind != "ed25519":
-        raise InvalidKey(f"ADP takes Ed25519 keys; this one is {key.kind}.", path=_PATH, hint="Use an Ed25519 key.")
+        raise InvalidKey(
+            f"ADP accepts Ed25519 keys only; this one is {key.kind}.", path=_PATH, hint="Use an Ed25519 key."
+        )
     return key
 
 
@@ -79,10 +81,10 @@ def _find_binding(key: PublicKey | None, keys: Sequence[BoundKey], fingerprints:
 
 def _check_key(stated: Any, key: PublicKey | None, by: str | None, others: bool, now: float) -> Verdict:
     if not isinstance(stated, str) or not FINGERPRINT.match(stated):
-        reason = "the fingerprint is not ed25519: and 43 characters of base64url"
+        reason = "the fingerprint is not `ed25519:` and 43 base64url characters"
         return make_verdict(KEY_CHECK, "unknown" if key is None else "failed", reason, now)
     if key is None:
-        return make_verdict(KEY_CHECK, "unknown", "the document holds no full key to hash", now, fingerprint=stated)
+        return make_verdict(KEY_CHECK, "unknown", "the document has no full key to hash", now, fingerprint=stated)
     evidence = {"key_id": key.key_id, "fingerprint": key.fingerprint(), "covers": "key"}
     if key.fingerprint() != stated:
         return make_verdict(KEY_CHECK, "failed", "the full key does not hash to its fingerprint", now, **evidence)
@@ -98,7 +100,7 @@ def _check_proof(proof: Any, key: PublicKey | None, by: str | None, domain: Any,
     if proof is None:
         return make_verdict(PROOF_CHECK, "not_checked", "the key has no proof", now)
     if key is None or not isinstance(domain, str):
-        return make_verdict(PROOF_CHECK, "unknown", "the document holds no full key or no domain", now)
+        return make_verdict(PROOF_CHECK, "unknown", "the document has no full key or no domain", now)
     signature = _signature(proof)
     evidence = {"key_id": key.key_id, "algorithm": "ed25519", "covers": f"agent:{domain}"}
     if signature is None or not key.verify(signature, adp_payload(domain)):

@@ -1,4 +1,4 @@
-"""Announcements: who signed the agent object (announce.md §3)."""
+"""Announcements: the signature of the agent object (announce.md §3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COVERS = "agent"
 def check_announcement(
     message: JsonObject, keys: Sequence[BoundKey], now: float, *, legacy: bool = False
 ) -> tuple[Verdict, ...]:
-    """The verdict on `{"agent", "signature"?, "previous_signature"?}`. The bound key verifies, never the embedded one."""
+    """Return the verdict on `{"agent", "signature"?, "previous_signature"?}`. Bound keys verify, never the embedded one."""
     if message.get("signature") is None:
         return (make_verdict(CHECK, "not_checked", "the announcement is not signed", now),)
     try:
@@ -39,7 +39,7 @@ def _check_by_bound_keys(announced: SignedAnnouncement, keys: Sequence[BoundKey]
         return _check_by_known_key(announced, embedded, keys, now)
     own = announced.prove(embedded, announced.signature or b"")
     if own is None:
-        return _failed("the signature does not hold", embedded, now)
+        return _failed("the signature is invalid", embedded, now)
     before = announced.previous_signature
     for bound in keys:
         if before is not None and announced.prove(bound.key, before) is not None:
@@ -59,15 +59,15 @@ def _check_by_known_key(
         proof = announced.prove(bound.key, announced.signature or b"")
         if proof is not None:
             return _passed(bound.key, proof, bound.by, now)
-    return _failed("the signature does not hold", embedded, now)
+    return _failed("the signature is invalid", embedded, now)
 
 
 def _check_by_embedded_key(announced: SignedAnnouncement, now: float) -> Verdict:
     key = announced.key
     if key is None:
-        return make_verdict(CHECK, "unknown", "the announcement names no key, and none is bound to this agent", now)
+        return make_verdict(CHECK, "unknown", "the announcement has no key, and none is bound to this agent", now)
     proof = announced.prove(key, announced.signature or b"")
-    reason = "the signature does not hold" if proof is None else _certificate_error(key, now)
+    reason = "the signature is invalid" if proof is None else _certificate_error(key, now)
     if proof is None or reason:
         return _failed(reason, key, now)
     return make_verdict(CHECK, "unknown", UNBOUND, now, **_evidence(key, proof))
@@ -86,7 +86,7 @@ def _evidence(key: PublicKey, proof: SignatureProof) -> dict[str, str]:
 
 
 def _certificate_error(key: PublicKey | None, now: float) -> str:
-    """Why a certificate is not good now; an empty text when it is, or when the key came without one."""
+    """Return why the certificate is not valid now; an empty string if it is, or if there is none."""
     if key is None or key.certificate is None:
         return ""
     begins, ends = certificate_validity(key.certificate)

@@ -1,3 +1,1 @@
-"""What signatures in the DNS prove: one set of records, one delegation, one absence at a time. Knows keys, records and the
-hour it is told; asks nobody. Who walks from zone to zone is `net/dns/chain.py`.
-"""
+"""DNSSEC validation of one RRset, one delegation or one denial at a time. `net/dns/chain.py` walks from zone to zone."""

@@ -1,6 +1,6 @@
-"""Where trust begins: DS records of zones that are known beforehand. The root's are built in; a file adds others, or replaces it.
+"""Trust anchors: DS records of zones that are known in advance. Those of the root are built in; a file adds or replaces some.
 
-A file is read as other validators write it: records of DS or DNSKEY in presentation form, or BIND's `trust-anchors`.
+A file holds DS or DNSKEY records in presentation form, or BIND's `trust-anchors`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dns.rdtypes.ANY.DS import DS
 from waypost.errors import ConfigurationError
 from waypost.trust.dnssec.validation import SHA256, make_ds, zone_keys
 
-# The key signing keys of the root: of 2017, and of 2024 (https://data.iana.org/root-anchors/root-anchors.xml).
+# The key signing keys of the root, of 2017 and 2024 (https://data.iana.org/root-anchors/root-anchors.xml).
 _ROOT: Final = """
 . IN DS 20326 8 2 E06D44B80B8F1D39A95C0B0D7C65D08458E880409BBC683457104237C7F8EC8D
 . IN DS 38696 8 2 683D2D0ACB8C9B712A1948B27F741219298D0A450D612C483AF444A4C0FB2B16
 """
-_PRIVATE: Final = dns.name.from_text("internal.")  # reserved for private networks: the root can only deny it
+_PRIVATE: Final = dns.name.from_text("internal.")  # reserved for private networks: the root denies it
 _STATEMENT: Final = re.compile(r"(?:trust-anchors|managed-keys|trusted-keys)\s*\{(.*?)\}\s*;", re.DOTALL)
 _COMMENT: Final = re.compile(r'"[^"]*"|;[^\n]*|^\s*(?://|\#)[^\n]*', re.MULTILINE)
 _COMMENT_IN_STATEMENT: Final = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -39,9 +39,11 @@ _BIND_ENTRY: Final = re.compile(
 
 
 class TrustAnchors:
-    """By name; the closest one above a name is where its chain begins. `required` are those that somebody named: they must
-    be found. The built-in root may be out of reach, where a resolver serves a zone of its own and nothing else. `unsigned` are
-    domains of which nothing is to be proven (RFC 7646), unless an anchor is closer."""
+    """Trust anchors by name; the chain of a name starts at the closest one above it.
+
+    Configured anchors are required: their zones must be reachable. The built-in root may be unreachable, if a resolver serves
+    only a zone of its own. `unsigned` domains are not validated (RFC 7646), unless an anchor is closer.
+    """
 
     def __init__(
         self,
@@ -75,27 +77,27 @@ class TrustAnchors:
 
 
 def parse_anchors(text: str, path: str = "trust_anchors") -> list[tuple[dns.name.Name, DS]]:
-    """ConfigurationError for what holds no anchor, or one that cannot be read."""
+    """Parse a file of anchors; raises ConfigurationError if it has none, or an invalid one."""
     try:
         found = [*_parse_bind_statements(text)] if _STATEMENT.search(text) else [*_parse_records(text)]
     except (dns.exception.DNSException, ValueError, IndexError):
         found = []
     if not found:
         raise ConfigurationError(
-            "The trust anchors cannot be read.",
+            "The trust anchors cannot be parsed.",
             path=path,
-            hint="One DS or DNSKEY record in a line, `example.com. IN DS 12345 13 2 …`, or BIND's trust-anchors { … };.",
+            hint="Write one DS or DNSKEY record per line, `example.com. IN DS 12345 13 2 …`, or BIND's trust-anchors { … };.",
         )
     return found
 
 
 def parse_domains(texts: Iterable[str], path: str) -> list[dns.name.Name]:
-    """ConfigurationError for what is no name."""
+    """Parse domain names; raises ConfigurationError."""
     try:
         return [dns.name.from_text(text).canonicalize() for text in texts]
     except dns.exception.DNSException:
         raise ConfigurationError(
-            "One of the domains is no name.", path=path, hint="Write them like corp.example.com."
+            "One of the domains is not a valid name.", path=path, hint="Write them like corp.example.com."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The bitmap of types that NSEC and NSEC3 share (RFC 4034 §4.1.2), and what a missing bit means where."""
+"""Authenticated denial of existence: NSEC (RFC 4035 §5.4) and NSEC3 (RFC 5155 §8)."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ def has_type(windows: TypeBitmap, kind: RdataType) -> bool:
 
 
 def is_delegation_bitmap(windows: TypeBitmap) -> bool:
-    """The parent's side of a cut."""
+    """Return whether the bitmap is that of the parent side of a zone cut."""
     return has_type(windows, dns.rdatatype.NS) and not has_type(windows, dns.rdatatype.SOA)
 
 
 def find_nodata_error(windows: TypeBitmap, name: dns.name.Name, kind: RdataType) -> str | None:
-    """Why a record at a name does not prove that there is no such type; None where it does."""
-    told = dns.rdatatype.to_text(kind)
+    """Return why a bitmap at a name does not prove that there is no such type, or None."""
+    type_name = dns.rdatatype.to_text(kind)
     if has_type(windows, kind):
-        return f"the zone says that {name} has {told}"
+        return f"the zone states that {name} has {type_name}"
     if has_type(windows, dns.rdatatype.CNAME):
-        return f"the zone says that {name} is an alias"
+        return f"the zone states that {name} is an alias"
     if kind == dns.rdatatype.DS:
         if has_type(windows, dns.rdatatype.SOA) and name != dns.name.root:
-            return f"the child says that {name} has no DS, which only its parent knows"
+            return f"the child states that {name} has no DS, which only its parent can state"
         return None
     if is_delegation_bitmap(windows):
-        return f"the parent says that {name} has no {told}, which only the child knows"
+        return f"the parent states that {name} has no {type_name}, which only the child can state"
     return None
 
 
-# ---- What is not there, by NSEC: names in their order, each with the next one and its own types (RFC 4035 §5.4).
+# --- NSEC: names in canonical order, each with the next name and its own types --------------------
 
 NsecRecord = tuple[dns.name.Name, NSEC]
 
 
 class NsecProofs:
-    """NSEC records of one zone whose signatures hold."""
+    """NSEC records of one zone with valid signatures."""
 
     def __init__(self, zone: dns.name.Name, rows: Iterable[NsecRecord]) -> None:
         self._zone = zone
@@ -74,10 +74,10 @@ class NsecProofs:
     def nodata(self, name: dns.name.Name, kind: RdataType) -> SecurityStatus:
         match = self._match(name)
         if match is not None:
-            fault = find_nodata_error(match.windows, name, kind)
-            return SECURE if fault is None else bogus(fault)
+            error = find_nodata_error(match.windows, name, kind)
+            return SECURE if error is None else bogus(error)
         for owner, row in self._covering(name):
-            if row.next.is_subdomain(name):  # nothing is here, but something is below
+            if row.next.is_subdomain(name):  # an empty non-terminal
                 return SECURE
             if self._wildcard_lacks(_wildcard_of(_closest_encloser(name, owner, row)), name, kind):
                 return SECURE
@@ -92,17 +92,17 @@ class NsecProofs:
         return bogus(f"nothing proves that {name} does not exist")
 
     def expansion(self, name: dns.name.Name, encloser: dns.name.Name) -> SecurityStatus:
-        """That a wildcard may stand for the name: nothing closer is there."""
+        """Prove that a wildcard applies to the name: no closer name exists."""
         if any(_closest_encloser(name, owner, row) == encloser for owner, row in self._covering(name)):
             return SECURE
-        return bogus(f"nothing proves that {name} may come from a wildcard")
+        return bogus(f"nothing proves that a wildcard applies to {name}")
 
     def is_delegation(self, name: dns.name.Name) -> bool:
         match = self._match(name)
         return match is not None and is_delegation_bitmap(match.windows)
 
     def _wildcard_lacks(self, wildcard: dns.name.Name, name: dns.name.Name, kind: RdataType) -> bool:
-        """It is there without the type, or only something below it is. That a record leads to it says nothing of its types."""
+        """Return whether the wildcard exists without the type, or is an empty non-terminal."""
         match = self._match(wildcard)
         if match is not None:
             return find_nodata_error(match.windows, name, kind) is None
@@ -112,12 +112,12 @@ class NsecProofs:
         return next((row for owner, row in self._rows if owner == name), None)
 
     def _covering(self, name: dns.name.Name) -> Iterator[NsecRecord]:
-        """Records between whose names the name would be. What a parent says ends where a child begins (RFC 6840 §4.1)."""
+        """Yield records that cover the name. A parent's record covers nothing below a zone cut (RFC 6840 §4.1)."""
         for owner, row in self._rows:
             if not name.is_subdomain(self._zone) or not _is_name_between(owner, name, row.next, self._zone):
                 continue
-            leaves = is_delegation_bitmap(row.windows) or has_type(row.windows, dns.rdatatype.DNAME)
-            if not (leaves and name.is_subdomain(owner)):
+            ends_zone = is_delegation_bitmap(row.windows) or has_type(row.windows, dns.rdatatype.DNAME)
+            if not (ends_zone and name.is_subdomain(owner)):
                 yield owner, row
 
 
@@ -126,7 +126,7 @@ def _is_name_between(owner: dns.name.Name, name: dns.name.Name, after: dns.name.
 
 
 def _closest_encloser(name: dns.name.Name, owner: dns.name.Name, row: NSEC) -> dns.name.Name:
-    """The longest name above that is known to be there, by the neighbours."""
+    """Return the longest existing parent of the name, by its neighbours."""
     shared = max(_common_labels(name, owner), _common_labels(name, row.next))
     return name.split(shared)[1]
 
@@ -140,7 +140,7 @@ def _wildcard_of(name: dns.name.Name) -> dns.name.Name:
     return dns.name.Name(labels)
 
 
-# ---- What is not there, by NSEC3: hashes of names in their order (RFC 5155 §8). More rounds than make sense count as not signed.
+# --- NSEC3: hashed names in order. A zone with too many iterations counts as unsigned -------------
 
 Nsec3Record = tuple[dns.name.Name, NSEC3]
 
@@ -150,34 +150,34 @@ _OPT_OUT: Final = 1
 
 
 class _ClosestEncloser(msgspec.Struct, frozen=True, kw_only=True):
-    """The closest name above that is there, and the record over the next one below, which is not."""
+    """The closest existing parent, and whether the record that covers the next closer name has opt-out."""
 
     name: dns.name.Name
     opt_out: bool
 
 
 class Nsec3Proofs:
-    """NSEC3 records of one zone whose signatures hold."""
+    """NSEC3 records of one zone with valid signatures."""
 
     def __init__(
-        self, zone: dns.name.Name, rows: Iterable[Nsec3Record], effort: ValidationBudget, rules: ValidationPolicy
+        self, zone: dns.name.Name, rows: Iterable[Nsec3Record], budget: ValidationBudget, policy: ValidationPolicy
     ) -> None:
         self._zone = zone
-        self._effort = effort
+        self._budget = budget
         self._hashes: dict[dns.name.Name, bytes] = {}
         known = [(_owner_hash(owner, zone), row) for owner, row in rows if _is_supported_nsec3(row)]
-        self._too_costly = any(row.iterations > rules.iterations for _, row in known)
+        self._too_costly = any(row.iterations > policy.iterations for _, row in known)
         alike = [(place, row) for place, row in known if place and _parameters(row) == _parameters(known[0][1])]
         self._rows = [] if self._too_costly else alike
 
     def nodata(self, name: dns.name.Name, kind: RdataType) -> SecurityStatus:
         match = self._match(name)
         if match is not None:
-            fault = find_nodata_error(match.windows, name, kind)
-            return SECURE if fault is None else bogus(fault)
+            error = find_nodata_error(match.windows, name, kind)
+            return SECURE if error is None else bogus(error)
         encloser = self._closest_encloser(name)
         if encloser is not None and encloser.opt_out:
-            return _opted_out(name)  # whatever a wildcard says (RFC 5155 §9.2)
+            return _opted_out(name)  # regardless of a wildcard (RFC 5155 §9.2)
         if encloser is not None:
             wildcard = self._match(_wildcard_below(encloser.name))
             if wildcard is not None and find_nodata_error(wildcard.windows, name, kind) is None:
@@ -191,10 +191,10 @@ class Nsec3Proofs:
         return _opted_out(name) if encloser.opt_out else SECURE
 
     def expansion(self, name: dns.name.Name, encloser: dns.name.Name) -> SecurityStatus:
-        """That a wildcard may stand for the name: nothing closer is there."""
+        """Prove that a wildcard applies to the name: no closer name exists."""
         cover = self._cover(name.split(len(encloser) + 1)[1])
         if cover is None:
-            return self._unproven(f"nothing proves that {name} may come from a wildcard")
+            return self._unproven(f"nothing proves that a wildcard applies to {name}")
         return _opted_out(name) if cover.flags & _OPT_OUT else SECURE
 
     def is_delegation(self, name: dns.name.Name) -> bool:
@@ -203,7 +203,7 @@ class Nsec3Proofs:
 
     def _unproven(self, reason: str) -> SecurityStatus:
         if self._too_costly:
-            return insecure(f"{self._zone} hashes its names more often than is followed (RFC 9276)")
+            return insecure(f"{self._zone} uses too many NSEC3 iterations (RFC 9276)")
         return bogus(reason)
 
     def _closest_encloser(self, name: dns.name.Name) -> _ClosestEncloser | None:
@@ -213,7 +213,7 @@ class Nsec3Proofs:
             if match is None:
                 continue
             if is_delegation_bitmap(match.windows) or has_type(match.windows, dns.rdatatype.DNAME):
-                return None  # what is below is not this zone's to deny (RFC 5155 §8.3)
+                return None  # this zone cannot deny names below the cut (RFC 5155 §8.3)
             cover = self._cover(name.split(depth + 1)[1])
             return None if cover is None else _ClosestEncloser(name=candidate, opt_out=bool(cover.flags & _OPT_OUT))
         return None
@@ -227,9 +227,9 @@ class Nsec3Proofs:
         return next((row for place, row in self._rows if hashed and _is_hash_between(place, hashed, row.next)), None)
 
     def _hash(self, name: dns.name.Name) -> bytes:
-        """Empty, which is no hash of any name, where too many were asked for, or there is nothing to compare with."""
+        """Return the hash of a name; empty if the budget is spent or there is nothing to compare with."""
         if name not in self._hashes:
-            possible = self._rows and name.is_subdomain(self._zone) and self._effort.spend_hash()
+            possible = self._rows and name.is_subdomain(self._zone) and self._budget.spend_hash()
             self._hashes[name] = _nsec3_hash(name, self._rows[0][1]) if possible else b""
         return self._hashes[name]
 
@@ -270,10 +270,10 @@ def _wildcard_below(name: dns.name.Name) -> dns.name.Name:
 
 
 def _opted_out(name: dns.name.Name) -> SecurityStatus:
-    return insecure(f"the zone leaves open what there is at {name} (opt-out)")
+    return insecure(f"the zone does not state whether {name} exists (opt-out)")
 
 
-# ---- Proofs of absence in one answer, of either kind, as one.
+# --- All proofs of one response -------------------------------------------------------------------
 
 DENIAL_TYPES = (dns.rdatatype.NSEC, dns.rdatatype.NSEC3)
 
@@ -281,27 +281,26 @@ NsecOrNsec3Proofs = NsecProofs | Nsec3Proofs
 
 
 class DenialProofs:
-    """What the records of one answer prove to be absent. One whose signature does not hold spoils them all: it was meant to
-    be part of the proof."""
+    """The denial records of one response. One invalid signature invalidates all: the record was meant as part of the proof."""
 
     def __init__(
         self,
         zone: SigningZone,
         signed: Sequence[SignedRRset],
         now: float,
-        effort: ValidationBudget,
-        rules: ValidationPolicy,
+        budget: ValidationBudget,
+        policy: ValidationPolicy,
     ) -> None:
-        self._fault = ""
+        self._error = ""
         own = [one for one in signed if _is_in_zone(one, zone.name)]
-        sets = [one.rrset for one in own[: rules.denials] if self._holds(one, zone, now, effort, rules)]
+        sets = [one.rrset for one in own[: policy.denials] if self._is_valid(one, zone, now, budget, policy)]
         nsec = [(rrset.name, row) for rrset in sets for row in rrset if isinstance(row, NSEC)]
         nsec3 = [(rrset.name, row) for rrset in sets for row in rrset if isinstance(row, NSEC3)]
         self._proofs: list[NsecOrNsec3Proofs] = []
         if nsec:
             self._proofs.append(NsecProofs(zone.name, nsec))
         if nsec3:
-            self._proofs.append(Nsec3Proofs(zone.name, nsec3, effort, rules))
+            self._proofs.append(Nsec3Proofs(zone.name, nsec3, budget, policy))
 
     def nodata(self, name: dns.name.Name, kind: RdataType) -> SecurityStatus:
         return self._any(lambda proofs: proofs.nodata(name, kind))
@@ -316,28 +315,28 @@ class DenialProofs:
         return any(proofs.is_delegation(name) for proofs in self._proofs)
 
     def _any(self, prove: Callable[[NsecOrNsec3Proofs], SecurityStatus]) -> SecurityStatus:
-        if self._fault:
-            return bogus(self._fault)
-        result = bogus("nothing proves that it is not there")
+        if self._error:
+            return bogus(self._error)
+        result = bogus("nothing proves that the name does not exist")
         for proofs in self._proofs:
             result = prove(proofs)
             if result.security != "bogus":
                 return result
         return result
 
-    def _holds(
-        self, signed: SignedRRset, zone: SigningZone, now: float, effort: ValidationBudget, rules: ValidationPolicy
+    def _is_valid(
+        self, signed: SignedRRset, zone: SigningZone, now: float, budget: ValidationBudget, policy: ValidationPolicy
     ) -> bool:
-        """What a wildcard was expanded to denies nothing: anybody could have made the name."""
-        proven = verify_rrset(signed, zone, now, effort, rules)
+        """A record expanded from a wildcard denies nothing: anyone can choose its name."""
+        proven = verify_rrset(signed, zone, now, budget, policy)
         if isinstance(proven, VerifiedRRset):
             return proven.encloser is None
-        self._fault = proven.reason
+        self._error = proven.reason
         return False
 
 
 def _is_in_zone(signed: SignedRRset, zone: dns.name.Name) -> bool:
-    """An answer may bring proofs of several zones, one for each alias; unsigned ones are of the zone that they lie in."""
+    """A response may have proofs of several zones, one per alias; unsigned records belong to the zone that contains them."""
     if not signed.rrset.name.is_subdomain(zone):
         return False
     return not signed.signatures or any(signature.signer == zone for signature in signed.signatures)

@@ -1,4 +1,7 @@
-"""The four ends of a validation (RFC 4035 §4.3), with the reason."""
+"""DNSSEC validation: security status, policy and budget, one RRset and its signatures, one delegation.
+
+dnspython verifies a single signature, except Ed25519 (`ed25519.py`); this module decides whether the signature counts.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,7 @@ from dns.rdtypes.dnskeybase import Flag
 from waypost import limits
 from waypost.trust.keys import ed25519
 
-Security = Literal["secure", "insecure", "bogus", "indeterminate"]
-
+Security = Literal["secure", "insecure", "bogus", "indeterminate"]  # RFC 4035 §4.3
 _WEAKEST_FIRST: Final[tuple[Security, ...]] = ("bogus", "indeterminate", "insecure", "secure")
 
 
@@ -49,20 +51,19 @@ def bogus(reason: str) -> SecurityStatus:
     return SecurityStatus("bogus", reason)
 
 
-def weakest_status(*judgements: SecurityStatus) -> SecurityStatus:
-    """A chain is as strong as its weakest link; of equals the first tells why."""
-    return min(judgements, key=lambda judgement: _WEAKEST_FIRST.index(judgement.security), default=SECURE)
+def weakest_status(*statuses: SecurityStatus) -> SecurityStatus:
+    """Return the weakest status; the first of equals."""
+    return min(statuses, key=lambda status: _WEAKEST_FIRST.index(status.security), default=SECURE)
 
 
-# ---- Which algorithms count, and how much work one look-up is worth (D13).
+# --- Policy and budget (D13) ----------------------------------------------------------------------
 
 RSASHA256, RSASHA512, ECDSAP256, ECDSAP384, ED25519, ED448 = 8, 10, 13, 14, 15, 16
-
 SHA1, SHA256, SHA384 = 1, 2, 4
 
 
 class ValidationPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not listed is not known: a zone that has nothing else counts as not signed (RFC 4035 §5.2)."""
+    """Supported algorithms and limits. A zone with unsupported algorithms only counts as unsigned (RFC 4035 §5.2)."""
 
     algorithms: frozenset[int] = frozenset((RSASHA256, RSASHA512, ECDSAP256, ECDSAP384, ED25519, ED448))
     digests: frozenset[int] = frozenset((SHA1, SHA256, SHA384))
@@ -78,7 +79,7 @@ DEFAULT_POLICY: Final = ValidationPolicy()
 
 
 class ValidationBudget:
-    """What is left of the work that one look-up may cause."""
+    """The remaining work for one look-up."""
 
     def __init__(
         self, signatures: int = limits.DNSSEC_SIGNATURES_PER_LOOKUP, hashes: int = limits.DNSSEC_NSEC3_HASHES
@@ -87,78 +88,76 @@ class ValidationBudget:
         self.hashes = hashes
 
     def spend_signature(self) -> bool:
-        """Whether one more may be verified."""
+        """Return whether one more signature may be verified."""
         self.signatures -= 1
         return self.signatures >= 0
 
     def spend_hash(self) -> bool:
-        """Whether one more name may be hashed."""
+        """Return whether one more name may be hashed."""
         self.hashes -= 1
         return self.hashes >= 0
 
 
-# ---- One set of records and its signatures (RFC 4035 §5.3). The cryptography of one signature is dnspython's, or `ed25519.py`'s;
-# everything that makes it count is here.
+# --- One RRset and its signatures (RFC 4035 §5.3) -------------------------------------------------
 
 _ZONE_PROTOCOL: Final = 3
-
 _SERIAL_HALF: Final = 2**31
 
 
 class SignedRRset(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of records with the signatures that claim to cover it."""
+    """An RRset with the signatures that claim to cover it."""
 
     rrset: dns.rrset.RRset
     signatures: tuple[RRSIG, ...] = ()
 
 
 class VerifiedRRset(msgspec.Struct, frozen=True, kw_only=True):
-    """A set whose signature holds. `encloser` is above the wildcard that it was made of; None for one that stands as it is."""
+    """An RRset with a valid signature. `encloser` is the parent of the wildcard that it was expanded from, or None."""
 
     ttl: int
     encloser: dns.name.Name | None = None
 
 
 class SigningZone(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone whose keys are proven, by algorithm and tag."""
+    """A zone with validated keys, by algorithm and tag."""
 
     name: dns.name.Name
     keys: dict[tuple[int, int], tuple[DNSKEY, ...]]
 
 
 def verify_rrset(
-    signed: SignedRRset, zone: SigningZone, now: float, effort: ValidationBudget, rules: ValidationPolicy
+    signed: SignedRRset, zone: SigningZone, now: float, budget: ValidationBudget, policy: ValidationPolicy
 ) -> VerifiedRRset | SecurityStatus:
-    """Proven by any one signature of the zone; else a bogus judgement with the most telling reason."""
+    """Return the RRset if any signature of the zone is valid; else a bogus status with the last reason."""
     name = _text(signed.rrset)
     reason = f"{name} is not signed by its zone"
     tried = 0
-    for signature in signed.signatures[: rules.signatures_seen]:
+    for signature in signed.signatures[: policy.signatures_seen]:
         if signature.signer != zone.name:
             continue
-        fault = _find_rrsig_error(signed.rrset, signature, now, rules)
-        if fault is not None:
-            reason = f"{name}: {fault}"
+        error = _find_rrsig_error(signed.rrset, signature, now, policy)
+        if error is not None:
+            reason = f"{name}: {error}"
             continue
         candidates = zone.keys.get((int(signature.algorithm), signature.key_tag), ())
         if not candidates:
             reason = f"{name}: no key of the zone has the signature's tag {signature.key_tag}"
             continue
-        if len(candidates) > rules.colliding_keys:
+        if len(candidates) > policy.colliding_keys:
             reason = f"{name}: too many keys share the tag {signature.key_tag}"
             continue
         for key in candidates:
             tried += 1
-            if tried > rules.signatures or not effort.spend_signature():
-                return bogus(f"{name}: more signatures to try than any zone needs")
+            if tried > policy.signatures or not budget.spend_signature():
+                return bogus(f"{name}: too many signatures to try")
             if _is_signature_valid(signed.rrset, signature, key):
                 return _verified(signed.rrset, signature, now)
-        reason = f"{name}: the signature does not hold"
+        reason = f"{name}: the signature is invalid"
     return bogus(reason)
 
 
 def zone_keys(keys: Iterable[object]) -> tuple[DNSKEY, ...]:
-    """Those that may sign records of a zone: neither revoked nor meant for something else (RFC 4034 §2.1, RFC 5011 §2.1)."""
+    """Return the keys that may sign records of a zone: zone keys that are not revoked (RFC 4034 §2.1, RFC 5011 §2.1)."""
     return tuple(
         key
         for key in keys
@@ -170,27 +169,27 @@ def zone_keys(keys: Iterable[object]) -> tuple[DNSKEY, ...]:
 
 
 def keys_by_tag(keys: Iterable[DNSKEY]) -> dict[tuple[int, int], tuple[DNSKEY, ...]]:
-    found: dict[tuple[int, int], tuple[DNSKEY, ...]] = {}
+    by_tag: dict[tuple[int, int], tuple[DNSKEY, ...]] = {}
     for key in keys:
-        place = (int(key.algorithm), dns.dnssec.key_id(key))
-        found[place] = (*found.get(place, ()), key)
-    return found
+        tag = (int(key.algorithm), dns.dnssec.key_id(key))
+        by_tag[tag] = (*by_tag.get(tag, ()), key)
+    return by_tag
 
 
 def owner_labels(name: dns.name.Name) -> int:
-    """Labels as a signature counts them: without the root and a leading wildcard (RFC 4034 §3.1.3)."""
+    """Count labels as a signature does: without the root and a leading wildcard (RFC 4034 §3.1.3)."""
     return len(name) - 1 - int(name.is_wild())
 
 
-def _find_rrsig_error(rrset: dns.rrset.RRset, signature: RRSIG, now: float, rules: ValidationPolicy) -> str | None:
+def _find_rrsig_error(rrset: dns.rrset.RRset, signature: RRSIG, now: float, policy: ValidationPolicy) -> str | None:
     if signature.type_covered != rrset.rdtype or not rrset.name.is_subdomain(signature.signer):
-        return "the signature is for something else"
+        return "the signature covers another RRset"
     if signature.labels > owner_labels(rrset.name) or signature.labels < len(signature.signer) - 1:
         return "the signature counts more labels than the name has"
     if rrset.name.is_wild() and signature.labels < owner_labels(rrset.name):
-        return "it is made of a wildcard, and named like one itself"  # refused by decision, not by RFC 4035: see 0017
-    if signature.algorithm not in rules.algorithms:
-        return f"the signature is of an unknown algorithm ({int(signature.algorithm)})"
+        return "it was expanded from a wildcard to a wildcard name"  # rejected by decision 0017, not by RFC 4035
+    if signature.algorithm not in policy.algorithms:
+        return f"the signature has an unsupported algorithm ({int(signature.algorithm)})"
     if _is_after(int(now), signature.expiration):
         return "the signature has expired"
     if _is_after(signature.inception, now):
@@ -199,7 +198,7 @@ def _find_rrsig_error(rrset: dns.rrset.RRset, signature: RRSIG, now: float, rule
 
 
 def _is_after(one: float, other: float) -> bool:
-    """By serial arithmetic: the clock of signatures turns over in 2106 (RFC 4034 §3.1.5)."""
+    """Compare times in serial arithmetic: 32-bit signature times wrap in 2106 (RFC 4034 §3.1.5)."""
     difference = (int(one) - int(other)) % 2**32
     return 0 < difference < _SERIAL_HALF
 
@@ -216,7 +215,7 @@ def _is_signature_valid(rrset: dns.rrset.RRset, signature: RRSIG, key: DNSKEY) -
 
 
 def _signed_data(rrset: dns.rrset.RRset, signature: RRSIG) -> bytes:
-    """The bytes that are signed (RFC 4034 §3.1.8.1), with the original time to live and the wildcard's own name."""
+    """Return the signed bytes (RFC 4034 §3.1.8.1), with the original TTL and the wildcard's own name."""
     head = signature.to_wire() or b""
     name = rrset.name
     if signature.labels < owner_labels(name):
@@ -242,18 +241,18 @@ def _text(rrset: dns.rrset.RRset) -> str:
     return f"{dns.rdatatype.to_text(rrset.rdtype)} of {rrset.name}"
 
 
-# ---- From a zone to the next: the DS records that the parent signed, and the keys that the child shows for them (RFC 4035 §5.2).
+# --- One delegation: DS records signed by the parent, and the keys of the child (RFC 4035 §5.2) ---
 
 
 class ValidatedZone(SigningZone, frozen=True, kw_only=True):
-    """The keys of a zone, and for how long they are known."""
+    """A zone with validated keys, and their TTL."""
 
     ttl: int
 
 
-def usable_ds_records(records: Iterable[object], rules: ValidationPolicy) -> tuple[DS, ...]:
-    """DS records that can be followed. SHA-1 does not count beside better (RFC 4509 §3)."""
-    known = [row for row in records if isinstance(row, DS) and _is_supported_ds(row, rules)]
+def usable_ds_records(records: Iterable[object], policy: ValidationPolicy) -> tuple[DS, ...]:
+    """Return the supported DS records. SHA-1 is ignored beside stronger digests (RFC 4509 §3)."""
+    known = [row for row in records if isinstance(row, DS) and _is_supported_ds(row, policy)]
     better = [row for row in known if row.digest_type != SHA1]
     return tuple(better or known)
 
@@ -263,24 +262,24 @@ def validate_zone_keys(
     records: Sequence[DS],
     keys: SignedRRset,
     now: float,
-    effort: ValidationBudget,
-    rules: ValidationPolicy,
+    budget: ValidationBudget,
+    policy: ValidationPolicy,
 ) -> ValidatedZone | SecurityStatus:
-    """The keys of a zone, by the DS records (or the anchor) that stand for it."""
-    followed = usable_ds_records(records, rules)
+    """Validate the keys of a zone by its DS records or trust anchor."""
+    followed = usable_ds_records(records, policy)
     if not followed:
-        return insecure(f"{name} is signed by nothing but unknown algorithms")
-    if len(keys.rrset) > rules.keys:
-        return bogus(f"{name} shows more keys than any zone needs")
+        return insecure(f"{name} is signed with unsupported algorithms only")
+    if len(keys.rrset) > policy.keys:
+        return bogus(f"{name} has too many keys")
     own = zone_keys(keys.rrset)
-    matching = tuple(key for key in own if _matches_ds(name, key, followed, rules))
+    matching = tuple(key for key in own if _matches_ds(name, key, followed, policy))
     if not matching:
-        return bogus(f"no key of {name} fits the DS records that stand for it")
-    proven = verify_rrset(keys, SigningZone(name=name, keys=keys_by_tag(matching)), now, effort, rules)
+        return bogus(f"no key of {name} matches its DS records")
+    proven = verify_rrset(keys, SigningZone(name=name, keys=keys_by_tag(matching)), now, budget, policy)
     if isinstance(proven, SecurityStatus):
         return proven
     if proven.encloser is not None:
-        return bogus(f"the keys of {name} come from a wildcard")
+        return bogus(f"the keys of {name} were expanded from a wildcard")
     return ValidatedZone(name=name, keys=keys_by_tag(own), ttl=proven.ttl)
 
 
@@ -288,13 +287,14 @@ def make_ds(name: dns.name.Name, key: DNSKEY, kind: int) -> DS:
     return dns.dnssec.make_ds(name, key, DSDigest.make(kind), policy=dns.dnssec.allow_all_policy)
 
 
-def _is_supported_ds(row: DS, rules: ValidationPolicy) -> bool:
-    return row.digest_type in rules.digests and row.algorithm in rules.algorithms
+def _is_supported_ds(row: DS, policy: ValidationPolicy) -> bool:
+    return row.digest_type in policy.digests and row.algorithm in policy.algorithms
 
 
-def _matches_ds(name: dns.name.Name, key: DNSKEY, records: Sequence[DS], rules: ValidationPolicy) -> bool:
+def _matches_ds(name: dns.name.Name, key: DNSKEY, records: Sequence[DS], policy: ValidationPolicy) -> bool:
     tag = dns.dnssec.key_id(key)
     close = [row for row in records if row.key_tag == tag and row.algorithm == key.algorithm]
     return any(
-        hmac.compare_digest(make_ds(name, key, row.digest_type).digest, row.digest) for row in close[: rules.signatures]
+        hmac.compare_digest(make_ds(name, key, row.digest_type).digest, row.digest)
+        for row in close[: policy.signatures]
     )

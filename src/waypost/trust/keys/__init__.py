@@ -1,1 +1,1 @@
-"""TODO-PACKAGE waypost.trust.keys"""
+"""Public and private keys, their algorithms and certificates."""

@@ -1,9 +1,8 @@
-"""How each algorithm verifies, one function for each, over keys of cryptography; Ed25519 in `ed25519.py`. Nothing here
-chooses.
+"""Signature verification, one function per algorithm, over keys of `cryptography`; Ed25519 is in `ed25519.py`.
 
-`JOSE` names the algorithms of RFC 7518 and RFC 8037 that are read, each with the one kind of key that it belongs to.
-`announced` lists what an announcement may be signed with, in the order in which it is tried (announce.md P-9).
-SHA-1, MD5 and shared secrets are not here, so nothing can ask for them.
+JOSE_ALGORITHMS lists the accepted algorithms of RFC 7518 and RFC 8037, each with its kind of key.
+`announcement_algorithms` lists those of announcements, in the order in which they are tried (announce.md P-9). SHA-1, MD5
+and shared secrets are not included, so no caller can use them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
-from waypost.trust.keys import ed25519 as sodium
+from waypost.trust.keys import ed25519
 
 NativeKey: TypeAlias = Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 SignatureVerifier: TypeAlias = Callable[[NativeKey, bytes, bytes], bool]
@@ -26,7 +25,7 @@ COORDINATE_BYTES = {"p-256": 32, "p-384": 48, "p-521": 66}
 
 def verify_ed25519(key: NativeKey, signature: bytes, data: bytes) -> bool:
     assert isinstance(key, Ed25519PublicKey)  # noqa: S101 — the tables below pair algorithms with kinds
-    return sodium.verify(key.public_bytes_raw(), signature, data)
+    return ed25519.verify(key.public_bytes_raw(), signature, data)
 
 
 def ecdsa_der(digest: HashAlgorithm) -> SignatureVerifier:
@@ -40,15 +39,15 @@ def ecdsa_der(digest: HashAlgorithm) -> SignatureVerifier:
 
 
 def ecdsa_raw(digest: HashAlgorithm, coordinate_bytes: int) -> SignatureVerifier:
-    """r‖s of exactly two coordinates (IEEE P1363, RFC 7518 §3.4)."""
-    whole = ecdsa_der(digest)
+    """Verify r‖s, exactly two coordinates (IEEE P1363, RFC 7518 §3.4)."""
+    verify_der = ecdsa_der(digest)
 
     def check(key: NativeKey, signature: bytes, data: bytes) -> bool:
         if len(signature) != 2 * coordinate_bytes:
             return False
         r = int.from_bytes(signature[:coordinate_bytes], "big")
         s = int.from_bytes(signature[coordinate_bytes:], "big")
-        return whole(key, encode_dss_signature(r, s), data)
+        return verify_der(key, encode_dss_signature(r, s), data)
 
     return check
 
@@ -62,7 +61,7 @@ def rsa_pkcs1(digest: HashAlgorithm) -> SignatureVerifier:
 
 
 def rsa_pss(digest: HashAlgorithm, salt_bytes: int | None) -> SignatureVerifier:
-    """PSS with MGF1 over the same hash. `None` takes a salt of any length, as announcements need."""
+    """Verify PSS with MGF1 over the same hash. `None` accepts a salt of any length, as announcements need."""
     form = padding.PSS(padding.MGF1(digest), padding.PSS.AUTO if salt_bytes is None else salt_bytes)
 
     def check(key: NativeKey, signature: bytes, data: bytes) -> bool:
@@ -82,7 +81,7 @@ def _is_valid(verify: Callable[[], None]) -> bool:
 
 JOSE_ALGORITHMS: dict[str, tuple[str, SignatureVerifier]] = {
     "EdDSA": ("ed25519", verify_ed25519),
-    "Ed25519": ("ed25519", verify_ed25519),  # RFC 9864: the name that tells the curve
+    "Ed25519": ("ed25519", verify_ed25519),  # RFC 9864: the name that includes the curve
     "ES256": ("p-256", ecdsa_raw(SHA256(), 32)),
     "ES384": ("p-384", ecdsa_raw(SHA384(), 48)),
     "ES512": ("p-521", ecdsa_raw(SHA512(), 66)),
@@ -115,7 +114,7 @@ _EC_RAW: dict[str, tuple[tuple[str, SignatureVerifier], ...]] = {
 
 
 def announcement_algorithms(kind: str, signature_bytes: int) -> tuple[tuple[str, SignatureVerifier], ...]:
-    """What a signature of this length by a key of this kind may be: four attempts at most."""
+    """Return the algorithms to try for a signature of this length and kind of key: four at most."""
     if kind == "ed25519":
         return _ED25519
     if kind == "rsa":

@@ -1,6 +1,7 @@
-"""Whether a certificate that an agent announces leads to a known authority (announce.md P-11, mode `ca`).
+"""Certificates of announcements (announce.md P-11, mode `ca`), client certificates and revocation lists (RFC 5280).
 
-The path is built and checked by the library (RFC 5280); here is only what may be used for what. No clock: the time is given.
+The library builds and verifies the path of an announced certificate. TLS has verified the path of a client certificate;
+here its usage, its names and its revocation are checked.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _ANNOUNCED_KEY_PATH = "$.agent.public_key"
 def check_validity_period(certificate: x509.Certificate, now: float) -> None:
     if not certificate.not_valid_before_utc.timestamp() <= now <= certificate.not_valid_after_utc.timestamp():
         raise BadSignature(
-            "The certificate is out of date.",
+            "The certificate is expired or not yet valid.",
             path=_ANNOUNCED_KEY_PATH,
-            hint="Have it issued anew.",
+            hint="Renew the certificate.",
             retry_after=30,
             details={"reason": "certificate"},
         )
@@ -42,12 +43,12 @@ def load_der_certificate(der: bytes) -> x509.Certificate:
 
 
 def verify_chain(certificate: x509.Certificate, authorities: Sequence[x509.Certificate], now: float) -> None:
-    """Raises when no path leads from the certificate to one of the authorities."""
+    """Raise BadSignature unless a path leads from the certificate to one of the authorities."""
     if not authorities:
         raise BadSignature(
-            "This service knows no authority for certificates.",
+            "This service has no certificate authorities configured.",
             path=_ANNOUNCED_KEY_PATH,
-            hint="Name the file of authorities with client_ca.",
+            hint="Set client_ca to a file of authorities.",
             details={"reason": "certificate"},
         )
     verifier = (
@@ -60,53 +61,49 @@ def verify_chain(certificate: x509.Certificate, authorities: Sequence[x509.Certi
         verifier.verify(certificate, [])
     except x509.verification.VerificationError as error:
         raise BadSignature(
-            f"The certificate is not one of a known authority: {str(error)[:160]}.",
+            f"The certificate was not issued by a known authority: {str(error)[:160]}.",
             path=_ANNOUNCED_KEY_PATH,
-            hint="Use a certificate for clients that an authority of client_ca has signed.",
+            hint="Use a client certificate that an authority of client_ca has signed.",
             retry_after=30,
             details={"reason": "certificate"},
         ) from None
 
 
 def subject_alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The alternative names, without their kinds; a UUID in lower case."""
+    """Return the alternative names without their types; UUIDs in lower case."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
         return ()
     return (
         *(name.lower() for name in found.get_values_for_type(x509.DNSName)),
-        *(
-            name.lower() if name[:9].lower() == "urn:uuid:" else name
-            for name in found.get_values_for_type(x509.UniformResourceIdentifier)
-        ),
+        *map(_normalize_uri, found.get_values_for_type(x509.UniformResourceIdentifier)),
         *found.get_values_for_type(x509.RFC822Name),
     )
 
 
-# ---- Client certificates and revocation lists (RFC 5280), read from bytes. That a certificate leads to an authority is checked
-# by TLS before; here is what TLS does not ask: what it may be used for, whom it names, whether it was taken back.
+# --- Client certificates --------------------------------------------------------------------------
 
 AGENT_SAN = "uri:urn:uuid:"
 
 
 class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    fingerprint: str  # SHA-256 of the whole certificate, hex
-    issuer: bytes  # the name of the authority, as it is encoded
+    fingerprint: str  # SHA-256 of the certificate, hex
+    issuer: bytes  # DER of the issuer name
     serial: str  # hex without leading zeros
     names: tuple[str, ...]  # `dns:…`, `uri:…`, `email:…`
-    is_for_clients: bool  # its extended key usage says so
+    is_for_clients: bool  # by its extended key usage
     not_before: float
     not_after: float
 
     @property
     def agent_ids(self) -> tuple[str, ...]:
-        """The agents that it names by `urn:uuid:`."""
+        """The agents that it names as `urn:uuid:`."""
         return tuple(name.removeprefix(AGENT_SAN) for name in self.names if name.startswith(AGENT_SAN))
 
 
 def parse_client_certificate(pem: bytes) -> ClientCertificate:
-    """Raises ValueError when it cannot be read."""
+    """Parse a PEM; raises ValueError."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         return ClientCertificate(
@@ -139,7 +136,7 @@ def _normalize_uri(uri: str) -> str:
 
 
 def _is_for_clients(certificate: x509.Certificate) -> bool:
-    """A certificate without the extension may be used for anything, which is more than we want to believe."""
+    """A certificate without the extension is rejected, although RFC 5280 allows any use of it."""
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -148,12 +145,12 @@ def _is_for_clients(certificate: x509.Certificate) -> bool:
 
 
 class RevocationList(msgspec.Struct, frozen=True, kw_only=True):
-    """What the authorities took back."""
+    """Certificates that the authorities revoked."""
 
-    revoked: frozenset[tuple[bytes, str]]  # authority and serial
-    valid_until: float | None  # the earliest that a list says of itself
+    revoked: frozenset[tuple[bytes, str]]  # issuer and serial
+    valid_until: float | None  # the earliest next update of the lists
 
-    def names(self, certificate: ClientCertificate) -> bool:
+    def includes(self, certificate: ClientCertificate) -> bool:
         return (certificate.issuer, certificate.serial) in self.revoked
 
     def is_current(self, now: float) -> bool:
@@ -161,15 +158,15 @@ class RevocationList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_authorities(pem: bytes) -> list[x509.Certificate]:
-    """The certificates of a PEM file. Raises ValueError when there is none."""
+    """Load the certificates of a PEM file; raises ValueError if there is none."""
     return x509.load_pem_x509_certificates(pem)
 
 
 def parse_revocation_lists(data: bytes, authorities: Sequence[x509.Certificate]) -> RevocationList:
-    """One or more lists, PEM or DER, each signed by one of the authorities. Raises ValueError."""
+    """Parse one or more lists, PEM or DER, each signed by one of the authorities; raises ValueError."""
     lists = [_load_crl(part, authorities) for part in _split_crls(data)]
     if not lists:
-        raise ValueError("it holds no revocation list")
+        raise ValueError("it contains no revocation list")
     ends = [found.next_update_utc.timestamp() for found in lists if found.next_update_utc is not None]
     return RevocationList(
         revoked=frozenset(

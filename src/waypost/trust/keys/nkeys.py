@@ -1,7 +1,4 @@
-"""Keys as NATS writes them: an Ed25519 seed or public key in base32, with a prefix that says whose it is, and a checksum.
-
-Pure: text in, a pair of keys out, which signs the nonce of a server. It knows no files and no connection.
-"""
+"""NATS keys (nkeys): an Ed25519 seed or public key in base32, with a prefix for its role and a checksum."""
 
 from __future__ import annotations
 
@@ -20,18 +17,18 @@ _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END \1-{3,}")
 
 
 class Nkey(msgspec.Struct, frozen=True):
-    """A user of a bus."""
+    """A user key, which signs the nonce of a server."""
 
     public: str
     private: Ed25519PrivateKey
 
     def sign(self, nonce: str) -> bytes:
-        """In Base64, as the bus wants it."""
+        """Return the signature in base64, as NATS expects it."""
         return base64.b64encode(ed25519.sign(self.private, nonce.encode()))
 
 
 def parse_nkey_seed(text: str) -> Nkey:
-    """`SU…`: the seed of a user."""
+    """Parse the seed of a user (`SU…`)."""
     raw = _decode_nkey(text.strip())
     kind = (raw[0] & 7) << 5 | (raw[1] & 0xF8) >> 3 if len(raw) == 34 else 0
     if raw[:1] == b"" or raw[0] & 0xF8 != _SEED or kind != _USER:
@@ -46,11 +43,11 @@ def encode_public_nkey(raw: bytes) -> str:
 
 
 def parse_nats_credentials(text: str) -> tuple[str, Nkey]:
-    """A file of credentials: the user's JWT, and the seed of its key."""
+    """Parse a credentials file: the user's JWT and the seed of its key."""
     blocks = dict(_BLOCK.findall(text))
     token, seed = blocks.get("NATS USER JWT"), blocks.get("USER NKEY SEED")
     if token is None or seed is None:
-        raise _invalid_nkey("it has no NATS USER JWT and USER NKEY SEED")
+        raise _invalid_nkey("it has no NATS USER JWT or no USER NKEY SEED")
     return token, parse_nkey_seed(seed)
 
 
@@ -60,12 +57,12 @@ def _decode_nkey(text: str) -> bytes:
     except (binascii.Error, ValueError):
         raise _invalid_nkey("it is not base32") from None
     if len(raw) < 4 or _checksum(raw[:-2]) != raw[-2:]:
-        raise _invalid_nkey("its checksum does not hold")
+        raise _invalid_nkey("its checksum is wrong")
     return raw[:-2]
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-16/XMODEM, the low byte first."""
+    """CRC-16/XMODEM, little-endian."""
     return binascii.crc_hqx(data, 0).to_bytes(2, "little")
 
 

@@ -70,9 +70,9 @@ def test_a_signature_of_every_algorithm_holds_until_one_byte_is_changed(algorith
     records = rrset()
     signature = sign(records, signer)
     assert judged(records, signature, keys=[signer]) == VerifiedRRset(ttl=300)
-    assert "does not hold" in reason(judged(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
+    assert "is invalid" in reason(judged(rrset("www.agent.test.", "hallo"), signature, keys=[signer]))
     bad = signature.replace(signature=bytes([signature.signature[0] ^ 1]) + signature.signature[1:])
-    assert "does not hold" in reason(judged(records, bad, keys=[signer]))
+    assert "is invalid" in reason(judged(records, bad, keys=[signer]))
 
 
 def test_order_case_and_time_to_live_of_the_records_do_not_matter() -> None:
@@ -112,13 +112,13 @@ def test_the_clock_of_signatures_turns_over() -> None:
     """RFC 4034 §3.1.5: in 2106 the numbers begin anew."""
     turn = 2.0**32
     signature = sign(rrset(), inception=int(turn - DAY), expiration=int(turn - 1)).replace(expiration=DAY)
-    assert "does not hold" in reason(judged(rrset(), signature, now=turn + 5))  # in time, though not what was signed
+    assert "is invalid" in reason(judged(rrset(), signature, now=turn + 5))  # in time, though not what was signed
     assert "has expired" in reason(judged(rrset(), signature, now=turn + 2 * DAY))
 
 
 def test_a_signature_of_another_type_or_with_more_labels_than_the_name_does_not_count() -> None:
     signature = sign(rrset())
-    assert "something else" in reason(judged(rrset(), signature.replace(type_covered=dns.rdatatype.A)))
+    assert "another RRset" in reason(judged(rrset(), signature.replace(type_covered=dns.rdatatype.A)))
     assert "labels" in reason(judged(rrset(), signature.replace(labels=4)))
     assert "labels" in reason(judged(rrset(), signature.replace(labels=1)))
 
@@ -132,7 +132,7 @@ def test_a_signature_over_a_wildcard_tells_where_it_stands() -> None:
 
 @pytest.mark.parametrize("algorithm", [1, 3, 5, 7, 12, 250])
 def test_an_algorithm_that_is_not_known_proves_nothing(algorithm: int) -> None:
-    assert "unknown algorithm" in reason(judged(rrset(), sign(rrset()).replace(algorithm=algorithm)))
+    assert "unsupported algorithm" in reason(judged(rrset(), sign(rrset()).replace(algorithm=algorithm)))
 
 
 @pytest.mark.parametrize("flags", [0, 1, 128, 384, 385])
@@ -167,14 +167,14 @@ def test_eight_signatures_are_tried_for_one_set_and_no_more() -> None:
     good = sign(rrset())
     assert isinstance(judged(rrset(), *[bad] * 7, good), VerifiedRRset)
     effort = ValidationBudget()
-    assert "more signatures to try" in reason(judged(rrset(), *[bad] * 8, good, effort=effort))
+    assert "too many signatures to try" in reason(judged(rrset(), *[bad] * 8, good, effort=effort))
     assert limits.DNSSEC_SIGNATURES_PER_LOOKUP - effort.signatures == limits.DNSSEC_SIGNATURES == 8
 
 
 def test_a_look_up_has_so_much_effort_and_no_more() -> None:
     effort = ValidationBudget(signatures=1)
     assert isinstance(judged(rrset(), sign(rrset()), effort=effort), VerifiedRRset)
-    assert "more signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
+    assert "too many signatures to try" in reason(judged(rrset(), sign(rrset()), effort=effort))
 
 
 def test_signatures_that_nobody_could_check_are_not_even_looked_at_without_end() -> None:
@@ -186,7 +186,7 @@ def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
     keys = dns.rrset.from_rdata_list(ZONE, 300, [OWN.record.replace(key=bytes([n]) * 64) for n in range(65)])
     anchor = dns.dnssec.make_ds(ZONE, OWN.record, "SHA256")
     result = validate_zone_keys(ZONE, [anchor], SignedRRset(rrset=keys), NOW, ValidationBudget(), DEFAULT_POLICY)
-    assert "more keys than any zone needs" in reason(result)  # type: ignore[arg-type]
+    assert "has too many keys" in reason(result)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("material", [b"", b"\x00", b"\x01", b"\x00\x00\x00", b"\xff" * 3, b"\x00" * 64, b"\xff" * 300])
@@ -194,7 +194,7 @@ def test_a_zone_with_more_keys_than_any_needs_is_not_entered() -> None:
 def test_a_key_of_nonsense_signs_nothing(algorithm: int, material: bytes) -> None:
     made = OWN.record.replace(key=material, algorithm=algorithm)
     signature = sign(rrset()).replace(algorithm=algorithm, key_tag=dns.dnssec.key_id(made))
-    assert "does not hold" in reason(judged(rrset(), signature, keys=[ZoneKey(None, made)]))
+    assert "is invalid" in reason(judged(rrset(), signature, keys=[ZoneKey(None, made)]))
 
 
 # --- DS records -----------------------------------------------------------------------------------

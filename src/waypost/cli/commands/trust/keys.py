@@ -18,8 +18,8 @@ from waypost.client.results import TrustStorePage
 from waypost.errors import InvalidDocument
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.server.hosted_agents.keys import hosted_key_path
-from waypost.trust.announce.signed_announcement import parse_announced_key
-from waypost.trust.keys.private_key import PrivateKey, sign_announcement
+from waypost.trust.announce.signed_announcement import parse_announced_key, sign_announcement
+from waypost.trust.keys.private_key import PrivateKey
 from waypost.trust.keys.public_key import KEY_ID
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from waypost.errors import ConfigurationError
 from waypost.model.principal import SCOPES
 from waypost.model.times import to_rfc3339
 from waypost.settings import TOKEN_KEY_FILE, Settings
-from waypost.trust.tokens.jwt import load_token_key, mint
+from waypost.trust.jwt import load_token_key, mint
 
 
 @click.group()

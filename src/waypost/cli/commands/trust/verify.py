@@ -33,9 +33,15 @@ from waypost.protocols.codec import DecodeContext
 from waypost.protocols.dialects import decode_document
 from waypost.registry.verification import check_with_keys
 from waypost.trust.announce.signed_announcement import parse_announced_key
-from waypost.trust.audit.checkpoint import Checkpoint, VerifierKey, parse_verifier_key, verify_checkpoint
-from waypost.trust.audit.merkle import verify_consistency, verify_inclusion
 from waypost.trust.checks.bound_key import BoundKey
+from waypost.trust.transparency_log import (
+    Checkpoint,
+    VerifierKey,
+    parse_verifier_key,
+    verify_checkpoint,
+    verify_consistency,
+    verify_inclusion,
+)
 
 EXIT_LOG_FAILED = 1
 

@@ -1,4 +1,8 @@
-"""What the claims of a token must say (RFC 7519), whoever issued it. It verifies no signature."""
+"""Tokens (RFC 7519): claim checks, tokens that this service mints, and tokens of external issuers (J1…J10 of the threat list).
+
+The verifier's key decides the algorithm, never the token. Tokens of this service are signed with its one Ed25519 key.
+External issuers are verified with their configured keys; HS256 is accepted only from an issuer with a configured secret.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import hmac
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -23,54 +27,58 @@ from waypost.errors import InvalidParameter, Unauthorized, WaypostError
 from waypost.model.credentials import RESERVED_SUBJECTS, Issuer
 from waypost.model.json import JsonObject, dump_json, parse_object
 from waypost.model.principal import SCOPE_ADMIN, SCOPES, Principal
-from waypost.trust.encodings import decode_base64url, encode_base64url
+from waypost.trust.encodings import encode_base64url
+from waypost.trust.jose import InvalidJws, JoseKey, Jws, jose_key, verify_compact, verify_jws
 from waypost.trust.keys import ed25519
 from waypost.trust.keys.public_key import from_native
-from waypost.trust.tokens import jose
-from waypost.trust.tokens.jose import InvalidJws, JoseKey, Jws, jose_key, verify_compact
 
-REQUIRED_CLAIMS = ("exp", "sub", "aud", "iss")
+TOKEN_ALGORITHM: Final = "EdDSA"
+SERVICE_KEY_ID: Final = "waypost"  # `kid` of the tokens that this service mints
 
-_TOKEN_TYPES = frozenset(("jwt", "at+jwt"))
-
-_ID_TOKEN_CLAIMS = (
+_REQUIRED_CLAIMS: Final = ("exp", "sub", "aud", "iss")
+_TOKEN_TYPES: Final = frozenset(("jwt", "at+jwt"))
+_ID_TOKEN_CLAIMS: Final = (
     "nonce",
     "at_hash",
     "c_hash",
-)  # it tells a client who logged in; it is no right to ask us for anything
+)  # an ID token identifies a user to a client; it grants no access
+_JTI_CHARS: Final = 64
+_SHARED_SECRET_ALGORITHM: Final = "HS256"
+_TTL: Final = re.compile(r"(\d{1,7})(s|m|h|d)?\Z")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
-_JTI_CHARS = 64
+# --- Claims ---------------------------------------------------------------------------------------
 
 
 def check_token_type(header: JsonObject) -> None:
-    """A signed text of another kind, a logout or a proof of possession, is no token."""
+    """Reject other signed texts, such as logout tokens and proofs of possession."""
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TOKEN_TYPES:
         raise InvalidJws("it is not an access token")
 
 
 def check_issuer_and_audience(claims: JsonObject, *, issuer: str, audience: str) -> None:
-    for name in REQUIRED_CLAIMS:
+    for name in _REQUIRED_CLAIMS:
         if claims.get(name) is None:
-            raise InvalidJws(f"it lacks the claim {name!r}")
+            raise InvalidJws(f"the claim {name!r} is missing")
     for name in _ID_TOKEN_CLAIMS:
         if name in claims:
-            raise InvalidJws("it is an ID token")
+            raise InvalidJws("it is an ID token, not an access token")
     if claims["iss"] != issuer:
-        raise InvalidJws("it is of another issuer")
-    meant_for = claims["aud"]
-    if audience not in (meant_for if isinstance(meant_for, list) else [meant_for]):
+        raise InvalidJws("it was issued by another issuer")
+    audiences = claims["aud"]
+    if audience not in (audiences if isinstance(audiences, list) else [audiences]):
         raise InvalidJws("it is for another audience")
 
 
 def check_token_times(claims: JsonObject, now: float, *, leeway: float) -> float:
-    """When it ends. Without `iat` its lifetime is counted from now."""
+    """Return the time of expiry. Without `iat` the lifetime is measured from now."""
     expires_at = _numeric_date(claims["exp"])
     issued_at = _numeric_date(claims.get("iat", now))
     if now >= expires_at + leeway:
         raise InvalidJws("it has expired")
     if issued_at > now + limits.TOKEN_LEEWAY_SECONDS or _numeric_date(claims.get("nbf", now)) > now + leeway:
-        raise InvalidJws("it is from the future")
+        raise InvalidJws("it is not valid yet")
     if expires_at - issued_at > limits.TOKEN_TTL_MAX_SECONDS:
         raise InvalidJws("its lifetime is too long")
     return expires_at
@@ -85,12 +93,12 @@ def _numeric_date(value: Any) -> float:
 def token_subject(claims: JsonObject) -> str:
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= limits.SUBJECT_CHARS or not subject.isprintable():
-        raise InvalidJws("it names no subject")
+        raise InvalidJws("it has no valid subject")
     return subject
 
 
 def token_scopes(claims: JsonObject) -> frozenset[str]:
-    """`scope` is a text with spaces, `scp` an array. A scope in another shape or place is none."""
+    """Return the known scopes: `scope` is a space-separated string, `scp` an array; other forms are ignored."""
     scope = claims.get("scope")
     if isinstance(scope, str):
         named = scope.split(" ")
@@ -101,20 +109,14 @@ def token_scopes(claims: JsonObject) -> frozenset[str]:
 
 
 def credential_name(claims: JsonObject, token: str) -> str:
-    """The name of a token for the audit trail: its `jti`, else a piece of its hash. Never the token."""
+    """Return the token's name for the audit trail: its `jti`, else a prefix of its hash. Never the token."""
     given = claims.get("jti")
     if isinstance(given, str) and 0 < len(given) <= _JTI_CHARS and given.isascii() and given.isprintable():
         return f"jwt:{given}"
     return f"jwt:#{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
 
-# ---- Our own tokens as compact JWS: objects that one Ed25519 key of ours signs and verifies.
-#
-# What is refused is decided in `jose.py`; here a payload is a JSON object and the key is the one of this service.
-
-TOKEN_ALGORITHM = "EdDSA"
-
-__all__ = ["TOKEN_ALGORITHM", "InvalidJws", "service_key", "decode_unverified", "sign_jwt", "verify_jwt"]
+# --- Tokens of this service -----------------------------------------------------------------------
 
 
 def sign_jwt(key: Ed25519PrivateKey, payload: JsonObject, *, key_id: str) -> str:
@@ -128,30 +130,19 @@ def service_key(key: Ed25519PublicKey) -> JoseKey:
 
 
 def verify_jwt(key: JoseKey, text: str) -> JsonObject:
-    """The payload of a text that `key` signed, or NotSigned."""
-    verified = verify_compact(text, (key,))
+    """Return the payload of a JWT that `key` signed; raises InvalidJws."""
+    return _parse_claims(verify_compact(text, (key,)).payload)
+
+
+def _parse_claims(payload: bytes) -> JsonObject:
     try:
-        return parse_object(verified.payload, max_bytes=limits.JWS_BYTES)
+        return parse_object(payload, max_bytes=limits.JWS_BYTES)
     except WaypostError:
-        raise InvalidJws("it cannot be read") from None
-
-
-def decode_unverified(text: str) -> JsonObject:
-    """The payload without checking anything, to show it to the one who holds it."""
-    return parse_object(decode_base64url(text.split(".")[1]))
-
-
-# ---- Tokens: JWTs that we mint and verify. Our key decides the algorithm, never the token (J1…J10 of the threat list).
-
-SERVICE_KEY_ID = "waypost"  # the `kid` of the tokens that we mint
-
-_TTL = re.compile(r"(\d{1,7})(s|m|h|d)?\Z")
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
+        raise InvalidJws("its payload is not a JSON object") from None
 
 
 def new_token_key_pem(seed: bytes) -> bytes:
-    """A PKCS #8 PEM of an Ed25519 key from 32 random bytes."""
+    """Make an Ed25519 key from 32 random bytes, as PKCS #8 PEM."""
     key = Ed25519PrivateKey.from_private_bytes(seed)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -164,7 +155,7 @@ def load_token_key(pem: bytes) -> Ed25519PrivateKey:
 
 
 def parse_duration(text: str, path: str = "ttl") -> int:
-    """`90`, `90s`, `15m`, `1h`, `1d` in seconds."""
+    """Parse `90`, `90s`, `15m`, `1h` or `1d` into seconds."""
     found = _TTL.match(text.strip())
     if not found or int(found[1]) == 0:
         raise InvalidParameter(f"{text[:20]!r} is not a duration.", path=path, hint="Write it like 15m, 1h or 1d.")
@@ -191,13 +182,15 @@ def mint(
     now: float,
     token_id: str,
 ) -> str:
-    """A signed token. Its lifetime is bounded: a lost token must not be good for ever."""
+    """Sign a token. Its lifetime is bounded, so that a lost token expires."""
     if not 0 < ttl_seconds <= limits.TOKEN_TTL_MAX_SECONDS:
         raise InvalidParameter(
-            f"A token lives between 1 s and {limits.TOKEN_TTL_MAX_SECONDS} s.", path="ttl_seconds", hint="Use e.g. 1h."
+            f"The lifetime of a token is 1 s to {limits.TOKEN_TTL_MAX_SECONDS} s.",
+            path="ttl_seconds",
+            hint="Use e.g. 1h.",
         )
     if not subject or len(subject) > 256 or not subject.isprintable():
-        raise InvalidParameter("A subject is a printable text of 1 to 256 characters.", path="sub")
+        raise InvalidParameter("A subject must be a printable string of 1 to 256 characters.", path="sub")
     claims = {
         "iss": issuer,
         "aud": audience,
@@ -217,7 +210,7 @@ class VerifiedToken(msgspec.Struct, frozen=True):
 
 
 class TokenVerifier:
-    """Checks tokens of our own issuer."""
+    """Verifies tokens that this service minted."""
 
     def __init__(self, key: Ed25519PublicKey, *, issuer: str, audience: str) -> None:
         self._key = service_key(key)
@@ -225,7 +218,7 @@ class TokenVerifier:
         self._audience = audience
 
     def verify(self, token: str, now: float) -> VerifiedToken:
-        """The principal of a token that holds, or Unauthorized with the reason."""
+        """Return the principal of a valid token; raises Unauthorized with the reason."""
         try:
             return self._verified(token, now)
         except InvalidJws as error:
@@ -235,8 +228,8 @@ class TokenVerifier:
         claims = verify_jwt(self._key, token)
         check_issuer_and_audience(claims, issuer=self._issuer, audience=self._audience)
         if not _is_integer(claims["exp"]) or not _is_integer(claims.get("iat")):
-            raise InvalidJws("its times are not whole numbers")
-        # Minted by the clock that it is checked by: no leeway, it ends when it was said to end.
+            raise InvalidJws("its times are not integers")
+        # No leeway: the clock that minted the token also checks it.
         expires_at = check_token_times(claims, now, leeway=0)
         principal = Principal(
             subject=token_subject(claims),
@@ -247,39 +240,26 @@ class TokenVerifier:
         return VerifiedToken(principal, expires_at, str(claims.get("jti", "")))
 
 
-def peek_claims(token: str) -> dict[str, Any]:
-    """The claims of a token without checking anything, to show them to the one who holds it."""
-    return decode_unverified(token)
-
-
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _unauthorized(reason: str) -> Unauthorized:
     return Unauthorized(
-        f"The token does not hold: {reason}.", path="Authorization", hint="Mint a new one with `waypost token mint`."
+        f"Invalid token: {reason}.", path="Authorization", hint="Mint a new one with `waypost token mint`."
     )
 
 
-# ---- Tokens of issuers other than ourselves: their keys, their claims, and the subjects that they may speak of.
-#
-# The keys are ours to choose: a token says which of those it means, and nothing else about keys. HS256 is accepted only from
-# an issuer whose secret was configured, and then with that secret alone.
-
-_SHARED_SECRET_ALGORITHM = "HS256"
+# --- Tokens of external issuers -------------------------------------------------------------------
 
 
 def decode_claims(signed: Jws) -> JsonObject:
-    """The claims as they stand there, before anything is verified: to find out whose keys to ask."""
-    try:
-        return parse_object(signed.payload, max_bytes=limits.JWS_BYTES)
-    except WaypostError:
-        raise InvalidJws("it cannot be read") from None
+    """Return the claims before verification: they name the issuer whose keys are needed."""
+    return _parse_claims(signed.payload)
 
 
 class ExternalIssuerVerifier:
-    """Checks tokens of one issuer. `others` are prefixes of other issuers, whose subjects it must not name."""
+    """Verifies tokens of one issuer. `others` are the prefixes of other issuers, whose subjects it must not use."""
 
     def __init__(self, issuer: Issuer, others: Sequence[str] = ()) -> None:
         self.issuer = issuer
@@ -288,12 +268,12 @@ class ExternalIssuerVerifier:
     def verify(
         self, token: str, signed: Jws, keys: Sequence[JoseKey], secret: bytes | None, now: float
     ) -> VerifiedToken:
-        """Raises NotSigned with the reason; UnknownKey where other keys might do."""
+        """Return the verified token; raises InvalidJws with the reason, UnknownKey if newer keys might verify it."""
         check_token_type(signed.header)
         if signed.header["alg"] == _SHARED_SECRET_ALGORITHM and secret is not None:
             _check_shared_secret(signed, secret)
         else:
-            jose.verify_jws(signed, keys)
+            verify_jws(signed, keys)
         claims = decode_claims(signed)
         check_issuer_and_audience(claims, issuer=self.issuer.issuer, audience=self.issuer.audience)
         expires_at = check_token_times(claims, now, leeway=limits.TOKEN_LEEWAY_SECONDS)
@@ -308,7 +288,7 @@ class ExternalIssuerVerifier:
     def _subject(self, claims: JsonObject) -> str:
         subject = self.issuer.prefix + token_subject(claims)
         if subject in RESERVED_SUBJECTS or subject.startswith(self._foreign) or len(subject) > limits.SUBJECT_CHARS:
-            raise InvalidJws("its subject is not one that this issuer may speak of")
+            raise InvalidJws("its subject is not allowed for this issuer")
         return subject
 
     def _scopes(self, claims: JsonObject) -> frozenset[str]:
@@ -319,4 +299,4 @@ class ExternalIssuerVerifier:
 def _check_shared_secret(signed: Jws, secret: bytes) -> None:
     expected = hmac.new(secret, signed.signing_input, hashlib.sha256).digest()
     if not hmac.compare_digest(expected, signed.signature):
-        raise InvalidJws("its signature does not hold")
+        raise InvalidJws("its signature is invalid")

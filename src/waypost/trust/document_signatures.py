@@ -1,7 +1,12 @@
-"""The bytes that a signature over JSON covers: RFC 8785, and the older form that some announcers still sign.
+"""Signatures over JSON documents: canonical forms, the bytes that each dialect's signature covers, and signing.
 
-The value comes from `model/json.py`, which has refused what two readers could read differently; what it cannot have
-refused (a value built by hand) is refused here. No text is normalised: NFC and NFD are two texts.
+Canonicalization is RFC 8785, and the older form that some announcers still sign. Values come from `model/json.py`, which
+rejects everything that two parsers could read differently; other values are checked here. Strings are not normalised: NFC
+and NFD are two strings.
+
+An A2A card is signed without its `signatures` and without members that only repeat a default (neighbours.md §1).
+`_DEFAULTED` lists these members for each object of a card; required members, and those where absent differs from the
+default, stay.
 """
 
 from __future__ import annotations
@@ -9,45 +14,54 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import rfc8785
 
 from waypost import limits
-from waypost.errors import InvalidDocument
-from waypost.model.json import JsonObject
+from waypost.errors import InvalidDocument, InvalidKey
+from waypost.model.json import JsonObject, dump_json
+from waypost.trust.encodings import encode_base64, encode_base64url
 
-JCS = "jcs"
+if TYPE_CHECKING:  # `canonicalize` is used where cryptography is not loaded
+    from waypost.trust.keys.private_key import PrivateKey
 
-LEGACY = "legacy"
+# --- Canonical forms ------------------------------------------------------------------------------
 
-_sorted_encoder = msgspec.json.Encoder(order="sorted")  # ten times as fast, and the same for what is plain
+JCS: Final = "jcs"
+LEGACY: Final = "legacy"
+A2A: Final = "a2a"
+A2A_SDK: Final = "a2a-sdk"
 
-_FRACTION = re.compile(rb"(?:\A|[:,\[])-?[0-9]+[.eE]")  # each one that is a value; also some words inside texts
+Canonicalizer: TypeAlias = Callable[[Any], bytes]
 
-_CANONICAL_HINT = "Leave the member out, or write it as a text."
+_sorted_encoder = msgspec.json.Encoder(order="sorted")  # ten times as fast as rfc8785, and equal for plain values
+_FRACTION: Final = re.compile(rb"(?:\A|[:,\[])-?[0-9]+[.eE]")  # matches every fraction, and some strings
+_CANONICAL_HINT: Final = "Leave the member out, or write it as a string."
 
 
 def canonicalize(value: Any) -> bytes:
-    """RFC 8785: one sequence of bytes for each JSON value."""
+    """Return the RFC 8785 form: one byte sequence per JSON value."""
     try:
         return _sorted_encoder.encode(value) if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise InvalidDocument(f"This has no canonical form: {error}.", path="$", hint=_CANONICAL_HINT) from None
+        raise InvalidDocument(f"This value has no canonical form: {error}.", path="$", hint=_CANONICAL_HINT) from None
     except RecursionError:
-        raise InvalidDocument("This is nested too deeply to be signed.", path="$", hint="Make it flatter.") from None
+        raise InvalidDocument("The value is nested too deeply to be signed.", path="$", hint="Flatten it.") from None
 
 
 def canonicalize_parsed(value: Any) -> bytes:
-    """The same for a value that `model/json.py` has just read, or a part of one: nothing in it needs refusing any more, so
-    that its text tells whether sorting is all there is to do."""
+    """Canonicalize a value that `model/json.py` has just parsed, or a part of one.
+
+    Such a value needs no checks, so its sorted text shows whether sorting was all there is to do.
+    """
     data = _sorted_encoder.encode(value)
     return canonicalize(value) if _FRACTION.search(data) or not data.isascii() else data
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether sorting is all there is to do: no fraction, whose text is an art, and no name that UTF-16 sorts otherwise."""
+    """Return whether sorting suffices: no float, whose text is defined by ECMAScript, and no name that UTF-16 sorts otherwise."""
     kind = type(value)
     if kind is dict:
         return all(type(name) is str and name.isascii() and _is_plain(item) for name, item in value.items())
@@ -59,32 +73,21 @@ def _is_plain(value: Any) -> bool:
 
 
 def canonicalize_legacy(value: Any) -> bytes:
-    """What `json.dumps` with sorted names writes (announce.md §12, P-35): read only, never signed.
+    """Return what `json.dumps` with sorted names writes (announce.md §12, P-35): verified only, never signed.
 
-    It tells `1.0` from `1`, as the value does: our reader keeps an integer an integer and a fraction a fraction.
+    It distinguishes `1.0` from `1`: our parser keeps integers and floats apart.
     """
     try:
         text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
-        raise InvalidDocument("This has no canonical form.", path="$", hint=_CANONICAL_HINT) from None
+        raise InvalidDocument("This value has no canonical form.", path="$", hint=_CANONICAL_HINT) from None
     return text.encode("ascii")
 
 
-# ---- What the signatures of each dialect cover, as bytes. Signing and verifying ask the same functions.
-#
-# An A2A card is signed without its `signatures` and without members that only repeat a default (neighbours.md §1). `_DEFAULTED`
-# says for each object of a card which members these are; required members and those that tell absent from default stay.
-
-Canonicalizer: TypeAlias = Callable[[Any], bytes]
-
-A2A = "a2a"
-
-A2A_SDK = "a2a-sdk"
+# --- What a signature covers ----------------------------------------------------------------------
 
 _DESCRIPTION_ONLY = ("description",)
-
 _FLOW = ("refreshUrl", "pkceRequired")
-
 _OLD_FLOW = ("authorizationUrl", "tokenUrl", "refreshUrl", "scopes")
 
 # object -> (members left out at their default, members that are objects, or arrays or maps of objects)
@@ -135,19 +138,17 @@ _DEFAULTED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "flow": (_FLOW, {}),
     "old-flow": (_OLD_FLOW, {}),
 }
-
 _SECURITY = ("securitySchemes", "securityRequirements")
-
 _MAPS = frozenset({"securitySchemes", "schemes"})
 
 
 def a2a_payload(card: JsonObject) -> bytes:
-    """What a signature of this card covers, by the rules of A2A 1.0."""
+    """Return what a signature of this card covers, by the rules of A2A 1.0."""
     return canonicalize(_without_defaults(_without_signature(card, "signatures"), "card"))
 
 
 def a2a_payload_forms(card: JsonObject) -> tuple[tuple[str, bytes], ...]:
-    """The forms that are found signed, that of the specification first: others drop every empty value, or none."""
+    """Return the forms that signers use, the specification's first: others drop every empty value, or none."""
     bare = _without_signature(card, "signatures")
     specified = _without_defaults(bare, "card")
     return (
@@ -158,9 +159,9 @@ def a2a_payload_forms(card: JsonObject) -> tuple[tuple[str, bytes], ...]:
 
 
 def sdk_form_drops_security(card: JsonObject) -> bool:
-    """Whether a demand for a credential is among the empty values that `A2A_SDK` drops, so that it does not cover it.
+    """Return whether `A2A_SDK` drops a security requirement as empty, so that the signature does not cover it.
 
-    `{"schemes": {"key": {"list": []}}}` is such a demand: it is empty all through, and means an API key.
+    `{"schemes": {"key": {"list": []}}}` is one: it is empty at every level, and requires an API key.
     """
     specified = _without_defaults(card, "card")
     skills = specified.get("skills")
@@ -170,17 +171,17 @@ def sdk_form_drops_security(card: JsonObject) -> bool:
 
 
 def profile_payload(document: JsonObject, canon: Canonicalizer = canonicalize) -> bytes:
-    """A profile record without its `signature`."""
+    """Return a profile record without its `signature`."""
     return canon(_without_signature(document, "signature"))
 
 
 def ard_payload(manifest: JsonObject) -> bytes:
-    """A trust manifest without its `signature`. The entry around it is not covered (ARD-19)."""
+    """Return a trust manifest without its `signature`. The entry around it is not covered (ARD-19)."""
     return canonicalize(_without_signature(manifest, "signature"))
 
 
 def adp_payload(domain: str) -> bytes:
-    """What `publicKey.proof` signs: the agent's URI (adp.md, ADP-26)."""
+    """Return what `publicKey.proof` signs: the agent's URI (adp.md, ADP-26)."""
     return f"agent:{domain}".encode()
 
 
@@ -209,9 +210,46 @@ def _part(name: str, item: Any, kind: str) -> Any:
 
 
 def _without_empty(value: Any) -> Any:
-    """The value without empty texts, arrays and objects at any depth; None when nothing is left."""
+    """Drop empty strings, arrays and objects at any depth; None if nothing is left."""
     if isinstance(value, dict):
         return {name: kept for name, item in value.items() if (kept := _without_empty(item)) is not None} or None
     if isinstance(value, list):
         return [kept for item in value if (kept := _without_empty(item)) is not None] or None
     return None if value == "" else value
+
+
+# --- Signing --------------------------------------------------------------------------------------
+
+
+def sign_card(card: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
+    """Add a signature to an A2A card."""
+    protected, signature = _sign_jws(key, a2a_payload(card), kid, typ="JOSE")
+    return {**card, "signatures": [*card.get("signatures", ()), {"protected": protected, "signature": signature}]}
+
+
+def sign_profile(document: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
+    """Add the `signature` (jws-jcs) to a profile record."""
+    protected, signature = _sign_jws(key, profile_payload(document), kid)
+    names = {"format": "jws-jcs", "alg": key.jose_algorithm, "kid": kid or key.public.key_id}
+    return {**document, "signature": {**names, "protected": protected, "signature": signature}}
+
+
+def sign_manifest(manifest: JsonObject, key: PrivateKey, *, kid: str | None = None) -> JsonObject:
+    """Add the `signature`, a detached JWS, to an ARD trust manifest."""
+    protected, signature = _sign_jws(key, ard_payload(manifest), kid)
+    return {**manifest, "signature": f"{protected}..{signature}"}
+
+
+def sign_adp_public_key(key: PrivateKey, domain: str) -> JsonObject:
+    """Make `identity.publicKey` of an ADP document, with its proof."""
+    fingerprint = key.public.fingerprint()
+    if fingerprint is None:
+        raise InvalidKey("ADP accepts Ed25519 keys only.", path="key", hint="Make one with `waypost keys new`.")
+    proof = "signature:" + encode_base64(key.sign(adp_payload(domain)))
+    return {"algorithm": "ed25519", "fingerprint": fingerprint, "full": key.public.pem(), "proof": proof}
+
+
+def _sign_jws(key: PrivateKey, payload: bytes, kid: str | None, *, typ: str | None = None) -> tuple[str, str]:
+    header = {"alg": key.jose_algorithm, "kid": kid or key.public.key_id, **({"typ": typ} if typ else {})}
+    protected = encode_base64url(dump_json(header))
+    return protected, encode_base64url(key.sign_jose(f"{protected}.{encode_base64url(payload)}".encode()))
